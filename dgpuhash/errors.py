@@ -1,0 +1,96 @@
+"""Every error that dgpuhash raises on purpose.
+
+::
+
+    DgpuhashError
+    ├── KeyTypeError      (TypeError)     a dtype that a table cannot take, or an unsafe cast
+    ├── ShapeError        (ValueError)    wrong number of dimensions, lengths that differ, nulls where none may be
+    ├── SpecError         (ValueError)    a table was described with impossible settings
+    ├── UnsupportedError  (ValueError)    a request that is understood and refused, with the way to get it
+    ├── ColumnError       (ValueError)    a column that is missing, doubled or of the wrong type
+    │   └── CollisionError                two different keys with one hash where that is not allowed
+    ├── CapacityError     (MemoryError)   a table that cannot hold what it was asked to hold
+    ├── OutOfMemoryError  (MemoryError)   the host or the device has not enough memory
+    ├── DeviceError       (RuntimeError)  no such device, device too old, arrays on different devices
+    │   └── CompileError                  a kernel or the extension could not be built
+    ├── FormatError       (ValueError)    a saved file that is foreign, truncated or damaged
+    ├── ClosedError       (RuntimeError)  an index that was closed
+    └── IndexLost         (RuntimeError)  a distributed index whose shards are gone or newer than the handle
+
+Each message says what happened, to what, and what to do next.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "CapacityError",
+    "ClosedError",
+    "CollisionError",
+    "ColumnError",
+    "CompileError",
+    "DeviceError",
+    "DgpuhashError",
+    "FormatError",
+    "IndexLost",
+    "KeyTypeError",
+    "OutOfMemoryError",
+    "ShapeError",
+    "SpecError",
+    "UnsupportedError",
+]
+
+
+class DgpuhashError(Exception):
+    """The base of every error that dgpuhash raises on purpose."""
+
+
+class KeyTypeError(DgpuhashError, TypeError):
+    """A dtype that a table cannot take, or a cast that would change values."""
+
+
+class ShapeError(DgpuhashError, ValueError):
+    """Wrong number of dimensions, lengths that differ, or nulls where none may be."""
+
+
+class SpecError(DgpuhashError, ValueError):
+    """A table described with impossible settings."""
+
+
+class UnsupportedError(DgpuhashError, ValueError):
+    """A request that is understood and refused; the message says how to get it."""
+
+
+class ColumnError(DgpuhashError, ValueError):
+    """A column that is missing, doubled or of the wrong type."""
+
+
+class CollisionError(ColumnError):
+    """Two different keys with one hash where that is not allowed."""
+
+
+class CapacityError(DgpuhashError, MemoryError):
+    """A table that cannot hold what it was asked to hold."""
+
+
+class OutOfMemoryError(DgpuhashError, MemoryError):
+    """The host or the device has not enough memory; the message says needed and free bytes."""
+
+
+class DeviceError(DgpuhashError, RuntimeError):
+    """No such device, a device too old, or arrays on different devices."""
+
+
+class CompileError(DeviceError):
+    """A kernel or the extension could not be built."""
+
+
+class FormatError(DgpuhashError, ValueError):
+    """A saved file that is foreign, truncated or damaged."""
+
+
+class ClosedError(DgpuhashError, RuntimeError):
+    """An index that was closed."""
+
+
+class IndexLost(DgpuhashError, RuntimeError):
+    """A distributed index whose shards are gone, or newer than the handle."""

@@ -1,0 +1,232 @@
+"""The frozen, validated description of one table."""
+
+from __future__ import annotations
+
+import json
+import math
+import operator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from dgpuhash.errors import KeyTypeError, SpecError
+
+__all__ = ["TILE_WIDTHS", "TableSpec", "key_dtype_of", "value_dtype_of"]
+
+TILE_WIDTHS = (1, 2, 4, 8, 16, 32)
+MAX_CAPACITY = 2**48
+_KEY_KINDS = "biufmM"
+
+
+def _as_dtype(dtype: DTypeLike, what: str) -> np.dtype[Any]:
+    try:
+        made = np.dtype(dtype)
+    except TypeError as error:
+        raise KeyTypeError(
+            f"{dtype!r} is not a NumPy dtype, so it cannot be a {what} dtype; "
+            "pass one such as 'int64' (table.key_dtype shows the form)"
+        ) from error
+    return made.newbyteorder("=")
+
+
+def key_dtype_of(dtype: DTypeLike) -> np.dtype[Any]:
+    """The native form of `dtype` when tables can be keyed by it.
+
+    Raises
+    ------
+    KeyTypeError
+        For anything but a bool, integer, float, datetime64 or timedelta64 of 1, 2, 4 or 8 bytes.
+
+    Examples
+    --------
+    >>> key_dtype_of(">i4")
+    dtype('int32')
+    """
+    made = _as_dtype(dtype, "key")
+    if made.kind not in _KEY_KINDS or made.itemsize not in (1, 2, 4, 8):
+        raise KeyTypeError(
+            f"keys of dtype {made} cannot be hashed exactly; use a bool, integer, float, datetime64 "
+            "or timedelta64 dtype of at most 8 bytes, or index strings and several columns "
+            "with dgpuhash.FrameIndex"
+        )
+    return made
+
+
+def value_dtype_of(dtype: DTypeLike) -> np.dtype[Any]:
+    """The native form of `dtype` when tables can store it as a value: any fixed size, no objects.
+
+    Raises
+    ------
+    KeyTypeError
+        For object dtypes and dtypes without a fixed size.
+
+    Examples
+    --------
+    >>> value_dtype_of("f4,i8").itemsize
+    12
+    """
+    made = _as_dtype(dtype, "value")
+    if made.hasobject or made.itemsize == 0:
+        raise KeyTypeError(
+            f"values of dtype {made} have no fixed size; store the row number (an integer dtype) "
+            "and keep the objects beside the table, or use a fixed-size dtype such as 'S16'"
+        )
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class TableSpec:
+    """What a table is, apart from its contents.
+
+    Parameters
+    ----------
+    kind : {"set", "map", "multimap"}
+    key_dtype : str
+        dtype string such as ``"<i8"``.
+    value_dtype : str or list, optional
+        ``dtype.str``, or ``dtype.descr`` for structured values; None for sets.
+    max_load : float
+        Share of slots in use above which the table grows; inside (0, 1).
+    seed : int
+        Seed of the hash function, 64 bits.
+    tile : int, optional
+        Lanes that serve one operation on a GPU; None lets the backend choose.
+    initial_bucket : int
+        First bucket of a key's value list (multimaps; s0 of WarpCore §IV-C).
+    growth : float
+        Growth of a key's buckets (multimaps; lambda of WarpCore §IV-C).
+
+    Examples
+    --------
+    >>> spec = TableSpec.of("map", "int64", "float32")
+    >>> spec.key, spec.value
+    (dtype('int64'), dtype('float32'))
+    >>> TableSpec.from_json(spec.to_json()) == spec
+    True
+    """
+
+    kind: str
+    key_dtype: str
+    value_dtype: Any = None
+    max_load: float = 0.8
+    seed: int = 0
+    tile: int | None = None
+    initial_bucket: int = 1
+    growth: float = 1.1
+
+    @classmethod
+    def of(
+        cls, kind: str, key_dtype: DTypeLike, value_dtype: DTypeLike | None = None, **settings: Any
+    ) -> TableSpec:
+        """A spec from dtypes in any form that NumPy takes; see the class for `settings`."""
+        value = None
+        if value_dtype is not None:
+            made = value_dtype_of(value_dtype)
+            value = made.str if made.names is None and made.subdtype is None else made.descr
+        return cls(kind, key_dtype_of(key_dtype).str, value, **settings)
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("set", "map", "multimap"):
+            raise SpecError(f"table kind {self.kind!r}; use 'set', 'map' or 'multimap'")
+        if (self.value_dtype is None) != (self.kind == "set"):
+            raise SpecError(f"a {self.kind} with value dtype {self.value_dtype}; only sets have none")
+        load = _number(self.max_load, "max_load")
+        if not 0 < load < 1:
+            raise SpecError(f"max_load={self.max_load}; use a share inside (0, 1), such as 0.8")
+        object.__setattr__(self, "max_load", load)
+        seed = _integer(self.seed, "seed")
+        if not 0 <= seed < 2**64:
+            raise SpecError(f"seed={seed}; use an integer from 0 to 2**64 - 1")
+        object.__setattr__(self, "seed", seed)
+        if self.tile is not None and self.tile not in TILE_WIDTHS:
+            raise SpecError(f"tile={self.tile!r}; use one of {TILE_WIDTHS} or None")
+        bucket = _integer(self.initial_bucket, "initial_bucket")
+        if not 1 <= bucket <= 2**20:
+            raise SpecError(f"initial_bucket={bucket}; use 1 to 2**20 values")
+        growth = _number(self.growth, "growth")
+        if not 1.0 <= growth <= 16.0:
+            raise SpecError(f"growth={growth}; use a factor from 1.0 to 16.0")
+        object.__setattr__(self, "growth", growth)
+        key_dtype_of(self.key_dtype)
+        if self.value_dtype is not None:
+            value_dtype_of(self.value_dtype)
+
+    @property
+    def key(self) -> np.dtype[Any]:
+        """The keys' dtype."""
+        return np.dtype(self.key_dtype)
+
+    @property
+    def value(self) -> np.dtype[Any] | None:
+        """The values' dtype; None for sets."""
+        return None if self.value_dtype is None else np.dtype(self.value_dtype)
+
+    def to_json(self) -> str:
+        """The spec as JSON text."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> TableSpec:
+        """The spec that `to_json` wrote; every field is validated again.
+
+        Raises
+        ------
+        SpecError
+            When the text is no spec.
+        """
+        try:
+            fields = json.loads(text)
+            value = fields.get("value_dtype")
+            if isinstance(value, list):
+                fields["value_dtype"] = _descr(value)
+            return cls(**fields)
+        except (TypeError, ValueError, AttributeError) as error:
+            if isinstance(error, SpecError):
+                raise
+            raise SpecError(f"not the description of a table: {error}; save the table again") from error
+
+
+def check_capacity(capacity: int, what: str = "capacity") -> int:
+    """`capacity` as an int when a table could have that many keys.
+
+    Raises
+    ------
+    SpecError
+        When it is negative, absurdly large or no integer.
+    """
+    made = _integer(capacity, what)
+    if not 0 <= made <= MAX_CAPACITY:
+        raise SpecError(
+            f"{what}={made:,}; use a number of keys from 0 to {MAX_CAPACITY:,} "
+            "(0 is fine: tables grow by themselves)"
+        )
+    return made
+
+
+def _descr(fields: list[Any]) -> list[tuple[Any, ...]]:
+    """`dtype.descr` with the tuples that JSON turned into lists."""
+    made = []
+    for name, kind, *shape in fields:
+        kind = _descr(kind) if isinstance(kind, list) else kind
+        name = tuple(name) if isinstance(name, list) else name
+        made.append((name, kind, *(tuple(part) for part in shape)))
+    return made
+
+
+def _integer(number: Any, what: str) -> int:
+    try:
+        return operator.index(number)
+    except TypeError as error:
+        raise SpecError(f"{what}={number!r} is no integer; pass a whole number") from error
+
+
+def _number(number: Any, what: str) -> float:
+    try:
+        made = float(number)
+    except (TypeError, ValueError) as error:
+        raise SpecError(f"{what}={number!r} is no number; pass a float") from error
+    if not math.isfinite(made):
+        raise SpecError(f"{what}={made}; pass a finite number")
+    return made
