@@ -28,6 +28,13 @@ def _as_dtype(dtype: DTypeLike, what: str) -> np.dtype[Any]:
             f"{dtype!r} is not a NumPy dtype, so it cannot be a {what} dtype; "
             "pass one such as 'int64' (table.key_dtype shows the form)"
         ) from error
+    if made.subdtype is not None:
+        raise KeyTypeError(
+            f"{what}s of dtype {made} are arrays themselves; "
+            f"wrap them in a field: [('{what}', {made.subdtype[0].str!r}, {made.subdtype[1]})]"
+        )
+    if made.kind in "mM" and np.datetime_data(made)[0] == "generic":
+        raise KeyTypeError(f"{what}s of dtype {made} have no unit; name one, such as '{made}[ns]'")
     return made.newbyteorder("=")
 
 
@@ -86,7 +93,7 @@ class TableSpec:
     key_dtype : str
         dtype string such as ``"<i8"``.
     value_dtype : str or list, optional
-        ``dtype.str``, or ``dtype.descr`` for structured values; None for sets.
+        What `numpy.lib.format.dtype_to_descr` says of the values' dtype; None for sets.
     max_load : float
         Share of slots in use above which the table grows; inside (0, 1).
     seed : int
@@ -123,8 +130,7 @@ class TableSpec:
         """A spec from dtypes in any form that NumPy takes; see the class for `settings`."""
         value = None
         if value_dtype is not None:
-            made = value_dtype_of(value_dtype)
-            value = made.str if made.names is None and made.subdtype is None else made.descr
+            value = np.lib.format.dtype_to_descr(value_dtype_of(value_dtype))
         return cls(kind, key_dtype_of(key_dtype).str, value, **settings)
 
     def __post_init__(self) -> None:
@@ -151,7 +157,7 @@ class TableSpec:
         object.__setattr__(self, "growth", growth)
         key_dtype_of(self.key_dtype)
         if self.value_dtype is not None:
-            value_dtype_of(self.value_dtype)
+            value_dtype_of(np.lib.format.descr_to_dtype(self.value_dtype))
 
     @property
     def key(self) -> np.dtype[Any]:
@@ -161,7 +167,7 @@ class TableSpec:
     @property
     def value(self) -> np.dtype[Any] | None:
         """The values' dtype; None for sets."""
-        return None if self.value_dtype is None else np.dtype(self.value_dtype)
+        return None if self.value_dtype is None else np.lib.format.descr_to_dtype(self.value_dtype)
 
     def to_json(self) -> str:
         """The spec as JSON text."""
@@ -178,9 +184,8 @@ class TableSpec:
         """
         try:
             fields = json.loads(text)
-            value = fields.get("value_dtype")
-            if isinstance(value, list):
-                fields["value_dtype"] = _descr(value)
+            if isinstance(fields.get("value_dtype"), list):
+                fields["value_dtype"] = _descr(fields["value_dtype"])
             return cls(**fields)
         except (TypeError, ValueError, AttributeError) as error:
             if isinstance(error, SpecError):
