@@ -1,0 +1,63 @@
+"""Two backends behind one protocol: NumPy + compiled kernels, CuPy + NVRTC."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from dgpuhash.backend.base import Backend, Kernel
+from dgpuhash.backend.placement import device_of
+from dgpuhash.errors import DeviceError
+
+__all__ = ["Backend", "Kernel", "device_of", "get"]
+
+
+def get(device: str | None = None, *arrays: Any) -> Backend:
+    """The backend for `device`, or for the device where `arrays` live.
+
+    Parameters
+    ----------
+    device : {"cpu", "cuda", None}
+        None: where the arrays are; ``"cpu"`` when nothing says otherwise.
+    *arrays
+        Arrays, Series, DLPack or Arrow objects that the work takes; lists and scalars fit anywhere.
+
+    Raises
+    ------
+    DeviceError
+        When host and GPU arrays are mixed, arrays are not where `device` says, or there is no
+        usable GPU.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> get(None, np.arange(3)).name
+    'cpu'
+    """
+    if device not in ("cpu", "cuda", None):
+        raise DeviceError(f"device {device!r}; use 'cpu', 'cuda' or None (where the data is)")
+    places = {place for place in map(device_of, arrays) if place is not None}
+    if len(places) == 2:
+        raise DeviceError(
+            "host arrays and GPU arrays were mixed in one call; bring them together with "
+            "cupy.asarray(x) (to the GPU) or cupy.asnumpy(x) (to the host)"
+        )
+    place = places.pop() if places else None
+    if device is not None and place is not None and place != device:
+        remedy = "cupy.asarray(x)" if device == "cuda" else "cupy.asnumpy(x)"
+        raise DeviceError(
+            f"device={device!r} was asked for, but the arrays are on {place!r}; convert them with "
+            f"{remedy}, or pass device={place!r}"
+        )
+    return _open(device or place or "cpu")
+
+
+@functools.cache
+def _open(device: str) -> Backend:
+    if device == "cuda":
+        from dgpuhash.backend.cuda import CudaBackend
+
+        return CudaBackend()
+    from dgpuhash.backend.cpu import CpuBackend
+
+    return CpuBackend()

@@ -1,0 +1,121 @@
+"""The CPU backend: NumPy arrays and the kernels in the extension module `dgpuhash._native`."""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import platform
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from dgpuhash.backend.base import Backend, Kernel, Shape
+from dgpuhash.backend.placement import reject_nulls, require_host
+from dgpuhash.errors import CompileError, OutOfMemoryError
+
+__all__ = ["CpuBackend", "native"]
+
+ALIGNMENT = 64
+
+
+def native() -> ModuleType:
+    """The extension module.
+
+    Raises
+    ------
+    CompileError
+        When it was not built.
+    """
+    try:
+        from dgpuhash import _native
+    except ImportError as error:
+        raise CompileError(
+            f"the CPU kernels (dgpuhash._native) cannot be loaded: {error}; install a wheel with "
+            "'pip install dgpuhash', or build from source with a C++20 compiler by 'pip install .'"
+        ) from error
+    return _native
+
+
+class CpuBackend(Backend):
+    """NumPy arrays, kernels on a thread pool."""
+
+    name = "cpu"
+
+    @property
+    def xp(self) -> ModuleType:
+        return np
+
+    def launch(self, kernel: Kernel, args: np.ndarray | np.void, n: int) -> None:
+        extension = native()
+        try:
+            extension.launch(kernel.expression, args.tobytes(), n)
+        except (KeyError, IndexError, ValueError, TypeError) as error:
+            raise CompileError(
+                f"kernel {kernel.expression} did not start: {error}; the extension is probably "
+                "older than the Python code, so rebuild it with 'pip install .'"
+            ) from error
+
+    def empty(self, shape: Shape, dtype: DTypeLike) -> np.ndarray:
+        made = np.dtype(dtype)
+        dims = (shape,) if isinstance(shape, int) else tuple(shape)
+        nbytes = math.prod(dims) * made.itemsize
+        try:
+            room = np.empty(nbytes + ALIGNMENT, np.uint8)
+        except (MemoryError, ValueError, OverflowError) as error:
+            raise OutOfMemoryError(
+                f"{nbytes:,} bytes of host memory were needed and {self.memory()[0]:,} are free; "
+                "use a smaller capacity or batch"
+            ) from error
+        start = -room.ctypes.data % ALIGNMENT
+        return room[start : start + nbytes].view(made).reshape(dims)
+
+    def asarray(self, data: Any, dtype: DTypeLike | None = None) -> np.ndarray:
+        require_host(data)
+        reject_nulls(data)
+        if not isinstance(data, np.ndarray) and hasattr(data, "__dlpack__"):
+            data = np.from_dlpack(data)
+        return np.ascontiguousarray(data, dtype=dtype) if np.ndim(data) else np.asarray(data, dtype)
+
+    def from_host(self, data: Any) -> np.ndarray:
+        return self.asarray(data)
+
+    def to_host(self, data: Any) -> np.ndarray:
+        return np.asarray(data)
+
+    def pointer(self, data: Any) -> int:
+        if data is None or data.size == 0:
+            return 0
+        return int(data.ctypes.data)
+
+    def stable_order(self, keys: Any) -> np.ndarray:
+        return np.argsort(keys, kind="stable").astype(np.int64, copy=False)
+
+    def synchronize(self) -> None:
+        """Nothing to wait for: a launch returns when its work is done."""
+
+    def memory(self) -> tuple[int, int]:
+        page = os.sysconf("SC_PAGE_SIZE")
+        total = page * os.sysconf("SC_PHYS_PAGES")
+        meminfo = Path("/proc/meminfo")
+        if meminfo.exists():
+            for line in meminfo.read_text().splitlines():
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024, total
+        return page * os.sysconf("SC_AVPHYS_PAGES"), total
+
+    def device_name(self) -> str:
+        return f"{_processor()} ({native().threads()} threads)"
+
+
+@functools.cache
+def _processor() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

@@ -1,0 +1,88 @@
+"""Where data lives: host or GPU memory, told without importing anything."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dgpuhash.errors import DeviceError, ShapeError
+
+__all__ = ["device_of", "reject_nulls", "require_gpu", "require_host"]
+
+_GPU_PACKAGES = frozenset({"cudf", "cupy", "dask_cudf", "pylibcudf", "rmm"})
+_HOST_PACKAGES = frozenset({"numpy", "pandas", "polars", "pyarrow"})
+# DLPack device types: CPU and CUDA-pinned host memory; CUDA and managed memory.
+_DLPACK_HOST = frozenset({1, 3})
+_DLPACK_GPU = frozenset({2, 13})
+
+
+def device_of(data: Any) -> str | None:
+    """``"cpu"`` or ``"cuda"`` for data in some memory; None for lists, scalars and the like.
+
+    Raises
+    ------
+    DeviceError
+        For memory that is neither.
+
+    Examples
+    --------
+    >>> device_of(np.arange(3)), device_of([1, 2, 3])
+    ('cpu', None)
+    """
+    if data is None or isinstance(data, (np.generic, list, tuple, range, int, float, str, bytes)):
+        return None
+    package = type(data).__module__.partition(".")[0]
+    if package in _GPU_PACKAGES:
+        return "cuda"
+    if package in _HOST_PACKAGES:
+        return "cpu"
+    if hasattr(data, "__cuda_array_interface__"):
+        return "cuda"
+    if hasattr(data, "__dlpack_device__"):
+        kind = int(data.__dlpack_device__()[0])
+        if kind in _DLPACK_GPU:
+            return "cuda"
+        if kind not in _DLPACK_HOST:
+            raise DeviceError(
+                f"a {type(data).__name__} lives on DLPack device type {kind}, which is neither host "
+                "memory nor a CUDA GPU; copy it to host memory first"
+            )
+        return "cpu"
+    if hasattr(data, "__array_interface__") or hasattr(data, "__arrow_c_array__"):
+        return "cpu"
+    return "cpu" if hasattr(data, "__array__") else None
+
+
+def require_host(data: Any) -> None:
+    """Raise DeviceError when `data` is in GPU memory."""
+    if device_of(data) == "cuda":
+        raise DeviceError(
+            f"a {type(data).__name__} in GPU memory met a table or array on the CPU; bring it over "
+            "with cupy.asnumpy(x) (cuDF: .to_pandas()), or put the table on the GPU with "
+            "device='cuda'"
+        )
+
+
+def require_gpu(data: Any) -> None:
+    """Raise DeviceError when `data` is in host memory."""
+    if device_of(data) == "cpu":
+        raise DeviceError(
+            f"a {type(data).__name__} in host memory met a table or array on the GPU; bring it over "
+            "with cupy.asarray(x) (pandas: cudf.from_pandas(x)), or put the table on the CPU with "
+            "device='cpu'"
+        )
+
+
+def reject_nulls(data: Any) -> None:
+    """Raise ShapeError when `data` is masked or counts nulls, which a plain array cannot hold."""
+    if isinstance(data, np.ma.MaskedArray):
+        missing = int(np.ma.count_masked(data))
+    else:
+        count = getattr(data, "null_count", 0)
+        missing = int(count() if callable(count) else count)
+    if missing:
+        raise ShapeError(
+            f"{missing:,} of {len(data):,} elements are null or masked, and tables store none; "
+            "fill them (x.fill_null(…), x.filled(…)) or index the column with dgpuhash.FrameIndex"
+        )
