@@ -1,0 +1,39 @@
+# The whole developer interface. Every target needs only Python >= 3.11, a C++20 compiler and make.
+export VENV ?= .venv
+PYTHON = $(VENV)/bin/python
+INSTALLED = $(VENV)/.installed
+SOURCES = pyproject.toml CMakeLists.txt scripts/install $(shell find kernels -type f)
+
+.PHONY: demo test check kernels compile bench gpu wheel clean
+
+demo: $(INSTALLED)          ## run the main job: index, join, look up, compared with pandas
+	$(PYTHON) -m dgpuhash demo
+
+test: $(INSTALLED)          ## run the tests and the docstrings' examples
+	scripts/test
+
+check: $(INSTALLED)         ## lint, types, format, spelling, layering, age of the GPU proof
+	scripts/check
+
+kernels: $(INSTALLED)       ## lockstep tests of the kernels under ThreadSanitizer and AddressSanitizer
+	scripts/kernels.sh
+
+compile: $(INSTALLED)       ## compile every kernel for every GPU architecture; needs no GPU
+	$(PYTHON) scripts/compile.py
+
+bench: $(INSTALLED)         ## measure the tables on this machine
+	$(PYTHON) -m dgpuhash bench tables
+
+gpu: $(INSTALLED)           ## what is run on a machine with GPUs; writes receipts/
+	scripts/gpu.sh
+
+wheel: $(INSTALLED)         ## build the wheel and try it in an environment of its own
+	scripts/wheel
+
+clean:                      ## remove the environment and everything that was built
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(INSTALLED): $(SOURCES)
+	scripts/install
+	touch $@
