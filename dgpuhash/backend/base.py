@@ -1,4 +1,4 @@
-"""What every backend offers: arrays, one way to launch a kernel, and the batch operations above it."""
+"""What every backend offers: arrays, one way to launch a kernel, batch operations."""
 
 from __future__ import annotations
 

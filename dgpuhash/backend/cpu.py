@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import math
 import os
 import platform
@@ -31,13 +32,12 @@ def native() -> ModuleType:
         When it was not built.
     """
     try:
-        from dgpuhash import _native
+        return importlib.import_module("dgpuhash._native")
     except ImportError as error:
         raise CompileError(
             f"the CPU kernels (dgpuhash._native) cannot be loaded: {error}; install a wheel with "
             "'pip install dgpuhash', or build from source with a C++20 compiler by 'pip install .'"
         ) from error
-    return _native
 
 
 class CpuBackend(Backend):

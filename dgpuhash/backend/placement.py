@@ -45,7 +45,7 @@ def device_of(data: Any) -> str | None:
             return "cuda"
         if kind not in _DLPACK_HOST:
             raise DeviceError(
-                f"a {type(data).__name__} lives on DLPack device type {kind}, which is neither host "
+                f"a {type(data).__name__} lives on DLPack device type {kind}, neither host "
                 "memory nor a CUDA GPU; copy it to host memory first"
             )
         return "cpu"
@@ -68,9 +68,9 @@ def require_gpu(data: Any) -> None:
     """Raise DeviceError when `data` is in host memory."""
     if device_of(data) == "cpu":
         raise DeviceError(
-            f"a {type(data).__name__} in host memory met a table or array on the GPU; bring it over "
-            "with cupy.asarray(x) (pandas: cudf.from_pandas(x)), or put the table on the CPU with "
-            "device='cpu'"
+            f"a {type(data).__name__} in host memory met a table or array on the GPU; bring it "
+            "over with cupy.asarray(x) (pandas: cudf.from_pandas(x)), or put the table on the CPU "
+            "with device='cpu'"
         )
 
 

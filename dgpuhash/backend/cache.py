@@ -1,0 +1,137 @@
+"""Compiled kernels on disk: a file for each instance, named by a digest of all it depends on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import platformdirs
+
+from dgpuhash.backend.base import Kernel
+from dgpuhash.backend.compiler import (
+    Cubin,
+    compile_kernels,
+    kernel_digest,
+    kernel_folder,
+    nvrtc_version,
+    options_for,
+)
+
+__all__ = ["CacheInfo", "cache_folder", "clear", "info", "load_or_compile"]
+
+_log = logging.getLogger("dgpuhash.cache")
+_MAGIC = b"dgpuhash-cubin-1\n"
+
+
+@dataclass(frozen=True, slots=True)
+class CacheInfo:
+    """What the kernel cache holds."""
+
+    folder: Path
+    files: int
+    nbytes: int
+
+
+def cache_folder() -> Path:
+    """``$DGPUHASH_CACHE_DIR``, or the user's cache folder of this platform."""
+    return Path(os.environ.get("DGPUHASH_CACHE_DIR") or platformdirs.user_cache_dir("dgpuhash"))
+
+
+def info() -> CacheInfo:
+    """The cache's folder, number of compiled kernels and size.
+
+    Examples
+    --------
+    >>> info().files >= 0
+    True
+    """
+    sizes = [path.stat().st_size for path in cache_folder().glob("*.cubin")]
+    return CacheInfo(cache_folder(), len(sizes), sum(sizes))
+
+
+def clear() -> CacheInfo:
+    """Delete the compiled kernels; returns what was deleted. Loaded kernels keep running."""
+    before = info()
+    for pattern in ("*.cubin", "*.partial"):
+        for path in before.folder.glob(pattern):
+            path.unlink(missing_ok=True)
+    return before
+
+
+def load_or_compile(kernel: Kernel, arch: int, root: Path | None = None) -> Cubin:
+    """`kernel` for `arch`, from the cache when it is there and whole.
+
+    Raises
+    ------
+    CompileError
+        When it must be compiled and cannot be.
+    """
+    sources = kernel_folder() if root is None else root
+    path = cache_folder() / f"{_key(kernel, arch, sources)}.cubin"
+    found = _read(path)
+    if found is not None:
+        return found
+    _log.info("compiling %s for sm_%d", kernel.expression, arch)
+    made = compile_kernels([kernel.file], [kernel.expression], arch, sources)
+    _write(path, made)
+    return made
+
+
+def _key(kernel: Kernel, arch: int, sources: Path) -> str:
+    parts = (
+        kernel_digest(sources),
+        *options_for(arch),
+        *(str(number) for number in nvrtc_version()),
+        kernel.file,
+        kernel.expression,
+    )
+    return hashlib.blake2b("\0".join(parts).encode(), digest_size=20).hexdigest()
+
+
+def _read(path: Path) -> Cubin | None:
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        _log.warning("the kernel cache cannot be read, so kernels are compiled again: %s", error)
+        return None
+    try:
+        magic, rest = content[: len(_MAGIC)], content[len(_MAGIC) :]
+        header_line, _, image = rest.partition(b"\n")
+        header = json.loads(header_line)
+        if magic == _MAGIC and header["checksum"] == _checksum(header["names"], image):
+            return Cubin(image, header["names"], "")
+    except (ValueError, KeyError, TypeError):
+        pass
+    _log.warning("%s is damaged and is compiled again", path)
+    return None
+
+
+def _write(path: Path, cubin: Cubin) -> None:
+    header = {"checksum": _checksum(cubin.names, cubin.image), "names": cubin.names}
+    partial = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(
+            dir=path.parent, suffix=".partial", delete=False
+        ) as stream:
+            partial = Path(stream.name)
+            stream.write(_MAGIC + json.dumps(header).encode() + b"\n" + cubin.image)
+        # Another process may write the same file at once: each replaces it whole.
+        partial.replace(path)
+    except OSError as error:
+        _log.warning("a compiled kernel could not be stored in %s: %s", path.parent, error)
+        if partial is not None:
+            partial.unlink(missing_ok=True)
+
+
+def _checksum(names: dict[str, str], image: bytes) -> str:
+    digest = hashlib.blake2b(json.dumps(names, sort_keys=True).encode(), digest_size=20)
+    digest.update(image)
+    return digest.hexdigest()

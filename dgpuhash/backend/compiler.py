@@ -1,0 +1,204 @@
+"""NVRTC: kernel sources in, cubins out. Needs neither a GPU nor a driver."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from dgpuhash.errors import CompileError
+
+__all__ = [
+    "ARCHITECTURES",
+    "Cubin",
+    "architecture_for",
+    "compile_kernels",
+    "kernel_digest",
+    "kernel_folder",
+    "nvrtc_version",
+    "options_for",
+]
+
+# What `make compile` builds for; other GPUs get the nearest older one of their generation.
+ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
+
+
+@dataclass(frozen=True, slots=True)
+class Cubin:
+    """Machine code of some kernel instances.
+
+    Parameters
+    ----------
+    image : bytes
+        The ELF image.
+    names : dict
+        From C++ name expression to the symbol in `image`.
+    log : str
+        What NVRTC and ptxas said (warnings, registers and spills).
+    """
+
+    image: bytes
+    names: dict[str, str]
+    log: str
+
+
+@functools.cache
+def kernel_folder() -> Path:
+    """The folder of the kernel sources: inside the installed package, or beside it in a checkout.
+
+    Raises
+    ------
+    CompileError
+        When there is neither.
+    """
+    package = Path(__file__).resolve().parents[1]
+    for folder in (package / "kernels", package.parent / "kernels"):
+        if (folder / "launch").is_dir():
+            return folder
+    raise CompileError(
+        f"the kernel sources are neither in {package / 'kernels'} nor in "
+        f"{package.parent / 'kernels'}; install dgpuhash again from a wheel"
+    )
+
+
+def kernel_digest(folder: Path) -> str:
+    """A digest of the names and contents of all files below `folder`, hidden ones left out.
+
+    CuPy's own cache key ignores the contents of included headers; this one does not.
+    """
+    digest = hashlib.blake2b(digest_size=20)
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder)
+        if path.is_file() and not any(part.startswith((".", "__pycache__")) for part in name.parts):
+            content = path.read_bytes()
+            digest.update(f"{name.as_posix()}\0{len(content)}\0".encode())
+            digest.update(content)
+    return digest.hexdigest()
+
+
+@functools.cache
+def _nvrtc() -> ModuleType:
+    try:
+        from cuda.bindings import nvrtc
+
+        _check(nvrtc, nvrtc.nvrtcVersion())
+    except CompileError:
+        raise
+    except Exception as error:
+        # cuda-pathfinder and the loader raise several unrelated kinds when libnvrtc is not there.
+        raise CompileError(
+            f"NVRTC, CUDA's run-time compiler, cannot be loaded ({type(error).__name__}: {error}); "
+            "install it with \"pip install 'dgpuhash[cu13]'\" (CUDA 12: 'dgpuhash[cu12]')"
+        ) from error
+    return nvrtc
+
+
+def _check(nvrtc: ModuleType, answer: tuple[Any, ...]) -> Any:
+    status, *rest = answer
+    if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        raise CompileError(f"NVRTC refused: {status.name}")
+    if not rest:
+        return None
+    return rest[0] if len(rest) == 1 else tuple(rest)
+
+
+def nvrtc_version() -> tuple[int, int]:
+    """Major and minor version of NVRTC.
+
+    Raises
+    ------
+    CompileError
+        When NVRTC is missing.
+    """
+    nvrtc = _nvrtc()
+    major, minor = _check(nvrtc, nvrtc.nvrtcVersion())
+    return int(major), int(minor)
+
+
+def architecture_for(capability: int) -> int:
+    """The newest architecture that NVRTC knows and a GPU of compute `capability` (90: 9.0) runs.
+
+    Raises
+    ------
+    CompileError
+        When NVRTC knows none of the GPU's generation.
+    """
+    nvrtc = _nvrtc()
+    known = [int(arch) for arch in _check(nvrtc, nvrtc.nvrtcGetSupportedArchs())]
+    fitting = [arch for arch in known if arch // 10 == capability // 10 and arch <= capability]
+    if not fitting:
+        major, minor = nvrtc_version()
+        raise CompileError(
+            f"NVRTC {major}.{minor} compiles for sm_{min(known)} to sm_{max(known)} and the GPU is "
+            f"sm_{capability}; install an NVRTC of the GPU's CUDA release"
+        )
+    return max(fitting)
+
+
+def options_for(arch: int) -> tuple[str, ...]:
+    """NVRTC's options for `arch`, the include folder left out (it depends on the machine)."""
+    return (
+        f"--gpu-architecture=sm_{arch}",
+        "--std=c++20",
+        "--device-as-default-execution-space",
+        "--ptxas-options=-v",
+    )
+
+
+def compile_kernels(
+    files: Sequence[str], expressions: Sequence[str], arch: int, folder: Path | None = None
+) -> Cubin:
+    """Machine code for the kernel instances `expressions` that the headers `files` define.
+
+    Parameters
+    ----------
+    files : sequence of str
+        Headers below `folder`, e.g. ``["launch/open.cuh"]``.
+    expressions : sequence of str
+        C++ name expressions, e.g. ``["dg::open_insert<dg::u32,dg::u32,4>"]``.
+    arch : int
+        90 for sm_90.
+    folder : Path, optional
+        The kernel sources; by default those of this installation.
+
+    Raises
+    ------
+    CompileError
+        When NVRTC is missing or the code does not compile; the message holds NVRTC's log.
+    """
+    nvrtc = _nvrtc()
+    root = kernel_folder() if folder is None else folder
+    source = "".join(f'#include "{file}"\n' for file in files)
+    options = [option.encode() for option in (*options_for(arch), f"--include-path={root}")]
+    program = _check(nvrtc, nvrtc.nvrtcCreateProgram(source.encode(), b"dgpuhash.cu", 0, [], []))
+    try:
+        for expression in expressions:
+            _check(nvrtc, nvrtc.nvrtcAddNameExpression(program, expression.encode()))
+        (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
+        log = _log(nvrtc, program)
+        if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+            raise CompileError(
+                f"{', '.join(files)} did not compile for sm_{arch} ({status.name}); if the kernels "
+                f"are unchanged, report this with the log:\n{log}"
+            )
+        names = {
+            expression: _check(
+                nvrtc, nvrtc.nvrtcGetLoweredName(program, expression.encode())
+            ).decode()
+            for expression in expressions
+        }
+        image = bytes(_check(nvrtc, nvrtc.nvrtcGetCUBINSize(program)))
+        _check(nvrtc, nvrtc.nvrtcGetCUBIN(program, image))
+        return Cubin(image, names, log)
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+
+
+def _log(nvrtc: ModuleType, program: Any) -> str:
+    text = bytes(_check(nvrtc, nvrtc.nvrtcGetProgramLogSize(program)))
+    _check(nvrtc, nvrtc.nvrtcGetProgramLog(program, text))
+    return text.decode(errors="replace").rstrip("\0\n ")

@@ -1,0 +1,189 @@
+"""The CUDA backend: CuPy's arrays, streams and allocator; kernels compiled at first use."""
+
+from __future__ import annotations
+
+import functools
+import math
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from dgpuhash.backend.base import Backend, Kernel, Shape
+from dgpuhash.backend.cache import load_or_compile
+from dgpuhash.backend.compiler import architecture_for
+from dgpuhash.backend.placement import device_of, reject_nulls, require_gpu
+from dgpuhash.errors import DeviceError, OutOfMemoryError
+
+__all__ = ["CudaBackend"]
+
+THREADS = 256
+OLDEST_CAPABILITY = 75
+
+
+class CudaBackend(Backend):
+    """CuPy arrays on the current device, kernels on CuPy's current stream.
+
+    Raises
+    ------
+    DeviceError
+        When CuPy or a GPU of compute capability 7.5 or newer is missing.
+    """
+
+    name = "cuda"
+
+    def __init__(self) -> None:
+        self._cupy = _import_cupy()
+        self._loaded: dict[tuple[int, Kernel], tuple[Any, int]] = {}
+        _require_gpu_machine(self._cupy)
+        self._capability(self._device())
+
+    @property
+    def xp(self) -> ModuleType:
+        return self._cupy
+
+    def launch(self, kernel: Kernel, args: np.ndarray | np.void, n: int) -> None:
+        if n == 0:
+            return
+        device = self._device()
+        try:
+            function, resident_blocks = self._load(kernel, device)
+            blocks = min(math.ceil(n * kernel.tile / THREADS), resident_blocks)
+            # A NumPy array is passed by value: CuPy hands the driver its address, which copies it.
+            function((blocks, 1, 1), (THREADS, 1, 1), (np.array(args, copy=True, order="C"),))
+        except self._cuda_errors() as error:
+            raise DeviceError(
+                f"{kernel.expression} over {n:,} rows failed on {self.device_name()}: {error}; "
+                "rerun with CUDA_LAUNCH_BLOCKING=1 to find the call that broke the device"
+            ) from error
+
+    def empty(self, shape: Shape, dtype: DTypeLike) -> Any:
+        try:
+            return self._cupy.empty(shape, dtype)
+        except MemoryError as error:
+            raise self._out_of_memory(shape, np.dtype(dtype)) from error
+
+    def asarray(self, data: Any, dtype: DTypeLike | None = None) -> Any:
+        require_gpu(data)
+        reject_nulls(data)
+        if isinstance(data, self._cupy.ndarray) and data.device.id != self._device():
+            raise DeviceError(
+                f"an array on GPU {data.device.id} met work on GPU {self._device()}; run it inside "
+                f"'with cupy.cuda.Device({data.device.id})', or copy the array with cupy.asarray(x)"
+            )
+        if device_of(data) == "cuda" and not hasattr(data, "__cuda_array_interface__"):
+            data = self._cupy.from_dlpack(data)
+        try:
+            return self._cupy.ascontiguousarray(self._cupy.asarray(data, dtype=dtype)).reshape(
+                np.shape(data) if device_of(data) is None else data.shape
+            )
+        except MemoryError as error:
+            made = np.dtype(dtype) if dtype is not None else data.dtype
+            raise self._out_of_memory(np.shape(data), made) from error
+
+    def from_host(self, data: Any) -> Any:
+        host = np.asarray(data)
+        made = self.empty(host.shape, host.dtype)
+        made.set(np.ascontiguousarray(host))
+        return made
+
+    def to_host(self, data: Any) -> np.ndarray:
+        return np.asarray(self._cupy.asnumpy(data))
+
+    def pointer(self, data: Any) -> int:
+        if data is None or data.size == 0:
+            return 0
+        return int(data.data.ptr)
+
+    def stable_order(self, keys: Any) -> Any:
+        return self._cupy.argsort(keys, kind="stable").astype(np.int64, copy=False)
+
+    def synchronize(self) -> None:
+        try:
+            self._cupy.cuda.get_current_stream().synchronize()
+        except self._cuda_errors() as error:
+            raise DeviceError(
+                f"earlier work failed on {self.device_name()}: {error}; the process must be "
+                "restarted; rerun with CUDA_LAUNCH_BLOCKING=1 to find the call"
+            ) from error
+
+    def memory(self) -> tuple[int, int]:
+        free, total = self._cupy.cuda.runtime.memGetInfo()
+        return int(free) + int(self._cupy.get_default_memory_pool().free_bytes()), int(total)
+
+    def device_name(self) -> str:
+        return _device_name(self._cupy, self._device())
+
+    def _device(self) -> int:
+        return int(self._cupy.cuda.runtime.getDevice())
+
+    def _cuda_errors(self) -> tuple[type[Exception], ...]:
+        cuda = self._cupy.cuda
+        return (cuda.driver.CUDADriverError, cuda.runtime.CUDARuntimeError)
+
+    def _capability(self, device: int) -> int:
+        capability = int(self._cupy.cuda.Device(device).compute_capability)
+        if capability < OLDEST_CAPABILITY:
+            raise DeviceError(
+                f"{_device_name(self._cupy, device)} has compute capability {capability / 10}; "
+                f"dgpuhash needs {OLDEST_CAPABILITY / 10} (Turing) or newer; use device='cpu'"
+            )
+        return capability
+
+    def _load(self, kernel: Kernel, device: int) -> tuple[Any, int]:
+        """The loaded function and the number of blocks that fill the device."""
+        found = self._loaded.get((device, kernel))
+        if found is None:
+            cubin = load_or_compile(kernel, architecture_for(self._capability(device)))
+            module = self._cupy.cuda.function.Module()
+            module.load(cubin.image)
+            function = module.get_function(cubin.names[kernel.expression])
+            per_processor = self._cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(
+                function.ptr, THREADS, 0
+            )
+            processors = self._cupy.cuda.Device(device).attributes["MultiProcessorCount"]
+            found = function, max(1, int(per_processor)) * int(processors)
+            self._loaded[device, kernel] = found
+        return found
+
+    def _out_of_memory(self, shape: Shape, dtype: np.dtype[Any]) -> OutOfMemoryError:
+        dims = (shape,) if isinstance(shape, int) else tuple(shape)
+        free, total = self.memory()
+        return OutOfMemoryError(
+            f"{math.prod(dims) * dtype.itemsize:,} bytes of device memory were needed, {free:,} of "
+            f"{total:,} are free on {self.device_name()}; use a smaller capacity or batch, or free "
+            "arrays and call cupy.get_default_memory_pool().free_all_blocks()"
+        )
+
+
+def _import_cupy() -> ModuleType:
+    try:
+        import cupy
+    except Exception as error:
+        # A CuPy of the wrong CUDA release fails with several unrelated kinds.
+        raise DeviceError(
+            f"device='cuda' needs CuPy, whose import fails ({type(error).__name__}: {error}); "
+            "install it with \"pip install 'dgpuhash[cu13]'\" (CUDA 12: 'dgpuhash[cu12]'), or use "
+            "device='cpu'"
+        ) from error
+    return cupy
+
+
+def _require_gpu_machine(cupy: ModuleType) -> None:
+    try:
+        count = int(cupy.cuda.runtime.getDeviceCount())
+        reason = "the driver sees none"
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        count, reason = 0, str(error)
+    if count == 0:
+        raise DeviceError(
+            f"device='cuda' was asked for and there is no usable GPU ({reason}); check nvidia-smi "
+            "and CUDA_VISIBLE_DEVICES, or use device='cpu'"
+        )
+
+
+@functools.cache
+def _device_name(cupy: ModuleType, device: int) -> str:
+    name = cupy.cuda.runtime.getDeviceProperties(device)["name"]
+    return f"{name.decode()} (GPU {device})"
