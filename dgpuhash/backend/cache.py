@@ -16,7 +16,7 @@ from dgpuhash.backend.base import Kernel
 from dgpuhash.backend.compiler import (
     Cubin,
     compile_kernels,
-    kernel_digest,
+    folder_digest,
     kernel_folder,
     nvrtc_version,
     options_for,
@@ -84,7 +84,7 @@ def load_or_compile(kernel: Kernel, arch: int, root: Path | None = None) -> Cubi
 
 def _key(kernel: Kernel, arch: int, sources: Path) -> str:
     parts = (
-        kernel_digest(sources),
+        folder_digest(sources),
         *options_for(arch),
         *(str(number) for number in nvrtc_version()),
         kernel.file,

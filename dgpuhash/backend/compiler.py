@@ -17,7 +17,7 @@ __all__ = [
     "Cubin",
     "architecture_for",
     "compile_kernels",
-    "kernel_digest",
+    "folder_digest",
     "kernel_folder",
     "nvrtc_version",
     "options_for",
@@ -65,7 +65,7 @@ def kernel_folder() -> Path:
     )
 
 
-def kernel_digest(folder: Path) -> str:
+def folder_digest(folder: Path) -> str:
     """A digest of the names and contents of all files below `folder`, hidden ones left out.
 
     CuPy's own cache key ignores the contents of included headers; this one does not.

@@ -1,0 +1,130 @@
+"""Compiles every kernel instance for every GPU architecture with NVRTC; needs no GPU.
+
+Warnings, register spills and kernels over the register budget are failures. The table shows the
+registers of each kernel's instances, lowest to highest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import re
+import sys
+import time
+from collections import defaultdict
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+
+from dgpuhash.backend.compiler import ARCHITECTURES, compile_kernels, nvrtc_version
+from dgpuhash.backend.cpu import native
+from dgpuhash.errors import CompileError
+
+# 256 threads a block and 64 registers leave 1,024 resident threads on a multiprocessor.
+REGISTER_BUDGET = 64
+PROGRAM_INSTANCES = 24
+
+_ENTRY = re.compile(r"Compiling entry function '(\w+)'")
+_SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
+_REGISTERS = re.compile(r"Used (\d+) registers")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One instance compiled for one architecture."""
+
+    expression: str
+    arch: int
+    registers: int
+    problem: str
+
+
+def compile_batch(file: str, expressions: list[str], arch: int) -> list[Outcome]:
+    """The instances of one file as one program; one by one when that fails, to name the culprit."""
+    try:
+        cubin = compile_kernels([file], expressions, arch)
+    except CompileError as error:
+        if len(expressions) > 1:
+            return [one for each in expressions for one in compile_batch(file, [each], arch)]
+        return [Outcome(expressions[0], arch, 0, str(error))]
+    warnings = [line for line in cubin.log.splitlines() if "warning" in line.lower()]
+    resources = read_resources(cubin.log)
+    outcomes = []
+    for expression, symbol in cubin.names.items():
+        registers, spilled = resources.get(symbol, (0, 0))
+        problem = "; ".join(warnings)
+        if symbol not in resources:
+            problem = "ptxas reported no resources for it"
+        elif spilled:
+            problem = f"{spilled} bytes of spills"
+        elif registers > REGISTER_BUDGET:
+            problem = f"{registers} registers, budget {REGISTER_BUDGET}"
+        outcomes.append(Outcome(expression, arch, registers, problem))
+    return outcomes
+
+
+def read_resources(log: str) -> dict[str, tuple[int, int]]:
+    """From ptxas' report: each entry function's registers and bytes spilled."""
+    found: dict[str, tuple[int, int]] = {}
+    symbol, spilled = "", 0
+    for line in log.splitlines():
+        if entry := _ENTRY.search(line):
+            symbol, spilled = entry[1], 0
+        elif spills := _SPILLS.search(line):
+            spilled = int(spills[1]) + int(spills[2])
+        elif (registers := _REGISTERS.search(line)) and symbol:
+            found[symbol] = int(registers[1]), spilled
+    return found
+
+
+def print_table(outcomes: list[Outcome], architectures: list[int], every_instance: bool) -> None:
+    rows: dict[str, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for each in outcomes:
+        row = each.expression if every_instance else each.expression.partition("<")[0]
+        rows[row.replace("dg::", "")][each.arch].append(each.registers)
+    width = max(map(len, rows), default=6)
+    print("registers".ljust(width), *(f"sm_{arch}".rjust(8) for arch in architectures))
+    for row, cells in sorted(rows.items()):
+        spans = []
+        for arch in architectures:
+            low, high = min(cells[arch]), max(cells[arch])
+            spans.append(str(low) if low == high else f"{low}-{high}")
+        print(row.ljust(width), *(span.rjust(8) for span in spans))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--arch", type=int, nargs="*", default=list(ARCHITECTURES))
+    parser.add_argument("--match", default="", help="only instances whose name holds this text")
+    parser.add_argument("--all", action="store_true", help="a row for every instance")
+    parser.add_argument("--processes", type=int, default=min(4, os.cpu_count() or 1))
+    options = parser.parse_args()
+
+    started = time.monotonic()
+    files = defaultdict(list)
+    for expression, file in native().instances():
+        if options.match in expression:
+            files[file].append(expression)
+    batches = [
+        (file, sorted(names)[first : first + PROGRAM_INSTANCES], arch)
+        for file, names in files.items()
+        for first in range(0, len(names), PROGRAM_INSTANCES)
+        for arch in options.arch
+    ]
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(options.processes, mp_context=context) as pool:
+        results = pool.map(compile_batch, *zip(*batches, strict=True)) if batches else []
+        outcomes = [outcome for result in results for outcome in result]
+
+    print_table(outcomes, options.arch, options.all)
+    failed = [each for each in outcomes if each.problem]
+    for each in failed:
+        print(f"FAILED sm_{each.arch} {each.expression}: {each.problem}", file=sys.stderr)
+    major, minor = nvrtc_version()
+    print(f"NVRTC {major}.{minor}, {time.monotonic() - started:.1f} s")
+    print(f"{len(outcomes) - len(failed)} passed, {len(failed)} failed")
+    return 1 if failed or not outcomes else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

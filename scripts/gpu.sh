@@ -1,0 +1,108 @@
+#!/bin/bash
+# Everything that is proved on a GPU machine, in one command and under ten minutes.
+#   scripts/gpu.sh                    one GPU: tests, compute-sanitizer, benchmarks, receipt gpu.json
+#   scripts/gpu.sh multigpu [WHEELS]  two or more: the multi-GPU tests, receipt multigpu.json;
+#                                     WHEELS is a folder of wheels to use where there is no network
+# Logs and the receipt go to $OUT (default build/gpu). PYTHON names the interpreter; by default that
+# of $VENV (.venv) where it exists, else python3 with what is installed there.
+# STEPS limits what runs, e.g. STEPS="tests tables". COMMIT names the commit where there is no git.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+mode=${1:-gpu}
+wheels=${2:-}
+export OUT=${OUT:-build/gpu}
+mkdir -p "$OUT"
+OUT=$(cd "$OUT" && pwd)
+rm -f "$OUT/steps.tsv" "$OUT"/*.jsonl "$OUT"/*.xml
+export DGPUHASH_CACHE_DIR=${DGPUHASH_CACHE_DIR:-$PWD/build/kernel-cache}
+export PYTHONUNBUFFERED=1 PYTHONFAULTHANDLER=1
+venv=${VENV:-.venv}
+if [ -z "${PYTHON:-}" ]; then
+    if [ -x "$venv/bin/python" ]; then PYTHON=$venv/bin/python; else PYTHON=python3; fi
+fi
+
+note() { printf '%s\t%s\t%s\t%s\n' "$1" "$2" "$3" "${4:-}" >>"$OUT/steps.tsv"; }
+
+# step NAME SECONDS COMMAND…: runs it under a time limit, logs it, and notes how it ended.
+step() {
+    local name=$1 limit=$2
+    shift 2
+    case " ${STEPS:-$name} " in *" $name "*) ;; *) return 0 ;; esac
+    echo "== $name: $*"
+    local began=$SECONDS status=passed remark=
+    timeout --kill-after=10 "$limit" "$@" 2>&1 | tee "$OUT/$name.log"
+    local code=${PIPESTATUS[0]}
+    if [ "$code" = 124 ] || [ "$code" = 137 ]; then
+        status=failed remark="stopped after $limit s"
+    elif [ "$code" = 5 ] && [[ $* == *pytest* ]]; then
+        status=failed remark="no test was selected"
+    elif [ "$code" != 0 ]; then
+        status=failed remark="exit status $code"
+    fi
+    if grep -qE 'Device not supported|Unable to find injection|not supported on this (device|system)' \
+        "$OUT/$name.log" && [[ $* == *compute-sanitizer* ]]; then
+        status=refused remark="compute-sanitizer does not work on this machine"
+    fi
+    note "$name" "$status" $((SECONDS - began)) "$remark"
+}
+
+install_tree() {
+    local pip=("$PYTHON" -m pip --disable-pip-version-check)
+    if [ "$PYTHON" = "$venv/bin/python" ] && ! "$PYTHON" -c 'import cupy' 2>/dev/null; then
+        "${pip[@]}" install --quiet --no-build-isolation --editable '.[cu13,test]'
+        return
+    fi
+    "$PYTHON" -c 'import dgpuhash._native' 2>/dev/null && [ "$PYTHON" = "$venv/bin/python" ] && return
+    "${pip[@]}" install --quiet --no-build-isolation --no-deps --no-index --editable .
+}
+
+describe() {
+    nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
+    "$PYTHON" - <<'PY'
+import sys
+import cupy
+from dgpuhash import backend
+from dgpuhash.backend import cache, compiler
+gpu = backend.get("cuda")
+print("python", sys.version.split()[0], "cupy", cupy.__version__, "nvrtc", compiler.nvrtc_version())
+print(gpu.device_name(), "free/total bytes", gpu.memory())
+print("kernels", compiler.kernel_folder(), compiler.folder_digest(compiler.kernel_folder()))
+print(cache.info())
+PY
+}
+export -f install_tree describe
+export PYTHON venv
+
+if [ -n "$wheels" ]; then
+    site=$PWD/build/site
+    "$PYTHON" -m pip install --quiet --no-index --no-deps --no-compile --no-cache-dir --upgrade \
+        --target "$site" $(find "$wheels" -name '*.whl') || exit 1
+    export PYTHONPATH=$site${PYTHONPATH:+:$PYTHONPATH}
+fi
+
+step install 240 bash -c install_tree
+step machine 60 bash -c describe
+case $mode in
+gpu)
+    step tests 240 "$PYTHON" -m pytest -m "gpu and not multigpu" -q --junitxml="$OUT/tests.xml" tests
+    small=(tests/backend/test_gpu_tables.py -q -x -p no:cacheprovider -p no:timeout)
+    for tool in memcheck racecheck; do
+        step $tool 90 compute-sanitizer --tool $tool --error-exitcode 99 --print-limit 20 \
+            --target-processes application-only "$PYTHON" scripts/gpu_unpooled.py "${small[@]}"
+    done
+    step limits 60 "$PYTHON" -m dgpuhash.bench limits --device cuda --json "$OUT/limits.jsonl"
+    step tables 120 "$PYTHON" -m dgpuhash.bench tables --device cuda --json "$OUT/tables.jsonl"
+    ;;
+multigpu)
+    step tests 420 "$PYTHON" -m pytest -m multigpu -q --junitxml="$OUT/multigpu.xml" tests
+    ;;
+*)
+    echo "gpu.sh: unknown mode '$mode'; use no argument or 'multigpu'" >&2
+    exit 2
+    ;;
+esac
+cat "$OUT"/*.log >"$OUT/all.txt" && rm -f "$OUT"/*.log
+"$PYTHON" scripts/receipt.py write "$mode" "$OUT"
+status=$?
+mkdir -p receipts && cp "$OUT/$mode.json" receipts/
+exit $status

@@ -1,0 +1,223 @@
+"""The GPU proof: what ran on a GPU machine, on which code, and what it measured.
+
+receipt.py check [--strict]      says when a receipt is older than the code (--strict: exits 1)
+receipt.py write NAME FOLDER     makes FOLDER/NAME.json from what scripts/gpu.sh left in FOLDER
+receipt.py accept FILE           puts a receipt that came from a GPU machine into receipts/
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from typing import Any
+
+from dgpuhash.backend.compiler import folder_digest
+
+ROOT = Path(__file__).resolve().parents[1]
+RECEIPTS = ROOT / "receipts"
+# What a receipt vouches for: a change below one of these folders makes it stale.
+COVERED = {
+    "gpu": ("kernels", "dgpuhash/backend", "dgpuhash/tables"),
+    "multigpu": (
+        "kernels",
+        "dgpuhash/backend",
+        "dgpuhash/tables",
+        "dgpuhash/frames",
+        "dgpuhash/distributed",
+    ),
+}
+PACKAGES = (
+    "cuda-bindings",
+    "cuda-core",
+    "cudf-cu13",
+    "cupy-cuda12x",
+    "cupy-cuda13x",
+    "dask",
+    "dask-cuda",
+    "distributed",
+    "distributed-ucxx-cu13",
+    "numpy",
+    "nvidia-cuda-nvrtc",
+    "pandas",
+    "pyarrow",
+    "rmm-cu13",
+)
+
+
+def digests(name: str) -> dict[str, str]:
+    return {folder: folder_digest(ROOT / folder) for folder in COVERED[name]}
+
+
+def check(strict: bool) -> int:
+    stale = 0
+    for name in COVERED:
+        path = RECEIPTS / f"{name}.json"
+        what = "GPU proof" if name == "gpu" else "multi-GPU proof"
+        if not path.exists():
+            print(f"{what} is missing: run scripts/gpu.sh {name} on a GPU machine")
+            stale += 1
+            continue
+        receipt = json.loads(path.read_text())
+        now = digests(name)
+        changed = [folder for folder in now if receipt["digests"].get(folder) != now[folder]]
+        failed = [step["name"] for step in receipt["steps"] if step["status"] == "failed"]
+        if changed:
+            print(
+                f"{what} is older than the code: {', '.join(changed)} changed since commit "
+                f"{receipt['commit'][:12]} ({receipt['date']}); run scripts/gpu.sh {name} on a "
+                "GPU machine"
+            )
+        if failed:
+            print(f"{what} has failures: {', '.join(failed)} in {path.relative_to(ROOT)}")
+        if changed or failed:
+            stale += 1
+        else:
+            print(f"{what} is fresh: {receipt['date']}, {receipt['machine']['gpu']}")
+    return 1 if strict and stale else 0
+
+
+def write(name: str, folder: Path) -> int:
+    steps = read_steps(folder)
+    receipt = {
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "commit": commit(),
+        "digests": digests(name),
+        "machine": machine(),
+        "versions": versions(),
+        "steps": steps,
+        "tests": read_tests(folder),
+        "figures": read_figures(folder),
+    }
+    target = folder / f"{name}.json"
+    target.write_text(json.dumps(receipt, indent=1) + "\n")
+    for step in steps:
+        print(f"{step['name']:<12} {step['status']:<10} {step['seconds']:>4} s  {step['note']}")
+    for file, counts in receipt["tests"].items():
+        print(f"{file}: " + ", ".join(f"{count} {what}" for what, count in counts.items()))
+    print(f"receipt: {target}")
+    return 1 if any(step["status"] == "failed" for step in steps) else 0
+
+
+def accept(file: Path) -> int:
+    receipt = json.loads(file.read_text())
+    name = file.stem
+    now = digests(name)
+    differing = [folder for folder in now if receipt["digests"][folder] != now[folder]]
+    if differing:
+        print(f"{file} was made from other code: {', '.join(differing)} differ", file=sys.stderr)
+        return 1
+    if receipt["commit"] == "unknown":
+        receipt["commit"] = commit()
+    RECEIPTS.mkdir(exist_ok=True)
+    (RECEIPTS / file.name).write_text(json.dumps(receipt, indent=1) + "\n")
+    print(f"accepted as {(RECEIPTS / file.name).relative_to(ROOT)}")
+    return 0
+
+
+def read_steps(folder: Path) -> list[dict[str, Any]]:
+    """The steps that scripts/gpu.sh noted: name, status, seconds and a remark, tab-separated."""
+    fields = ("name", "status", "seconds", "note")
+    steps: list[dict[str, Any]] = []
+    for line in (folder / "steps.tsv").read_text().splitlines():
+        step: dict[str, Any] = dict(zip(fields, line.split("\t"), strict=True))
+        step["seconds"] = int(step["seconds"])
+        steps.append(step)
+    return steps
+
+
+def read_tests(folder: Path) -> dict[str, dict[str, int]]:
+    counts = {}
+    for path in sorted(folder.glob("*.xml")):
+        total: dict[str, int] = dict.fromkeys(("tests", "failures", "errors", "skipped"), 0)
+        for suite in ElementTree.parse(path).getroot().iter("testsuite"):
+            for what in total:
+                total[what] += int(suite.get(what, "0"))
+        bad = total["failures"] + total["errors"]
+        counts[path.stem] = {
+            "passed": total["tests"] - bad - total["skipped"],
+            "failed": bad,
+            "skipped": total["skipped"],
+        }
+    return counts
+
+
+def read_figures(folder: Path) -> list[dict[str, Any]]:
+    rows = []
+    for path in sorted(folder.glob("*.jsonl")):
+        for line in path.read_text().splitlines():
+            row = json.loads(line)
+            row.pop("machine", None)
+            rows.append({"bench": path.stem, **row})
+    return rows
+
+
+def machine() -> dict[str, str]:
+    query = "name,driver_version,memory.total"
+    answer = output("nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader")
+    gpus = [line.split(", ") for line in answer.splitlines()]
+    names = [gpu[0] for gpu in gpus]
+    return {
+        "gpu": f"{len(names)} x {names[0]}" if names else "none",
+        "driver": gpus[0][1] if gpus else "none",
+        "memory": gpus[0][2] if gpus else "none",
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+    }
+
+
+def versions() -> dict[str, str]:
+    found = {}
+    for package in PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def commit() -> str:
+    given = os.environ.get("COMMIT")
+    if given:
+        return given
+    head = output("git", "-C", str(ROOT), "rev-parse", "HEAD").strip()
+    if not head:
+        return "unknown"
+    dirty = output("git", "-C", str(ROOT), "status", "--porcelain", "--", "kernels", "dgpuhash")
+    return f"{head} with local changes" if dirty.strip() else head
+
+
+def output(*command: str) -> str:
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    verbs.add_parser("check").add_argument("--strict", action="store_true")
+    writing = verbs.add_parser("write")
+    writing.add_argument("name", choices=sorted(COVERED))
+    writing.add_argument("folder", type=Path)
+    verbs.add_parser("accept").add_argument("file", type=Path)
+    options = parser.parse_args()
+    if options.verb == "check":
+        return check(options.strict)
+    if options.verb == "write":
+        return write(options.name, options.folder)
+    return accept(options.file)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
