@@ -1,0 +1,63 @@
+"""What `import dgpuhash` promises: a complete sorted list of names, no GPU, documented names."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import subprocess
+import sys
+
+import pytest
+
+import dgpuhash
+from dgpuhash import errors
+
+
+def test_all_is_complete_and_sorted():
+    assert sorted(dgpuhash.__all__) == list(dgpuhash.__all__)
+    for name in dgpuhash.__all__:
+        assert getattr(dgpuhash, name) is not None
+    modules = {"backend", "bench", "cli", "demo", "distributed", "frames", "spec", "tables"}
+    public = {name for name in vars(dgpuhash) if not name.startswith("_")} - modules
+    assert public - {"annotations"} <= set(dgpuhash.__all__)
+
+
+def test_errors_all_is_complete_and_sorted():
+    kinds = [name for name, kind in vars(errors).items() if inspect.isclass(kind)]
+    assert sorted(kinds) == errors.__all__
+    for name in kinds:
+        assert issubclass(getattr(errors, name), errors.DgpuhashError)
+
+
+@pytest.mark.parametrize("name", sorted(set(dgpuhash.__all__) - {"errors"}))
+def test_public_names_are_documented_with_an_example(name):
+    thing = getattr(dgpuhash, name)
+    documentation = inspect.getdoc(thing) or ""
+    assert documentation
+    if inspect.isclass(thing):
+        assert ">>> " in documentation, f"{name} shows no example"
+        for verb, member in vars(thing).items():
+            if not verb.startswith("_") and (
+                inspect.isfunction(member) or isinstance(member, property)
+            ):
+                assert inspect.getdoc(member), f"{name}.{verb} has no docstring"
+    elif callable(thing):
+        assert ">>> " in documentation, f"{name} shows no example"
+
+
+def test_import_touches_no_gpu_and_no_cluster():
+    code = (
+        "import sys, dgpuhash; "
+        "heavy = {'cupy', 'cudf', 'rmm', 'cuda', 'numba', 'distributed', 'dask_cuda'}; "
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert found.stdout.strip() == "[]"
+
+
+def test_package_ships_its_type_marker():
+    spec = importlib.util.find_spec("dgpuhash")
+    assert spec is not None
+    assert importlib.resources.files("dgpuhash").joinpath("py.typed").is_file()
