@@ -1,0 +1,110 @@
+"""Multisplit, hashing and owners: each backend against NumPy, and both alike."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dgpuhash import backend as backends
+from dgpuhash.backend import Backend
+from dgpuhash.errors import ShapeError
+
+CPU = backends.get("cpu")
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def used(request: pytest.FixtureRequest) -> Backend:
+    """Each backend in turn."""
+    return backends.get(request.param)
+
+
+@pytest.mark.parametrize("n", [0, 1, 31, 1000, 100_003])
+@pytest.mark.parametrize("parts", [1, 2, 7, 130, 1024, 65536])
+def test_multisplit(used: Backend, n: int, parts: int) -> None:
+    ids = np.random.default_rng(n + parts).integers(0, parts, n).astype(np.uint32)
+    order, counts = used.multisplit(used.from_host(ids), parts)
+    assert order.dtype == np.int64
+    assert isinstance(counts, np.ndarray)
+    assert counts.dtype == np.int64
+    np.testing.assert_array_equal(used.to_host(order), np.argsort(ids, kind="stable"))
+    np.testing.assert_array_equal(counts, np.bincount(ids, minlength=parts))
+
+
+def test_multisplit_all_to_one(used: Backend) -> None:
+    ids = np.full(50_000, 6, np.uint32)
+    order, counts = used.multisplit(used.from_host(ids), 8)
+    np.testing.assert_array_equal(used.to_host(order), np.arange(50_000))
+    assert counts.tolist() == [0, 0, 0, 0, 0, 0, 50_000, 0]
+
+
+@pytest.mark.parametrize("dtype", ["u4", "u8"])
+def test_hash_keys(used: Backend, dtype: str) -> None:
+    keys = np.arange(100_000, dtype=dtype)
+    hashes = used.to_host(used.hash_keys(used.from_host(keys), 5))
+    assert hashes.dtype == np.uint64
+    assert len(np.unique(hashes)) == len(keys)
+    np.testing.assert_array_equal(hashes, CPU.hash_keys(keys, 5))
+    assert not np.array_equal(hashes, CPU.hash_keys(keys, 6))
+    top_byte = np.bincount((hashes >> np.uint64(56)).astype(np.int64), minlength=256)
+    assert top_byte.min() > 250
+    assert top_byte.max() < 550
+
+
+def pack(words: list[str]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    encoded = [word.encode() for word in words]
+    offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
+    return offsets, np.frombuffer(b"".join(encoded), np.uint8)
+
+
+def test_hash_strings(used: Backend) -> None:
+    words = ["", "a", "b", "ab", "ba", "a\0", "tail", "N12345", "é" * 40, "x" * 1000, "x" * 1001]
+    offsets, chars = pack(words)
+    hashes = used.to_host(used.hash_strings(used.from_host(offsets), used.from_host(chars), 9))
+    assert hashes.dtype == np.uint64
+    assert len(set(hashes.tolist())) == len(words)
+    np.testing.assert_array_equal(hashes, CPU.hash_strings(offsets, chars, 9))
+    alone = pack(["tail"])
+    assert CPU.hash_strings(*alone, 9)[0] == hashes[6]
+
+
+def test_hash_strings_of_a_slice(used: Backend) -> None:
+    offsets, chars = pack(["one", "two", "three", "four"])
+    whole = used.hash_strings(used.from_host(offsets), used.from_host(chars), 0)
+    part = used.hash_strings(used.from_host(offsets[2:]), used.from_host(chars), 0)
+    np.testing.assert_array_equal(used.to_host(part), used.to_host(whole)[2:])
+
+
+def test_hash_combine_depends_on_order(used: Backend) -> None:
+    first, second = (np.arange(start, start + 1000, dtype=np.uint64) for start in (0, 5000))
+    one = used.to_host(used.hash_combine(used.from_host(first), used.from_host(second)))
+    other = used.to_host(used.hash_combine(used.from_host(second), used.from_host(first)))
+    np.testing.assert_array_equal(one, CPU.hash_combine(first, second))
+    assert not (one == other).any()
+    assert len(np.unique(one)) == 1000
+
+
+@pytest.mark.parametrize("parts", [1, 3, 130])
+def test_owner_of(used: Backend, parts: int) -> None:
+    hashes = CPU.hash_keys(np.arange(100_000, dtype=np.uint64), 0)
+    owners = used.to_host(used.owner_of(used.from_host(hashes), parts))
+    assert owners.dtype == np.uint32
+    expected = [int(each) * parts >> 64 for each in hashes[:1000]]
+    np.testing.assert_array_equal(owners[:1000], expected)
+    assert np.bincount(owners, minlength=parts).min() > 0.8 * len(hashes) / parts
+
+
+def test_no_rows(used: Backend) -> None:
+    none = used.from_host(np.empty(0, np.uint64))
+    assert used.hash_keys(none, 0).shape == (0,)
+    assert used.hash_combine(none, none).shape == (0,)
+    assert used.owner_of(none, 4).shape == (0,)
+    offsets, chars = used.from_host(np.zeros(1, np.int64)), used.from_host(np.empty(0, np.uint8))
+    assert used.hash_strings(offsets, chars, 0).shape == (0,)
+
+
+def test_combining_different_lengths(used: Backend) -> None:
+    short, long = (used.from_host(np.zeros(n, np.uint64)) for n in (2, 3))
+    with pytest.raises(ShapeError, match="2 and 3"):
+        used.hash_combine(short, long)

@@ -1,0 +1,92 @@
+"""What only a GPU can confirm about the CUDA backend."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dgpuhash import backend
+from dgpuhash.backend import cache
+from dgpuhash.errors import DeviceError, OutOfMemoryError, ShapeError
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture
+def gpu() -> backend.Backend:
+    """The CUDA backend."""
+    return backend.get("cuda")
+
+
+def test_device(gpu: backend.Backend) -> None:
+    free, total = gpu.memory()
+    assert 0 < free <= total
+    assert "GPU 0" in gpu.device_name()
+    assert backend.default_device() == "cuda"
+
+
+def test_arrays_decide_the_device(gpu: backend.Backend) -> None:
+    keys = gpu.from_host(np.arange(3))
+    assert backend.get(None, keys) is gpu
+    assert backend.get(None, keys, [1, 2]) is gpu
+    with pytest.raises(DeviceError, match="mixed"):
+        backend.get(None, keys, np.arange(3))
+    with pytest.raises(DeviceError, match=r"cupy\.asarray"):
+        gpu.asarray(np.arange(3))
+
+
+def test_asarray(gpu: backend.Backend) -> None:
+    host = np.arange(10, dtype=np.int32)
+    device = gpu.from_host(host)
+    assert gpu.asarray(device) is device or gpu.pointer(gpu.asarray(device)) == gpu.pointer(device)
+    strided = gpu.asarray(device[::2])
+    assert strided.flags.c_contiguous
+    np.testing.assert_array_equal(gpu.to_host(strided), host[::2])
+    np.testing.assert_array_equal(gpu.to_host(gpu.asarray([1, 2, 3])), [1, 2, 3])
+
+
+def test_alignment_and_fill(gpu: backend.Backend) -> None:
+    made = gpu.full(1000, 7, "u4")
+    assert gpu.pointer(made) % 64 == 0
+    assert (gpu.to_host(made) == 7).all()
+    assert gpu.pointer(gpu.empty(0, "u4")) == 0
+
+
+def test_out_of_memory(gpu: backend.Backend) -> None:
+    with pytest.raises(OutOfMemoryError, match=r"bytes of device memory were needed.*are free"):
+        gpu.empty(2**44, "u1")
+
+
+def test_masked_is_refused(gpu: backend.Backend) -> None:
+    with pytest.raises((ShapeError, DeviceError)):
+        gpu.asarray(np.ma.masked_array([1, 2], mask=[True, False]))
+
+
+def test_stable_order(gpu: backend.Backend) -> None:
+    keys = np.random.default_rng(1).integers(0, 50, 10_000).astype(np.uint64)
+    order = gpu.to_host(gpu.stable_order(gpu.from_host(keys)))
+    np.testing.assert_array_equal(order, np.argsort(keys, kind="stable"))
+
+
+def test_first_use_compiles_only_what_is_used(
+    gpu: backend.Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DGPUHASH_CACHE_DIR", str(tmp_path))
+    fresh = type(gpu)()
+    for _ in range(2):
+        hashes = fresh.hash_keys(fresh.from_host(np.arange(100, dtype=np.uint64)), 0)
+    fresh.synchronize()
+    assert cache.info().files == 1
+    expected = backend.get("cpu").hash_keys(np.arange(100, dtype=np.uint64), 0)
+    np.testing.assert_array_equal(fresh.to_host(hashes), expected)
+
+
+def test_work_is_ordered_on_the_current_stream(gpu: backend.Backend) -> None:
+    host = np.arange(1_000_000, dtype=np.uint64)
+    with gpu.xp.cuda.Stream(non_blocking=True):
+        keys = gpu.xp.zeros(len(host), np.uint64)
+        keys += gpu.xp.arange(len(host), dtype=np.uint64)
+        hashes = gpu.to_host(gpu.hash_keys(keys, 3))
+    np.testing.assert_array_equal(hashes, backend.get("cpu").hash_keys(host, 3))
