@@ -9,7 +9,7 @@ from dgpuhash.backend.base import Backend, Kernel
 from dgpuhash.backend.placement import device_of
 from dgpuhash.errors import DeviceError
 
-__all__ = ["Backend", "Kernel", "device_of", "get"]
+__all__ = ["Backend", "Kernel", "default_device", "device_of", "get"]
 
 
 def get(device: str | None = None, *arrays: Any) -> Backend:
@@ -50,6 +50,14 @@ def get(device: str | None = None, *arrays: Any) -> Backend:
             f"{remedy}, or pass device={place!r}"
         )
     return _open(device or place or "cpu")
+
+
+def default_device() -> str:
+    """``"cuda"`` where there is a usable GPU with CuPy, else ``"cpu"``."""
+    try:
+        return get("cuda").name
+    except DeviceError:
+        return "cpu"
 
 
 @functools.cache

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from types import ModuleType
 from typing import Any
@@ -183,7 +182,6 @@ def _require_gpu_machine(cupy: ModuleType) -> None:
         )
 
 
-@functools.cache
 def _device_name(cupy: ModuleType, device: int) -> str:
     name = cupy.cuda.runtime.getDeviceProperties(device)["name"]
     return f"{name.decode()} (GPU {device})"
