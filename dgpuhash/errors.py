@@ -4,18 +4,18 @@
 
     DgpuhashError
     ├── KeyTypeError      (TypeError)     a dtype that a table cannot take, or an unsafe cast
-    ├── ShapeError        (ValueError)    wrong number of dimensions, lengths that differ, nulls where none may be
+    ├── ShapeError        (ValueError)    dimensions or lengths that do not fit, or nulls
     ├── SpecError         (ValueError)    a table was described with impossible settings
-    ├── UnsupportedError  (ValueError)    a request that is understood and refused, with the way to get it
+    ├── UnsupportedError  (ValueError)    a request that is understood and refused
     ├── ColumnError       (ValueError)    a column that is missing, doubled or of the wrong type
-    │   └── CollisionError                two different keys with one hash where that is not allowed
+    │   └── CollisionError                two keys with one hash where that is not allowed
     ├── CapacityError     (MemoryError)   a table that cannot hold what it was asked to hold
     ├── OutOfMemoryError  (MemoryError)   the host or the device has not enough memory
-    ├── DeviceError       (RuntimeError)  no such device, device too old, arrays on different devices
+    ├── DeviceError       (RuntimeError)  no such device, too old, or arrays on different ones
     │   └── CompileError                  a kernel or the extension could not be built
     ├── FormatError       (ValueError)    a saved file that is foreign, truncated or damaged
     ├── ClosedError       (RuntimeError)  an index that was closed
-    └── IndexLost         (RuntimeError)  a distributed index whose shards are gone or newer than the handle
+    └── IndexLost         (RuntimeError)  shards that are gone, or newer than the handle
 
 Each message says what happened, to what, and what to do next.
 """

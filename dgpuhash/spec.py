@@ -33,7 +33,7 @@ def _as_dtype(dtype: DTypeLike, what: str) -> np.dtype[Any]:
             f"{what}s of dtype {made} are arrays themselves; "
             f"wrap them in a field: [('{what}', {made.subdtype[0].str!r}, {made.subdtype[1]})]"
         )
-    if made.kind in "mM" and np.datetime_data(made)[0] == "generic":
+    if made.kind in "mM" and "[" not in made.str:
         raise KeyTypeError(f"{what}s of dtype {made} have no unit; name one, such as '{made}[ns]'")
     return made.newbyteorder("=")
 
@@ -54,9 +54,9 @@ def key_dtype_of(dtype: DTypeLike) -> np.dtype[Any]:
     made = _as_dtype(dtype, "key")
     if made.kind not in _KEY_KINDS or made.itemsize not in (1, 2, 4, 8):
         raise KeyTypeError(
-            f"keys of dtype {made} cannot be hashed exactly; use a bool, integer, float, datetime64 "
-            "or timedelta64 dtype of at most 8 bytes, or index strings and several columns "
-            "with dgpuhash.FrameIndex"
+            f"keys of dtype {made} cannot be hashed exactly; use a bool, integer, float, "
+            "datetime64 or timedelta64 dtype of at most 8 bytes, or index strings and several "
+            "columns with dgpuhash.FrameIndex"
         )
     return made
 
@@ -137,7 +137,7 @@ class TableSpec:
         if self.kind not in ("set", "map", "multimap"):
             raise SpecError(f"table kind {self.kind!r}; use 'set', 'map' or 'multimap'")
         if (self.value_dtype is None) != (self.kind == "set"):
-            raise SpecError(f"a {self.kind} with value dtype {self.value_dtype}; only sets have none")
+            raise SpecError(f"a {self.kind} with values of {self.value_dtype}; only sets have none")
         load = _number(self.max_load, "max_load")
         if not 0 < load < 1:
             raise SpecError(f"max_load={self.max_load}; use a share inside (0, 1), such as 0.8")
@@ -190,7 +190,7 @@ class TableSpec:
         except (TypeError, ValueError, AttributeError) as error:
             if isinstance(error, SpecError):
                 raise
-            raise SpecError(f"not the description of a table: {error}; save the table again") from error
+            raise SpecError(f"no description of a table ({error}); save the table again") from error
 
 
 def check_capacity(capacity: int, what: str = "capacity") -> int:

@@ -1,0 +1,67 @@
+"""The device fixture: every table test runs on the CPU, and on a GPU where there is one.
+
+``-m gpu`` asks for the GPU half. Without a GPU that fails; it does not skip.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import settings
+
+from dgpuhash import backend as backends
+from dgpuhash.errors import DeviceError
+
+settings.register_profile("dgpuhash", deadline=None, max_examples=20, derandomize=True)
+settings.load_profile("dgpuhash")
+
+
+class Device:
+    """One device, and the way of host arrays to it and back."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.backend = backends.get(name)
+
+    def array(self, host: Any, dtype: Any = None) -> Any:
+        """A host array as the tables take it on this device: dates as int64, records as bytes."""
+        array = np.asarray(host, dtype)
+        if self.name == "cuda":
+            if array.dtype.kind in "mM":
+                array = array.view(np.int64)
+            elif array.dtype.kind in "SUV":
+                flat = np.ascontiguousarray(array).view(np.uint8)
+                array = flat.reshape(len(array), array.dtype.itemsize)
+        return self.backend.from_host(array)
+
+    def host(self, result: Any, dtype: Any) -> np.ndarray:
+        """A result on the host, with the dtype that it stands for."""
+        array = self.backend.to_host(result)
+        if array.dtype != np.dtype(dtype):
+            array = np.ascontiguousarray(array).view(dtype).reshape(len(array))
+        return array
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def device(request: pytest.FixtureRequest) -> Device:
+    """Each device in turn."""
+    return Device(request.param)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave the GPU tests out where there is no GPU, unless they were asked for."""
+    if "gpu" in config.option.markexpr or _gpu_present():
+        return
+    needing = [item for item in items if item.get_closest_marker("gpu")]
+    config.hook.pytest_deselected(items=needing)
+    items[:] = [item for item in items if not item.get_closest_marker("gpu")]
+
+
+def _gpu_present() -> bool:
+    try:
+        backends.get("cuda")
+    except DeviceError:
+        return False
+    return True

@@ -1,0 +1,92 @@
+"""Hypothesis strategies for keys, values and sequences of verbs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+__all__ = ["KEY_DTYPES", "VALUE_DTYPES", "key_pool", "keys_from", "random_keys", "random_values"]
+
+KEY_DTYPES = [
+    "bool",
+    "int8",
+    "uint8",
+    "int16",
+    "uint16",
+    "int32",
+    "uint32",
+    "int64",
+    "uint64",
+    "float16",
+    "float32",
+    "float64",
+    "datetime64[ns]",
+    "datetime64[D]",
+    "timedelta64[s]",
+]
+
+VALUE_DTYPES = [
+    "bool",
+    "int8",
+    "uint16",
+    "float16",
+    "int32",
+    "float32",
+    "int64",
+    "float64",
+    "datetime64[s]",
+    "complex64",
+    "complex128",
+    "S3",
+    "S8",
+    "U5",
+    "V17",
+    "i4,f8,S4",
+]
+
+
+def key_pool(dtype: Any) -> np.ndarray:
+    """Keys that are most likely to go wrong: internal patterns, 0, extremes, NaN, NaT, -0.0."""
+    made = np.dtype(dtype)
+    unsigned = np.dtype(f"u{made.itemsize}")
+    top = np.iinfo(unsigned).max
+    if made.kind == "b":
+        return np.array([False, True])
+    patterns = [0, 1, 2, 3, top, top - 1, top - 2, top // 2, top // 2 + 1, top // 2 + 2]
+    raw = np.array(patterns, unsigned).view(made)
+    if made.kind == "f":
+        special = [0.0, -0.0, np.nan, -np.nan, np.inf, -np.inf, 1.0, 1.5, np.finfo(made).tiny]
+        raw = np.concatenate([raw, np.array(special, made)])
+    return np.concatenate([raw, np.arange(4, 24).astype(unsigned).view(made)])
+
+
+def keys_from(dtype: Any, *, most: int = 60) -> st.SearchStrategy[np.ndarray]:
+    """Batches of keys from the pool, with many duplicates."""
+    pool = key_pool(dtype)
+    rows = st.lists(st.integers(0, len(pool) - 1), max_size=most)
+    return rows.map(lambda chosen: pool[np.array(chosen, np.intp)])
+
+
+def random_keys(dtype: Any, n: int, seed: int, *, distinct: int | None = None) -> np.ndarray:
+    """`n` keys with random bits, out of `distinct` different ones, the pool's among them."""
+    made = np.dtype(dtype)
+    random = np.random.default_rng(seed)
+    raw = random.integers(0, 256, (distinct or n, made.itemsize), np.uint8)
+    if made.kind == "b":
+        raw &= 1
+    keys = raw.view(made).reshape(-1)
+    keys = np.concatenate([keys, key_pool(made)])
+    return random.choice(keys, n)
+
+
+def random_values(dtype: Any, n: int, seed: int) -> np.ndarray:
+    """`n` values with random bits."""
+    made = np.dtype(dtype)
+    random = np.random.default_rng(seed)
+    if made.kind == "b":
+        return random.integers(0, 2, n).astype(bool)
+    if made.kind in "SU":
+        return random.integers(0, 1000, n).astype(made)
+    return random.integers(0, 256, (n, made.itemsize), np.uint8).view(made).reshape(-1)
