@@ -1,0 +1,100 @@
+"""The README quotes the receipts, names what exists, and its example runs."""
+
+from __future__ import annotations
+
+import doctest
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from dgpuhash.cli import main
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text()
+
+
+def load_script():
+    spec = importlib.util.spec_from_file_location("figures", ROOT / "scripts" / "figures.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def receipt(gpu, passed, failed=0):
+    return {
+        "date": "2030-01-02 03:04 UTC",
+        "machine": {"gpu": gpu, "driver": "1.2"},
+        "versions": {"cupy-cuda13x": "14.1"},
+        "tests": {"tests": {"passed": passed, "failed": failed, "skipped": 0}},
+        "figures": [
+            {"bench": "limits", "limit": "gather", "rate": 1.0},
+            *(
+                {"bench": "tables", "pairs": "32/32", "n": 1 << 24, "load": 0.8}
+                | {"verb": verb, "rate": rate, "ratio": rate / 20}
+                for verb, rate in (("insert", 10.0), ("find", 15.0), ("absent", 12.5))
+            ),
+        ],
+    }
+
+
+def test_readme_quotes_the_receipts():
+    program = [sys.executable, ROOT / "scripts" / "figures.py", "--check"]
+    found = subprocess.run(program, capture_output=True, text=True, timeout=30, check=False)
+    assert found.returncode == 0, found.stdout
+
+
+def test_figures_become_a_table():
+    figures = load_script()
+    text = figures.section({"gpu": receipt("1 x G", 5), "multigpu": receipt("4 x G", 3, 1)})
+    assert "| 32/32 | 16,777,216 | 0.8 | 10.00 (50%) | 15.00 (75%) | 12.50 (62%) |" in text
+    assert "5 tests passed on 1 x G; 3 tests passed, 1 failed on 4 x G." in text
+
+
+def test_without_receipts_no_figure_is_claimed():
+    assert not re.search(r"\d", load_script().section({}))
+
+
+def test_the_figures_stand_between_the_markers():
+    figures = load_script()
+    old = f"above\n{figures.START}old\n{figures.END}below\n"
+    assert figures.rewritten(old, {}) == f"above\n{figures.START}{figures.NONE}{figures.END}below\n"
+
+
+def test_commands_in_the_documents_exist():
+    makefile = (ROOT / "Makefile").read_text()
+    for document in ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md"):
+        text = (ROOT / document).read_text()
+        for target in re.findall(r"`make ([a-z]+)", text):
+            assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target
+        for command in re.findall(r"\bdgpuhash (build|join|lookup|demo|info|bench|cache)\b", text):
+            assert command in main.commands
+
+
+def test_linked_files_exist():
+    for document in ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md"):
+        for target in re.findall(r"\]\(([^)#:]+)\)", (ROOT / document).read_text()):
+            assert (ROOT / target).exists(), f"{document} links to {target}"
+
+
+def test_the_short_examples_give_what_they_show():
+    failed, tried = doctest.testfile(str(ROOT / "README.md"), module_relative=False)
+    assert failed == 0
+    assert tried > 0
+
+
+def test_the_example_runs(tmp_path):
+    (example,) = re.findall(r"```python\n(.+?)```", README, flags=re.DOTALL)
+    assert len(example.strip().splitlines()) <= 20
+    program = tmp_path / "example.py"
+    program.write_text(example)
+    found = subprocess.run(
+        [sys.executable, program],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert found.returncode == 0, found.stderr
