@@ -1,0 +1,36 @@
+"""Rows of one device found by key: key encoding, joins and lookups, for pandas and cuDF frames."""
+
+from __future__ import annotations
+
+from dgpuhash.frames.assembly import (
+    assemble,
+    check_how,
+    join_columns,
+    merge_meta,
+    moved_columns,
+)
+from dgpuhash.frames.dataframes import frames_named, frames_of, make_frame
+from dgpuhash.frames.index import FrameIndex, Matches
+from dgpuhash.frames.keys import EncodedKeys, KeyEncoder, key_names
+from dgpuhash.frames.lookup import Lookup, keys_frame, lookup_rows
+from dgpuhash.frames.stats import FrameStats
+
+__all__ = [
+    "EncodedKeys",
+    "FrameIndex",
+    "FrameStats",
+    "KeyEncoder",
+    "Lookup",
+    "Matches",
+    "assemble",
+    "check_how",
+    "frames_named",
+    "frames_of",
+    "join_columns",
+    "key_names",
+    "keys_frame",
+    "lookup_rows",
+    "make_frame",
+    "merge_meta",
+    "moved_columns",
+]

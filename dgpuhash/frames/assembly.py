@@ -1,0 +1,231 @@
+"""A merge result out of the left frame, the matched rows of the index, and who matched whom."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+from dgpuhash.errors import ColumnError, UnsupportedError
+from dgpuhash.frames.columns import check_comparable
+from dgpuhash.frames.dataframes import frames_of
+from dgpuhash.frames.keys import KeyEncoder, key_names
+
+__all__ = ["assemble", "check_how", "join_columns", "merge_meta", "moved_columns"]
+
+Suffixes = tuple[str | None, str | None]
+HOWS = ("inner", "left", "semi", "anti")
+DEFAULT_SUFFIXES: Suffixes = ("_x", "_y")
+
+
+def check_how(how: str) -> str:
+    """`how`, when it is a kind of join that an index answers.
+
+    Raises
+    ------
+    UnsupportedError
+        For others, with the way to get them.
+    """
+    if how in HOWS:
+        return how
+    if how in {"outer", "right"}:
+        raise UnsupportedError(
+            f"how={how!r} also returns rows of the index that nothing matched; get it in two "
+            "steps: merge with how='left' (or 'inner'), then build an index of the left keys, "
+            "merge the indexed frame against that with how='anti', and concatenate the two"
+        )
+    raise UnsupportedError(f"how={how!r}; use one of {', '.join(map(repr, HOWS))}")
+
+
+def join_columns(
+    left: Any,
+    encoder: KeyEncoder,
+    on: Hashable | Sequence[Hashable] | None = None,
+    left_on: Hashable | Sequence[Hashable] | None = None,
+) -> tuple[Hashable, ...]:
+    """The columns of `left` that are compared with the key columns of the index, in their order.
+
+    Parameters
+    ----------
+    left : DataFrame
+        Or an empty frame like it.
+    encoder : KeyEncoder
+    on : label or list of labels, optional
+        Columns of the same names on both sides: exactly the index's key columns, in any order.
+    left_on : label or list of labels, optional
+        Columns of `left`, one for each key column of the index. Default: the index's key columns.
+
+    Raises
+    ------
+    ColumnError
+        When columns are missing, their number is wrong, or both `on` and `left_on` are given.
+    KeyTypeError
+        When a column never compares with its index column.
+    """
+    if on is not None and left_on is not None:
+        raise ColumnError("on= and left_on= exclude each other; give one of them")
+    if left_on is None:
+        names = key_names(left, list(encoder.names) if on is None else on)
+        if set(names) != set(encoder.names):
+            raise ColumnError(
+                f"on={list(names)!r}, but the index is on {list(encoder.names)!r}; name the "
+                "columns of the left frame with left_on=, or build an index on those columns"
+            )
+        names = encoder.names
+    else:
+        names = key_names(left, left_on)
+    if len(names) != len(encoder.names):
+        raise ColumnError(
+            f"left_on has {len(names)} columns {list(names)!r}, the index {len(encoder.names)}, "
+            f"{list(encoder.names)!r}; give one column for each, in that order"
+        )
+    frames = frames_of(left)
+    for name, type_ in zip(names, encoder.types, strict=True):
+        check_comparable(name, type_, frames.key_column(left[name][:0], name).type)
+    return names
+
+
+def moved_columns(
+    index_meta: Any,
+    encoder: KeyEncoder,
+    left_on: Sequence[Hashable],
+    columns: Sequence[Hashable] | None = None,
+) -> list[Hashable]:
+    """The columns of the index that a merge result needs, in their order.
+
+    A key column with the same name on both sides is not among them: the left one stands for both.
+
+    Raises
+    ------
+    ColumnError
+        When `columns` names one that the index does not hold.
+    """
+    there = list(index_meta.columns)
+    missing = [label for label in columns or [] if label not in there]
+    if missing:
+        raise ColumnError(f"no column {missing!r} in the index; it holds {there!r}")
+    shared = {name for name, other in zip(encoder.names, left_on, strict=True) if name == other}
+    wanted = set(there if columns is None else columns) | set(encoder.names)
+    return [label for label in there if label in wanted - shared]
+
+
+def merge_meta(
+    left_meta: Any,
+    index_meta: Any,
+    *,
+    left_on: Sequence[Hashable],
+    right_on: Sequence[Hashable],
+    how: str = "inner",
+    suffixes: Suffixes = DEFAULT_SUFFIXES,
+) -> Any:
+    """An empty frame with the columns and dtypes that the merge of two frames like these has.
+
+    The dtypes are those of a merge in which every row finds a partner, as Dask's own merge meta:
+    an ``int64`` column of a left merge stays ``int64`` here. As in pandas and Dask, a partition in
+    which a row stays without a partner has that column as ``float64`` (and ``bool`` as
+    ``object``), so that the computed whole equals what pandas gives. Nullable and Arrow dtypes
+    have no such cases.
+
+    Parameters
+    ----------
+    left_meta, index_meta : DataFrame
+        Frames with the columns of the left side and of the index (keys included); no row is read.
+    left_on, right_on : sequence of labels
+        The key columns on each side.
+    how : {"inner", "left", "semi", "anti"}
+    suffixes : tuple
+        For columns of the same name on both sides, as in `pandas.DataFrame.merge`.
+
+    Raises
+    ------
+    ColumnError
+        When columns overlap and the suffixes do not tell them apart.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> left = pd.DataFrame({"k": [1], "x": [0.5]})
+    >>> right = pd.DataFrame({"k": [1], "x": ["a"]})
+    >>> merge_meta(left, right, left_on=["k"], right_on=["k"]).dtypes
+    k        int64
+    x_x    float64
+    x_y        str
+    dtype: object
+    """
+    if check_how(how) in {"semi", "anti"}:
+        return left_meta.iloc[:0]
+    frames = frames_of(left_meta)
+    return frames.merge_meta(left_meta.iloc[:0], index_meta.iloc[:0], left_on, right_on, suffixes)
+
+
+def assemble(
+    left: Any,
+    query_rows: Any,
+    right: Any,
+    *,
+    index_meta: Any,
+    left_on: Sequence[Hashable],
+    right_on: Sequence[Hashable],
+    how: str = "inner",
+    suffixes: Suffixes = DEFAULT_SUFFIXES,
+) -> Any:
+    """The merge result, equal to what `pandas.DataFrame.merge` gives.
+
+    Parameters
+    ----------
+    left : DataFrame
+        The probing side, or one partition of it.
+    query_rows : int64 array
+        For each row of `right` the row of `left` that it matched; in any order between rows of
+        `left`, in the index's order for one row of `left`. For semi and anti: the rows to keep.
+    right : DataFrame or None
+        The matched rows, with the columns `moved_columns` (for semi and anti: ignored).
+    index_meta : DataFrame
+        An empty frame like the index's rows, with the key columns and those in `right`.
+    left_on, right_on, how, suffixes
+        As in `merge_meta`.
+
+    Returns
+    -------
+    DataFrame
+        Rows in the order of `left`, numbered from 0; for semi and anti, rows of `left` with their
+        own labels. Key columns have the dtype that pandas gives them for frames that are not
+        empty, so an empty partition has the dtypes of the others.
+    """
+    frames = frames_of(left)
+    xp = frames.xp
+    query_rows = xp.asarray(query_rows, dtype=xp.int64)
+    if check_how(how) in {"semi", "anti"}:
+        return frames.keep(left, xp.sort(query_rows))
+    right_rows = xp.arange(len(query_rows), dtype=xp.int64)
+    if len(query_rows) > 1 and bool((query_rows[1:] < query_rows[:-1]).any()):
+        right_rows = xp.argsort(query_rows, kind="stable")
+        query_rows = query_rows[right_rows]
+    if how == "left":
+        query_rows, right_rows = _with_unmatched(len(left), query_rows, right_rows, xp)
+    columns = [*right_on, *(label for label in right.columns if label not in set(right_on))]
+    ordered = [label for label in index_meta.columns if label in set(columns)]
+    meta = frames.merge_meta(
+        left.iloc[:0], index_meta[ordered].iloc[:0], left_on, right_on, suffixes
+    )
+    kept = frames.take(left, query_rows)
+    for label in left_on:
+        wanted = meta.dtypes.iloc[list(left.columns).index(label)]
+        if kept[label].dtype != wanted:
+            kept[label] = kept[label].astype(wanted)
+    shared = {name for name, other in zip(right_on, left_on, strict=True) if name == other}
+    moved = right[[label for label in ordered if label not in shared]]
+    found = frames.take_or_null(moved, right_rows)
+    return frames.beside(kept, found, meta.columns)
+
+
+def _with_unmatched(n: int, query_rows: Any, right_rows: Any, xp: Any) -> tuple[Any, Any]:
+    """Both row lists with each of the `n` left rows that has no partner put in its place, as -1."""
+    counts = xp.bincount(query_rows, minlength=n)
+    if bool((counts == 1).all()):
+        return query_rows, right_rows
+    ends = xp.cumsum(xp.maximum(counts, 1))
+    total = int(ends[-1]) if n else 0
+    left_rows = xp.searchsorted(ends, xp.arange(total), side="right").astype(xp.int64)
+    filled = xp.full(len(left_rows), -1, dtype=xp.int64)
+    filled[(counts > 0)[left_rows]] = right_rows
+    return left_rows, filled

@@ -1,0 +1,154 @@
+"""What a key column is, apart from the dataframe library that holds it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from dgpuhash.errors import KeyTypeError
+
+__all__ = ["KeyColumn", "LogicalType", "NormalColumn", "Strings", "check_comparable"]
+
+NUMERIC = frozenset({"bool", "int", "uint", "float"})
+
+
+@dataclass(frozen=True, slots=True)
+class LogicalType:
+    """The values a key column holds, whatever library and dtype store them.
+
+    Attributes
+    ----------
+    kind : str
+        ``bool int uint float datetime timedelta date string``, or ``null`` for a column of nulls
+        only, which compares with everything.
+    bits : int
+        Width of a value; 0 for strings.
+    unit : str
+        Of datetimes, timedeltas and dates: ``D s ms us ns``.
+    aware : bool
+        The datetimes carry a time zone (their values are UTC).
+    nullable : bool
+        Nulls may occur that no value of `bits` bits stands for. False for floats and datetimes,
+        whose null is one of their own bit patterns.
+    """
+
+    kind: str
+    bits: int = 0
+    unit: str = ""
+    aware: bool = False
+    nullable: bool = False
+
+    @property
+    def flag_bits(self) -> int:
+        """Bits that a packed key needs beside the value to tell a null."""
+        return int(self.nullable)
+
+    def to_json(self) -> dict[str, Any]:
+        """A dictionary for `LogicalType(**…)`."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        width = str(self.bits) if self.kind in {"int", "uint", "float"} else ""
+        unit = f"[{self.unit}]" if self.unit else ""
+        return f"{self.kind}{width}{unit}" + (" with time zone" if self.aware else "")
+
+
+class Strings(Protocol):
+    """A column of strings that can be hashed, gathered and compared."""
+
+    @property
+    def nulls(self) -> Any:
+        """Mask of the nulls, or None when there are none."""
+
+    def __len__(self) -> int: ...
+
+    def hash(self, seed: int) -> Any:
+        """A 64-bit hash of each string; nulls give a constant."""
+
+    def take(self, rows: Any) -> Strings:
+        """The strings at `rows`."""
+
+    def equals(self, other: Any) -> Any:
+        """Mask of the positions with equal strings; two nulls are equal."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyColumn:
+    """A key column as it came: `values` (or `strings`) of `type`, with a mask of its nulls or None.
+
+    Dates and times are signed integers in the unit of `type`. What stands in `values` at a null is
+    not defined.
+    """
+
+    type: LogicalType
+    values: Any = None
+    nulls: Any = None
+    strings: Strings | None = None
+
+    def __len__(self) -> int:
+        return len(self.values if self.strings is None else self.strings)
+
+
+@dataclass(frozen=True, slots=True)
+class NormalColumn:
+    """A key column converted to the type of the index column it is compared with.
+
+    Equal keys have equal `bits` (unsigned, as wide as the index column) and equal `nulls`. Rows
+    where `valid` is False hold a value that the index column cannot have, so they match nothing.
+    """
+
+    type: LogicalType
+    bits: Any = None
+    nulls: Any = None
+    valid: Any = None
+    strings: Strings | None = None
+
+    def equal_at(self, rows: Any, other: NormalColumn, other_rows: Any) -> Any:
+        """Mask of the positions where this column at `rows` equals `other` at `other_rows`.
+
+        None in place of rows means all of them, in order.
+        """
+        if self.strings is not None and other.strings is not None:
+            ours, theirs = self.strings, other.strings
+            return (ours if rows is None else ours.take(rows)).equals(
+                theirs if other_rows is None else theirs.take(other_rows)
+            )
+        same = _at(self.bits, rows) == _at(other.bits, other_rows)
+        for column, at in ((self, rows), (other, other_rows)):
+            if column.valid is not None:
+                same &= _at(column.valid, at)
+        ours, theirs = _at(self.nulls, rows), _at(other.nulls, other_rows)
+        if ours is None and theirs is None:
+            return same
+        if ours is None or theirs is None:
+            return same & ~(theirs if ours is None else ours)
+        return same & (ours == theirs)
+
+
+def _at(array: Any, rows: Any) -> Any:
+    return array if array is None or rows is None else array[rows]
+
+
+def check_comparable(name: object, index: LogicalType, query: LogicalType) -> None:
+    """Refuse a query column whose values never equal those of the index column.
+
+    Raises
+    ------
+    KeyTypeError
+        With both types and the cast that helps.
+    """
+    if query.kind == "null" or index.kind == "null":
+        return
+    same_kind = index.kind == query.kind or {index.kind, query.kind} <= NUMERIC
+    if same_kind and index.aware == query.aware:
+        return
+    if same_kind:
+        remedy = "give both a time zone (Series.dt.tz_localize) or neither"
+    elif index.kind == "string":
+        remedy = "convert the column with .astype('str')"
+    else:
+        remedy = f"convert the column to {index}, with astype, pandas.to_numeric or to_datetime"
+    raise KeyTypeError(
+        f"key column {name!r} holds {query}, and the index column it is compared with holds "
+        f"{index}; {remedy}"
+    )

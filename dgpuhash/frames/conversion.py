@@ -1,0 +1,137 @@
+"""Key values in the type of the index column: equal stays equal, what cannot fit is marked."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from dgpuhash.frames.columns import KeyColumn, LogicalType, NormalColumn
+
+__all__ = ["normalise"]
+
+UNIT_NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "D": 86_400 * 10**9}
+
+
+def normalise(column: KeyColumn, target: LogicalType, xp: ModuleType) -> NormalColumn:
+    """`column` converted to `target`, exactly: nothing is rounded or wrapped.
+
+    Integers, floats and booleans compare by value, datetimes by instant. Unlike pandas, which
+    compares 64-bit integers with floats after rounding both to float64, a large integer equals a
+    float only when they are the same number.
+    """
+    if target.kind == "string" and column.strings is not None:
+        return NormalColumn(target, strings=column.strings, nulls=column.strings.nulls)
+    if column.type.kind == "null":
+        return _all_null(column, target, xp)
+    values, nulls, valid = column.values, column.nulls, None
+    if target.kind == "float":
+        values, valid = _to_float(values, target.bits, xp)
+    elif target.kind in {"int", "uint", "bool"}:
+        values, valid = _to_integer(values, target, xp)
+    else:
+        values, valid = _to_unit(values, column.type.unit, target, xp)
+    if nulls is not None:
+        if target.nullable:
+            values = xp.where(nulls, values.dtype.type(0), values)
+            valid = None if valid is None else valid | nulls
+        elif _null_pattern(target) is None:
+            valid = ~nulls if valid is None else valid & ~nulls
+            nulls = None
+        else:
+            values = xp.where(nulls, values.dtype.type(_null_pattern(target)), values)
+            valid = None if valid is None else valid | nulls
+            nulls = None
+    return NormalColumn(target, bits=_unsigned(values, xp), nulls=nulls, valid=valid)
+
+
+def _null_pattern(target: LogicalType) -> float | int | None:
+    if target.kind == "float":
+        return float("nan")
+    if target.kind in {"datetime", "timedelta", "date"}:
+        return -(2 ** (target.bits - 1))
+    return None
+
+
+def _unsigned(values: Any, xp: ModuleType) -> Any:
+    if values.dtype.kind == "u":
+        return values
+    return values.view(xp.dtype(f"u{values.dtype.itemsize}"))
+
+
+def _all_null(column: KeyColumn, target: LogicalType, xp: ModuleType) -> NormalColumn:
+    n = len(column)
+    missing = xp.ones(n, dtype=bool)
+    if target.kind == "string":
+        return NormalColumn(target, strings=column.strings, nulls=missing)
+    dtype = xp.dtype(f"{'f' if target.kind == 'float' else 'i'}{max(target.bits, 8) // 8}")
+    pattern = _null_pattern(target)
+    bits = _unsigned(xp.full(n, 0 if pattern is None else pattern, dtype=dtype), xp)
+    if target.nullable:
+        return NormalColumn(target, bits=bits, nulls=missing)
+    return NormalColumn(target, bits=bits, valid=None if pattern is not None else ~missing)
+
+
+def _to_float(values: Any, bits: int, xp: ModuleType) -> tuple[Any, Any]:
+    dtype = xp.dtype(f"f{bits // 8}")
+    valid = None
+    if values.dtype.kind in "iu":
+        rounded = values.astype(dtype)
+        # The largest 64-bit integers round up to a float beyond their range.
+        fits = rounded < dtype.type(2.0 ** (8 * values.dtype.itemsize - (values.dtype.kind == "i")))
+        back = xp.where(fits, rounded, dtype.type(0)).astype(values.dtype)
+        valid = fits & (back == values)
+    elif values.dtype.kind == "f" and values.dtype.itemsize > dtype.itemsize:
+        with np.errstate(over="ignore"):
+            rounded = values.astype(dtype)
+        valid = (rounded.astype(values.dtype) == values) | xp.isnan(values)
+    else:
+        rounded = values.astype(dtype)
+    # Adding zero turns -0.0 into 0.0; every NaN becomes the one NaN.
+    rounded = rounded + dtype.type(0)
+    return xp.where(xp.isnan(rounded), dtype.type(float("nan")), rounded), valid
+
+
+def _to_integer(values: Any, target: LogicalType, xp: ModuleType) -> tuple[Any, Any]:
+    if target.kind == "bool":
+        dtype, low, high = xp.dtype("u1"), 0, 1
+    else:
+        dtype = xp.dtype(f"{target.kind[0]}{target.bits // 8}")
+        low, high = int(xp.iinfo(dtype).min), int(xp.iinfo(dtype).max)
+    if values.dtype.kind == "b":
+        return values.astype(dtype), None
+    if values.dtype.kind == "f":
+        wide = values.astype(xp.float64)
+        valid = (xp.floor(wide) == wide) & (wide >= float(low)) & (wide < float(high + 1))
+        return xp.where(valid, wide, 0.0).astype(dtype), valid
+    own = xp.iinfo(values.dtype)
+    valid = None
+    if int(own.min) < low:
+        valid = values >= values.dtype.type(low)
+    if int(own.max) > high:
+        below = values <= values.dtype.type(high)
+        valid = below if valid is None else valid & below
+    return values.astype(dtype), valid
+
+
+def _to_unit(values: Any, unit: str, target: LogicalType, xp: ModuleType) -> tuple[Any, Any]:
+    dtype = xp.dtype(f"i{target.bits // 8}")
+    wide = values.astype(xp.int64)
+    own, wanted = UNIT_NS[unit], UNIT_NS[target.unit]
+    valid = None
+    if own < wanted:
+        ratio = wanted // own
+        quotient = wide // ratio
+        valid = quotient * ratio == wide
+        wide = quotient
+    elif own > wanted:
+        ratio = own // wanted
+        limit = (2**63 - 1) // ratio
+        valid = (wide >= -limit) & (wide <= limit)
+        wide = xp.where(valid, wide, 0) * ratio
+    if target.bits < 64:
+        bound = xp.iinfo(dtype)
+        fits = (wide >= int(bound.min)) & (wide <= int(bound.max))
+        valid = fits if valid is None else valid & fits
+    return wide.astype(dtype), valid

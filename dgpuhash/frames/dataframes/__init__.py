@@ -1,0 +1,8 @@
+"""The one room that knows which dataframe library holds the rows: pandas or cuDF."""
+
+from __future__ import annotations
+
+from dgpuhash.frames.dataframes.base import Frames
+from dgpuhash.frames.dataframes.dispatch import frames_named, frames_of, make_frame
+
+__all__ = ["Frames", "frames_named", "frames_of", "make_frame"]

@@ -1,0 +1,99 @@
+"""What the frames layer needs of a dataframe library."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+from dgpuhash.frames.columns import KeyColumn
+
+__all__ = ["Frames"]
+
+
+class Frames(ABC):
+    """Functions over the frames of one library.
+
+    Attributes
+    ----------
+    name : str
+        ``"pandas"`` or ``"cudf"``.
+    device : str
+        Where the columns live: ``"cpu"`` or ``"cuda"``.
+    """
+
+    name: str
+    device: str
+
+    @property
+    @abstractmethod
+    def xp(self) -> ModuleType:
+        """The array module of the columns: NumPy or CuPy."""
+
+    @abstractmethod
+    def make(self, columns: Mapping[Hashable, Any]) -> Any:
+        """A frame of these columns."""
+
+    @abstractmethod
+    def key_column(self, series: Any, name: object) -> KeyColumn:
+        """The values of a key column.
+
+        Raises
+        ------
+        KeyTypeError
+            When the dtype cannot be a key; the message names the cast that helps.
+        """
+
+    @abstractmethod
+    def take(self, frame: Any, rows: Any) -> Any:
+        """The rows at positions `rows`, numbered from 0."""
+
+    @abstractmethod
+    def take_or_null(self, frame: Any, rows: Any) -> Any:
+        """As `take`; nulls where the position is -1, with dtypes promoted as the library does."""
+
+    @abstractmethod
+    def keep(self, frame: Any, rows: Any) -> Any:
+        """The rows at positions `rows` with their index labels."""
+
+    @abstractmethod
+    def concat(self, frames: Sequence[Any]) -> Any:
+        """The rows of all `frames`, numbered from 0; categories are united."""
+
+    @abstractmethod
+    def beside(self, left: Any, right: Any, labels: Sequence[Hashable]) -> Any:
+        """The columns of two frames of equal length side by side, called `labels`."""
+
+    @abstractmethod
+    def conform(self, frame: Any, like: Any) -> Any:
+        """`frame` with the dtypes of `like` where that keeps every value.
+
+        Raises
+        ------
+        ColumnError
+            When a column cannot be converted.
+        """
+
+    @abstractmethod
+    def merge_meta(
+        self,
+        left: Any,
+        right: Any,
+        left_on: Sequence[Hashable],
+        right_on: Sequence[Hashable],
+        suffixes: tuple[str | None, str | None],
+    ) -> Any:
+        """An empty frame with the columns and dtypes of the inner merge of two frames."""
+
+    @abstractmethod
+    def nbytes(self, frame: Any) -> int:
+        """Bytes of the columns."""
+
+    @abstractmethod
+    def to_arrow(self, frame: Any) -> Any:
+        """A `pyarrow.Table` from which `from_arrow` makes an equal frame."""
+
+    @abstractmethod
+    def from_arrow(self, table: Any) -> Any:
+        """The frame that `to_arrow` of this or the other library was given."""

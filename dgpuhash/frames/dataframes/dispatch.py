@@ -1,0 +1,90 @@
+"""Which dataframe library a frame belongs to."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+from dgpuhash.backend import device_of
+from dgpuhash.errors import DeviceError, KeyTypeError, ShapeError, UnsupportedError
+from dgpuhash.frames.dataframes.base import Frames
+
+__all__ = ["frames_named", "frames_of", "make_frame"]
+
+
+@functools.cache
+def frames_named(name: str) -> Frames:
+    """The functions for frames of the library `name`, ``"pandas"`` or ``"cudf"``.
+
+    Raises
+    ------
+    UnsupportedError
+        When cuDF is asked for and not installed.
+    """
+    if name == "pandas":
+        from dgpuhash.frames.dataframes.pandas import PandasFrames
+
+        return PandasFrames()
+    if name != "cudf":
+        raise UnsupportedError(f"frames of {name!r}; use pandas or cuDF frames")
+    try:
+        from dgpuhash.frames.dataframes.cudf import CudfFrames
+    except ImportError as error:
+        raise UnsupportedError(
+            "GPU frames need cuDF, which is not installed; pip install 'dgpuhash[cudf-cu13]', or "
+            "pass pandas frames with device='cuda' (keys on the GPU, rows on the host)"
+        ) from error
+    return CudfFrames()
+
+
+def frames_of(frame: Any) -> Frames:
+    """The functions for the library of `frame` (a DataFrame or Series).
+
+    Raises
+    ------
+    KeyTypeError
+        When it is neither.
+    """
+    library = type(frame).__module__.partition(".")[0]
+    if library in {"pandas", "cudf"} and hasattr(frame, "iloc"):
+        return frames_named(library)
+    import pandas
+
+    if isinstance(frame, pandas.DataFrame | pandas.Series):
+        return frames_named("pandas")
+    raise KeyTypeError(
+        f"a pandas or cuDF DataFrame is needed, not {type(frame).__name__}; make one with "
+        "pandas.DataFrame(…) (or compute() a Dask one first)"
+    )
+
+
+def make_frame(columns: Mapping[Hashable, Any], like: Any = None) -> Any:
+    """A frame of arrays, Series or lists: pandas, or cuDF when the arrays are on a GPU.
+
+    Lists alone make a frame of the library of `like`.
+
+    Raises
+    ------
+    ShapeError
+        When the columns differ in length or are not one-dimensional.
+    DeviceError
+        When host and GPU columns are mixed.
+    """
+    places = {device_of(column) for column in columns.values()} - {None}
+    if places:
+        name = "cudf" if places == {"cuda"} else "pandas"
+    else:
+        name = "pandas" if like is None else frames_of(like).name
+    if len(places) > 1:
+        raise DeviceError(
+            "host columns and GPU columns were mixed in one frame; bring them together with "
+            "cupy.asarray(x) (to the GPU) or cupy.asnumpy(x) (to the host)"
+        )
+    for label, column in columns.items():
+        if getattr(column, "ndim", 1) != 1:
+            raise ShapeError(f"column {label!r} has {column.ndim} dimensions; give a flat array")
+    lengths = {label: len(column) for label, column in columns.items()}
+    if len(set(lengths.values())) > 1:
+        raise ShapeError(f"columns of different lengths: {lengths}; give one value of each a row")
+    return frames_named(name).make(dict(columns))

@@ -1,0 +1,227 @@
+"""pandas frames: rows in host memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from pandas.api.types import union_categoricals
+
+from dgpuhash.errors import ColumnError, UnsupportedError
+from dgpuhash.frames.columns import KeyColumn
+from dgpuhash.frames.dataframes.base import Frames
+from dgpuhash.frames.dataframes.pandas_keys import key_column
+
+__all__ = ["PandasFrames"]
+
+METADATA = b"dgpuhash"
+
+
+class PandasFrames(Frames):
+    """Functions over pandas frames."""
+
+    name = "pandas"
+    device = "cpu"
+
+    @property
+    def xp(self) -> ModuleType:
+        return np
+
+    def make(self, columns: Mapping[Hashable, Any]) -> pd.DataFrame:
+        plain = {
+            label: column.array if isinstance(column, pd.Series) else column
+            for label, column in columns.items()
+        }
+        return pd.DataFrame(plain, columns=list(plain))
+
+    def key_column(self, series: Any, name: object) -> KeyColumn:
+        return key_column(series, name)
+
+    def take(self, frame: Any, rows: Any) -> Any:
+        if len(rows) == len(frame) and _is_range(rows):
+            taken = frame.copy(deep=False)
+        else:
+            taken = frame.take(rows)
+        taken.index = pd.RangeIndex(len(taken))
+        return taken
+
+    def take_or_null(self, frame: Any, rows: Any) -> Any:
+        if not len(rows) or rows.min() >= 0:
+            return self.take(frame, rows)
+        numbered = frame.set_axis(pd.RangeIndex(len(frame)), axis=0)
+        # The label -1 is in no RangeIndex, so reindex fills those rows as a left merge does.
+        taken = numbered.reindex(rows)
+        taken.index = pd.RangeIndex(len(taken))
+        return taken
+
+    def keep(self, frame: Any, rows: Any) -> Any:
+        return frame.take(rows)
+
+    def concat(self, frames: Sequence[Any]) -> Any:
+        frames = list(frames)
+        if len(frames) == 1:
+            return frames[0].set_axis(pd.RangeIndex(len(frames[0])), axis=0)
+        for label in frames[0].columns:
+            frames = _unite_categories(frames, label)
+        return pd.concat(frames, ignore_index=True)
+
+    def beside(self, left: Any, right: Any, labels: Sequence[Hashable]) -> Any:
+        joined = pd.concat([left, right], axis=1)
+        joined.columns = labels if isinstance(labels, pd.Index) else pd.Index(labels)
+        return joined
+
+    def conform(self, frame: Any, like: Any) -> Any:
+        changed = {
+            label: _cast(frame[label], like[label])
+            for label in like.columns
+            if frame[label].dtype != like[label].dtype
+        }
+        return _replaced(frame[list(like.columns)], changed)
+
+    def merge_meta(
+        self,
+        left: Any,
+        right: Any,
+        left_on: Sequence[Hashable],
+        right_on: Sequence[Hashable],
+        suffixes: tuple[str | None, str | None],
+    ) -> Any:
+        try:
+            merged = _specimen(left, 1).merge(
+                _specimen(right, 2),
+                how="inner",
+                left_on=list(left_on),
+                right_on=list(right_on),
+                suffixes=suffixes,
+            )
+        except ValueError as error:
+            raise ColumnError(
+                f"{error}; rename the columns, or give suffixes=('_left', '_right')"
+            ) from error
+        return merged.iloc[:0]
+
+    def nbytes(self, frame: Any) -> int:
+        return int(frame.memory_usage(index=False, deep=True).sum())
+
+    def to_arrow(self, frame: Any) -> Any:
+        labels = list(frame.columns)
+        odd = [label for label in labels if not isinstance(label, str | int)]
+        if odd:
+            raise UnsupportedError(f"column labels {odd!r} cannot be saved; rename them to strings")
+        named = frame.set_axis([str(number) for number in range(len(labels))], axis=1)
+        try:
+            table = pa.Table.from_pandas(named, preserve_index=False)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+            raise UnsupportedError(
+                f"a column cannot be written to Arrow ({error}); convert mixed object columns "
+                f"with astype first; the columns are {labels!r}"
+            ) from error
+        about = {"labels": labels, "strings": [_string_storage(t) for t in frame.dtypes]}
+        return table.replace_schema_metadata(
+            {**(table.schema.metadata or {}), METADATA: json.dumps(about).encode()}
+        )
+
+    def from_arrow(self, table: Any) -> Any:
+        frame = table.to_pandas()
+        about = json.loads((table.schema.metadata or {}).get(METADATA, b"{}"))
+        if not about:
+            return frame
+        for position, storage in enumerate(about["strings"]):
+            dtype = _string_dtype(storage)
+            label = frame.columns[position]
+            if dtype is not None and frame[label].dtype != dtype:
+                frame[label] = frame[label].astype(dtype)
+        return frame.set_axis(pd.Index(about["labels"]), axis=1)
+
+
+def _is_range(rows: np.ndarray) -> bool:
+    return bool((rows == np.arange(len(rows))).all())
+
+
+def _unite_categories(frames: list[Any], label: Hashable) -> list[Any]:
+    columns = [frame[label] for frame in frames]
+    if not all(isinstance(column.dtype, pd.CategoricalDtype) for column in columns):
+        return frames
+    dtypes = {column.dtype for column in columns}
+    if len(dtypes) == 1 or len({dtype.categories.dtype for dtype in dtypes}) > 1:
+        return frames
+    united = union_categoricals(
+        [pd.Categorical([], dtype=column.dtype) for column in columns], ignore_order=True
+    ).dtype
+    return [_replaced(frame, {label: frame[label].astype(united)}) for frame in frames]
+
+
+def _replaced(frame: Any, columns: Mapping[Hashable, Any]) -> Any:
+    if columns:
+        frame = frame.copy(deep=False)
+    for label, column in columns.items():
+        frame[label] = column
+    return frame
+
+
+def _cast(series: Any, like: Any) -> Any:
+    """`series` as the dtype of `like` when the values survive; numbers that do not are kept."""
+    wanted, own = like.dtype, series.dtype
+    if isinstance(wanted, pd.CategoricalDtype):
+        return series if isinstance(own, pd.CategoricalDtype) else series.astype("category")
+    try:
+        cast = series.astype(wanted)
+        back = cast.astype(own)
+        same = ((back == series) | (back.isna() & series.isna())).fillna(False).all()
+        same = same and not (cast.isna() & ~series.isna()).any()
+    except (ValueError, TypeError, pa.ArrowInvalid):
+        same = False
+    if same:
+        return cast
+    if pd.api.types.is_numeric_dtype(own) and pd.api.types.is_numeric_dtype(wanted):
+        return series
+    raise ColumnError(
+        f"column {series.name!r} is {own}, and the index stores it as {wanted}; convert it with "
+        f".astype({str(wanted)!r}) before inserting"
+    )
+
+
+def _specimen(meta: Any, rows: int) -> Any:
+    """`rows` equal rows with the columns of `meta`: pandas decides dtypes by rows, not by types."""
+    columns = {position: _sample(meta.iloc[:0, position]) for position in range(meta.shape[1])}
+    frame = pd.DataFrame(columns, index=pd.RangeIndex(1), columns=range(meta.shape[1]))
+    frame = pd.concat([frame] * rows, ignore_index=True)
+    frame.columns = meta.columns
+    return frame
+
+
+def _sample(empty: Any) -> Any:
+    dtype = empty.dtype
+    if isinstance(dtype, pd.CategoricalDtype):
+        return pd.Categorical.from_codes([0 if len(dtype.categories) else -1], dtype=dtype)
+    if isinstance(dtype, pd.StringDtype):
+        return pd.array(["a"], dtype=dtype)
+    if isinstance(dtype, np.dtype):
+        return pd.Series(["a"], dtype=object) if dtype.kind == "O" else np.ones(1, dtype)
+    if isinstance(dtype, pd.DatetimeTZDtype):
+        return pd.Series(np.ones(1, f"M8[{dtype.unit}]")).dt.tz_localize("UTC").astype(dtype)
+    return pd.array([None], dtype=dtype)
+
+
+def _string_storage(dtype: Any) -> str | None:
+    if isinstance(dtype, pd.StringDtype):
+        return f"{dtype.storage} {'nan' if dtype.na_value is np.nan else 'NA'}"
+    if isinstance(dtype, pd.ArrowDtype) and pa.types.is_string(dtype.pyarrow_dtype):
+        return "arrow"
+    if isinstance(dtype, pd.ArrowDtype) and pa.types.is_large_string(dtype.pyarrow_dtype):
+        return "arrow large"
+    return None
+
+
+def _string_dtype(storage: str | None) -> Any:
+    if storage is None:
+        return None
+    if storage.startswith("arrow"):
+        return pd.ArrowDtype(pa.string() if storage == "arrow" else pa.large_string())
+    where, _, null = storage.partition(" ")
+    return pd.StringDtype(where, na_value=np.nan if null == "nan" else pd.NA)

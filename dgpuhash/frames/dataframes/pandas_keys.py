@@ -1,0 +1,182 @@
+"""Key columns out of pandas Series."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from dgpuhash.errors import KeyTypeError
+from dgpuhash.frames.columns import KeyColumn, LogicalType
+from dgpuhash.frames.dataframes.strings import ArrowStrings
+
+__all__ = ["key_column"]
+
+REMEDIES = {
+    "complex": "split it into two float columns",
+    "bytes": "decode it: Series.str.decode('utf-8')",
+    "decimal": "convert it with .astype('float64') or .astype('str')",
+    "period": "convert it with Series.dt.to_timestamp()",
+    "interval": "use its .left and .right as two key columns",
+    "integer": "convert it with Series.infer_objects() or .astype('Int64')",
+    "floating": "convert it with Series.infer_objects()",
+    "boolean": "convert it with .astype('boolean')",
+    "datetime": "convert it with pandas.to_datetime",
+    "date": "convert it with pandas.to_datetime",
+    "timedelta": "convert it with pandas.to_timedelta",
+}
+ANY_REMEDY = "convert it to one type, for example with .astype('str')"
+
+
+def key_column(series: Any, name: object) -> KeyColumn:
+    """The values of `series` as a key column.
+
+    Raises
+    ------
+    KeyTypeError
+        When the dtype cannot be a key; the message names the cast that helps.
+    """
+    dtype = series.dtype
+    if isinstance(dtype, pd.CategoricalDtype):
+        return _from_categories(series, name)
+    if isinstance(dtype, pd.StringDtype):
+        return _from_strings(series)
+    if isinstance(dtype, pd.ArrowDtype):
+        return _from_arrow(series, name)
+    if isinstance(dtype, pd.DatetimeTZDtype):
+        return _from_ticks(series.to_numpy(dtype=f"M8[{dtype.unit}]"), "datetime", aware=True)
+    if isinstance(dtype, np.dtype):
+        return _from_numpy(series, name)
+    if dtype.kind in "iubf":
+        return _from_masked(series)
+    raise _refusal(name, dtype, type(dtype).__name__.removesuffix("Dtype").lower())
+
+
+def _refusal(name: object, dtype: object, what: str) -> KeyTypeError:
+    remedy = REMEDIES.get(what, ANY_REMEDY)
+    described = f"{dtype} ({what})" if str(dtype) == "object" else str(dtype)
+    return KeyTypeError(f"key column {name!r} is {described}, which cannot be a key; {remedy}")
+
+
+def _numeric_type(dtype: np.dtype, nullable: bool) -> LogicalType:
+    if dtype.kind == "b":
+        return LogicalType("bool", 1, nullable=nullable)
+    if dtype.kind == "f":
+        return LogicalType("float", max(8 * dtype.itemsize, 32))
+    kind = "int" if dtype.kind == "i" else "uint"
+    return LogicalType(kind, 8 * dtype.itemsize, nullable=nullable)
+
+
+def _any_or_none(mask: np.ndarray) -> np.ndarray | None:
+    return mask if mask.any() else None
+
+
+def _from_numpy(series: Any, name: object) -> KeyColumn:
+    dtype = series.dtype
+    if dtype.kind in "Mm":
+        return _from_ticks(series.to_numpy(), "datetime" if dtype.kind == "M" else "timedelta")
+    if dtype.kind == "O":
+        return _from_objects(series, name)
+    if dtype.kind not in "biuf" or dtype.itemsize > 8:
+        raise _refusal(name, dtype, "complex" if dtype.kind == "c" else "other")
+    values = series.to_numpy()
+    if dtype.kind != "f":
+        return KeyColumn(_numeric_type(dtype, nullable=False), values)
+    values = values.astype(np.float32) if dtype.itemsize == 2 else values
+    return KeyColumn(_numeric_type(dtype, False), values, _any_or_none(np.isnan(values)))
+
+
+def _from_ticks(stamps: np.ndarray, kind: str, aware: bool = False) -> KeyColumn:
+    unit = np.datetime_data(stamps.dtype)[0]
+    return KeyColumn(
+        LogicalType(kind, 64, unit=unit, aware=aware),
+        np.ascontiguousarray(stamps).view(np.int64),
+        _any_or_none(np.isnat(stamps)),
+    )
+
+
+def _from_masked(series: Any) -> KeyColumn:
+    plain = np.dtype(series.dtype.numpy_dtype)
+    nulls = series.isna().to_numpy()
+    values = series.to_numpy(dtype=plain, na_value=plain.type(0))
+    if plain.kind == "f":
+        nulls = nulls | np.isnan(values)
+    return KeyColumn(_numeric_type(plain, nullable=True), values, _any_or_none(nulls))
+
+
+def _from_strings(series: Any) -> KeyColumn:
+    array = pa.array(series, type=pa.large_string(), from_pandas=True)
+    return _strings(ArrowStrings(array))
+
+
+def _strings(strings: ArrowStrings) -> KeyColumn:
+    return KeyColumn(LogicalType("string", nullable=True), nulls=strings.nulls, strings=strings)
+
+
+def _from_objects(series: Any, name: object) -> KeyColumn:
+    inferred = pd.api.types.infer_dtype(series, skipna=True)
+    if inferred == "empty" and len(series):
+        strings = ArrowStrings(pa.nulls(len(series), pa.large_string()))
+        return KeyColumn(LogicalType("null"), nulls=np.ones(len(series), bool), strings=strings)
+    if inferred not in {"string", "empty"}:
+        raise _refusal(name, series.dtype, inferred.removesuffix("64"))
+    try:
+        return _from_strings(series)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeEncodeError) as error:
+        raise KeyTypeError(
+            f"key column {name!r} holds strings that are not valid UTF-8 ({error}); clean them "
+            "with .str.encode('utf-8', 'replace').str.decode('utf-8')"
+        ) from error
+
+
+def _from_categories(series: Any, name: object) -> KeyColumn:
+    codes = series.cat.codes.to_numpy().astype(np.int64)
+    values = key_column(pd.Series(series.cat.categories), name)
+    if values.type.kind == "null":
+        values = _from_strings(pd.Series([], dtype="str"))
+    if values.strings is not None:
+        assert isinstance(values.strings, ArrowStrings)
+        return _strings(values.strings.over(codes))
+    absent = codes < 0
+    at = np.maximum(codes, 0)
+    picked = values.values[at] if len(values) else np.zeros(len(codes), values.values.dtype)
+    if values.nulls is not None:
+        absent = absent | values.nulls[at]
+    type_ = values.type
+    if type_.kind in {"bool", "int", "uint"}:
+        type_ = LogicalType(type_.kind, type_.bits, nullable=True)
+    return KeyColumn(type_, picked, _any_or_none(absent))
+
+
+def _from_arrow(series: Any, name: object) -> KeyColumn:
+    dtype = series.dtype.pyarrow_dtype
+    array = pa.chunked_array(pa.array(series, type=dtype, from_pandas=True))
+    nulls = series.isna().to_numpy()
+    if pa.types.is_null(dtype):
+        strings = ArrowStrings(array.cast(pa.large_string()))
+        return KeyColumn(LogicalType("null"), nulls=nulls, strings=strings)
+    if dtype in {pa.string(), pa.large_string(), pa.string_view()}:
+        return _strings(ArrowStrings(array))
+    if pa.types.is_boolean(dtype):
+        values = array.fill_null(False).to_numpy()
+        return KeyColumn(LogicalType("bool", 1, nullable=True), values, _any_or_none(nulls))
+    if pa.types.is_integer(dtype) or pa.types.is_floating(dtype):
+        values = array.fill_null(0).to_numpy()
+        if values.dtype.kind == "f":
+            values = values.astype(np.float32) if values.dtype.itemsize == 2 else values
+            nulls = nulls | np.isnan(values)
+        return KeyColumn(_numeric_type(values.dtype, nullable=True), values, _any_or_none(nulls))
+    if pa.types.is_timestamp(dtype):
+        type_ = LogicalType("datetime", 64, unit=dtype.unit, aware=dtype.tz is not None)
+    elif pa.types.is_duration(dtype):
+        type_ = LogicalType("timedelta", 64, unit=dtype.unit)
+    elif pa.types.is_date(dtype):
+        bits = dtype.bit_width
+        type_ = LogicalType("date", bits, unit="D" if bits == 32 else "ms")
+    else:
+        raise _refusal(name, series.dtype, "decimal" if pa.types.is_decimal(dtype) else str(dtype))
+    integers = pa.int32() if type_.bits == 32 else pa.int64()
+    values = array.cast(integers).fill_null(0).to_numpy()
+    return KeyColumn(type_, values, _any_or_none(nulls))

@@ -1,0 +1,82 @@
+"""Strings on the host: Arrow arrays, hashed by the same kernel as those on a GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dgpuhash import backend
+
+__all__ = ["ArrowStrings"]
+
+NULL_HASH = np.uint64(0x9E3779B97F4A7C15)
+
+
+class ArrowStrings:
+    """Strings in an Arrow array; with `codes`, row i is its string at ``codes[i]`` (-1: null)."""
+
+    def __init__(self, array: Any, codes: np.ndarray | None = None) -> None:
+        if isinstance(array, pa.ChunkedArray):
+            array = array.combine_chunks()
+        if isinstance(array, pa.ChunkedArray):
+            array = pa.concat_arrays(array.chunks)
+        self._array = array if array.type == pa.large_string() else array.cast(pa.large_string())
+        self._codes = codes
+
+    def __len__(self) -> int:
+        return len(self._array if self._codes is None else self._codes)
+
+    @property
+    def nulls(self) -> np.ndarray | None:
+        """Mask of the nulls, or None when there are none."""
+        missing = None
+        if self._array.null_count:
+            missing = self._array.is_null().to_numpy(zero_copy_only=False)
+        if self._codes is None:
+            return missing
+        absent = self._codes < 0
+        if missing is not None:
+            absent = absent | missing[np.maximum(self._codes, 0)]
+        return absent if absent.any() else None
+
+    def over(self, codes: np.ndarray) -> ArrowStrings:
+        """A column whose row i is the string at ``codes[i]`` of this one (-1: null)."""
+        return ArrowStrings(self._array, codes)
+
+    def hash(self, seed: int) -> np.ndarray:
+        """A 64-bit hash of each string; nulls give a constant."""
+        _, offsets, chars = self._array.buffers()
+        if len(self._array) == 0:
+            return np.full(len(self), NULL_HASH)
+        first = self._array.offset
+        ends = np.frombuffer(offsets, np.int64)[first : first + len(self._array) + 1]
+        letters = np.frombuffer(chars, np.uint8) if chars is not None else np.empty(0, np.uint8)
+        hashes = backend.get("cpu").hash_strings(ends, letters, seed)
+        if self._array.null_count:
+            hashes[self._array.is_null().to_numpy(zero_copy_only=False)] = NULL_HASH
+        if self._codes is None:
+            return hashes
+        return np.where(self._codes < 0, NULL_HASH, hashes[np.maximum(self._codes, 0)])
+
+    def take(self, rows: Any) -> ArrowStrings:
+        """The strings at `rows`."""
+        if self._codes is not None:
+            return ArrowStrings(self._array, self._codes[rows])
+        return ArrowStrings(self._array.take(pa.array(rows)))
+
+    def equals(self, other: Any) -> np.ndarray:
+        """Mask of the positions with equal strings; two nulls are equal."""
+        ours, theirs = self._flat(), other._flat()
+        same = pc.fill_null(pc.equal(ours, theirs), False).to_numpy(zero_copy_only=False)
+        if ours.null_count and theirs.null_count:
+            both = pc.and_(ours.is_null(), theirs.is_null())
+            same = same | both.to_numpy(zero_copy_only=False)
+        return same
+
+    def _flat(self) -> Any:
+        if self._codes is None:
+            return self._array
+        return self._array.take(pa.array(self._codes, mask=self._codes < 0))

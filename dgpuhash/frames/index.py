@@ -1,0 +1,444 @@
+"""FrameIndex: rows of one device found by their key columns."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Hashable, Sequence
+from typing import Any, NamedTuple
+
+from dgpuhash.errors import ColumnError, DeviceError
+from dgpuhash.frames.assembly import (
+    DEFAULT_SUFFIXES,
+    Suffixes,
+    assemble,
+    check_how,
+    join_columns,
+    moved_columns,
+)
+from dgpuhash.frames.dataframes import frames_of
+from dgpuhash.frames.key_table import KeyTable
+from dgpuhash.frames.keys import EncodedKeys, KeyEncoder, key_names, same_keys
+from dgpuhash.frames.lookup import Lookup, lookup_rows
+from dgpuhash.frames.rows import RowStore
+from dgpuhash.frames.saved import read_index, write_index
+from dgpuhash.frames.stats import FrameStats
+
+__all__ = ["FrameIndex", "Matches"]
+
+
+class Matches(NamedTuple):
+    """What a query found.
+
+    Attributes
+    ----------
+    query_rows : int64 array
+        Positions in the query, ascending: of each match for inner and left, of each row that has
+        (semi) or has not (anti) a match.
+    frame : DataFrame or None
+        The matched rows of the index, one for each of `query_rows`, in insertion order for one
+        query; None for semi and anti.
+    """
+
+    query_rows: Any
+    frame: Any
+
+
+class FrameIndex:
+    """Rows of a frame, found by the values of some of its columns; pandas or cuDF.
+
+    Make one with `build`. One of these is a shard of a distributed index; alone it serves a single
+    process.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> planes = pd.DataFrame({"tailnum": ["N1", "N2"], "seats": [55, 182]})
+    >>> index = FrameIndex.build(planes, on="tailnum")
+    >>> flights = pd.DataFrame({"flight": [7, 8, 9], "tailnum": ["N2", None, "N1"]})
+    >>> index.merge(flights, how="left")
+       flight tailnum  seats
+    0       7      N2  182.0
+    1       8     NaN    NaN
+    2       9      N1   55.0
+    """
+
+    def __init__(
+        self, meta: Any, encoder: KeyEncoder, *, unique: bool | None, device: str | None
+    ) -> None:
+        self._frames = frames_of(meta)
+        if self._frames.device == "cuda" and device == "cpu":
+            raise DeviceError(
+                "a cuDF frame was given with device='cpu'; pass frame.to_pandas(), or device=None"
+            )
+        self._device = device or self._frames.device
+        self._encoder = encoder
+        self._unique = unique
+        self._rows = RowStore(meta)
+        self._table = KeyTable(encoder.code_dtype, self._device, self._frames.device)
+
+    @classmethod
+    def build(
+        cls,
+        frame: Any,
+        on: Hashable | Sequence[Hashable],
+        columns: Sequence[Hashable] | None = None,
+        unique: bool | None = None,
+        *,
+        encoder: KeyEncoder | None = None,
+        device: str | None = None,
+    ) -> FrameIndex:
+        """An index of the rows of `frame`.
+
+        Parameters
+        ----------
+        frame : pandas or cuDF DataFrame
+            May be empty; rows can be inserted later.
+        on : label or list of labels
+            The key columns.
+        columns : list of labels, optional
+            The columns kept beside the key columns; default: all.
+        unique : bool, optional
+            True: refuse a second row of a key, now and in `insert`. None, False: allow it.
+        encoder : KeyEncoder, optional
+            That of the distributed index this is a shard of; default: from `frame`.
+        device : {"cpu", "cuda"}, optional
+            Where the key table lives; default: where the frame does.
+
+        Raises
+        ------
+        ColumnError
+            When a column is missing or doubled, or `unique` keys are not.
+        KeyTypeError
+            When a column cannot be a key.
+        """
+        names = key_names(frame, on)
+        kept = set(frame.columns) if columns is None else {*names, *columns}
+        missing = [label for label in kept if label not in set(frame.columns)]
+        if missing:
+            raise ColumnError(f"no column {missing!r}; the columns are {list(frame.columns)!r}")
+        stored = frame[[label for label in frame.columns if label in kept]]
+        encoder = encoder or KeyEncoder.for_frame(frame, on)
+        index = cls(stored, encoder, unique=unique, device=device)
+        index.insert(stored)
+        return index
+
+    @property
+    def encoder(self) -> KeyEncoder:
+        """How the key columns become codes."""
+        return self._encoder
+
+    @property
+    def meta(self) -> Any:
+        """An empty frame with the stored columns."""
+        return self._rows.meta
+
+    @property
+    def device(self) -> str:
+        """Where the key table lives: ``"cpu"`` or ``"cuda"``."""
+        return self._device
+
+    @property
+    def is_unique(self) -> bool:
+        """No key has two rows; after a double was seen, this reads all keys once."""
+        if self._table.one_row_per_code:
+            return True
+        return self._first_double(self._encoder.encode(self.frame(list(self._encoder.names)))) < 0
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def frame(self, columns: Sequence[Hashable] | None = None) -> Any:
+        """The rows (or `columns` of them) in insertion order, numbered from 0."""
+        return self._rows.take(self._table.items()[1], columns)
+
+    def insert(self, frame: Any) -> None:
+        """Add the rows of `frame`, which has at least the stored columns.
+
+        Raises
+        ------
+        ColumnError
+            When a column is missing or of another type, or a key is there twice and the index is
+            unique; the index is as it was.
+        KeyTypeError
+            When a key value does not fit the index's key column; the index is as it was.
+        """
+        self._same_library(frame)
+        key_names(frame, list(self._rows.meta.columns))
+        rows = self._rows.conform(frame)
+        encoded = self._encoder.encode_rows(rows)
+        if self._unique:
+            self._refuse_doubles(rows, encoded)
+        first = len(self._rows)
+        numbers = self._frames.xp.arange(first, first + len(rows))
+        self._table.insert(encoded.codes, numbers)
+        self._rows.append(rows)
+
+    def match(
+        self,
+        keys: Any,
+        *,
+        how: str = "inner",
+        on: Hashable | Sequence[Hashable] | None = None,
+        columns: Sequence[Hashable] | None = None,
+    ) -> Matches:
+        """The rows of the index whose keys equal those of `keys`.
+
+        Parameters
+        ----------
+        keys : DataFrame
+            A frame with the key columns; others are ignored.
+        how : {"inner", "left", "semi", "anti"}
+            Inner and left are the same here: `assemble` adds the rows that nothing matched.
+        on : label or list of labels, optional
+            The key columns of `keys`; default: those of the index.
+        columns : list of labels, optional
+            The columns of the index that are wanted; default: all.
+
+        Raises
+        ------
+        ColumnError, KeyTypeError
+            When the key columns are missing or never compare.
+        """
+        check_how(how)
+        self._same_library(keys)
+        encoded = self._encoder.encode(keys, on)
+        xp = self._frames.xp
+        if how in {"semi", "anti"}:
+            found = self._found(encoded)
+            return Matches(xp.flatnonzero(found if how == "semi" else ~found), None)
+        query_rows, rows = self._pairs(encoded)
+        return Matches(query_rows, self._rows.take(rows, columns))
+
+    def merge(
+        self,
+        left: Any,
+        on: Hashable | Sequence[Hashable] | None = None,
+        *,
+        left_on: Hashable | Sequence[Hashable] | None = None,
+        how: str = "inner",
+        columns: Sequence[Hashable] | None = None,
+        suffixes: Suffixes = DEFAULT_SUFFIXES,
+    ) -> Any:
+        """What ``left.merge(index.frame(), …)`` gives, without hashing the index again.
+
+        Parameters
+        ----------
+        left : DataFrame
+        on : label or list of labels, optional
+            Key columns of the same name on both sides; default: the index's.
+        left_on : label or list of labels, optional
+            Key columns of `left`, where their names differ.
+        how : {"inner", "left", "semi", "anti"}
+            Semi: the rows of `left` that have a match, with their labels; anti: the others.
+        columns : list of labels, optional
+            Columns of the index to add; default: all.
+        suffixes : tuple
+            For columns of the same name on both sides.
+
+        Raises
+        ------
+        ColumnError, KeyTypeError
+            When columns are missing, never compare or overlap.
+        UnsupportedError
+            For other kinds of join.
+
+        Notes
+        -----
+        Null keys (None, NaN, NaT, NA) match each other. Large integers and floats are compared
+        exactly, where pandas rounds the integers to float64.
+        """
+        check_how(how)
+        self._same_library(left)
+        names = join_columns(left, self._encoder, on, left_on)
+        moved = moved_columns(self.meta, self._encoder, names, columns)
+        matches = self.match(left, how=how, on=list(names), columns=moved)
+        wanted = {*moved, *self._encoder.names}
+        return assemble(
+            left,
+            matches.query_rows,
+            matches.frame,
+            index_meta=self.meta[[label for label in self.meta.columns if label in wanted]],
+            left_on=names,
+            right_on=self._encoder.names,
+            how=how,
+            suffixes=suffixes,
+        )
+
+    def lookup(self, keys: Any) -> Lookup:
+        """The rows stored for each of `keys`, in input order; see `Lookup`.
+
+        Parameters
+        ----------
+        keys : scalar, list, array, Series, DataFrame or list of tuples
+            One key a row. Frames name the key columns; for several key columns, tuples or a
+            dictionary of arrays will do as well.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> ages = pd.DataFrame({"name": ["Ada", "Bo"], "age": [36, 7]})
+        >>> found = FrameIndex.build(ages, on="name").lookup(["Bo", "Eve"])
+        >>> found.frame
+          name  age
+        0   Bo  7.0
+        1  Eve  NaN
+        >>> found.found
+        array([ True, False])
+        """
+        return lookup_rows(keys, self._encoder, self.meta, self._match_inner)
+
+    def erase(self, keys: Any, *, on: Hashable | Sequence[Hashable] | None = None) -> int:
+        """Remove all rows with these keys; returns how many.
+
+        Parameters
+        ----------
+        keys : DataFrame
+            A frame with the key columns; others are ignored.
+        on : label or list of labels, optional
+            Its key columns; default: the index's.
+        """
+        self._same_library(keys)
+        encoded = self._encoder.encode(keys, on)
+        if encoded.doubtful is False:
+            valid = encoded.valid
+            gone = self._table.erase(encoded.codes if valid is None else encoded.codes[valid])
+        else:
+            query_rows, rows = self._pairs(encoded)
+            gone = self._table.erase_pairs(encoded.codes[query_rows], rows)
+        if len(self._rows) > 2 * len(self):
+            self._compact()
+        return gone
+
+    def stats(self) -> FrameStats:
+        """Rows, bytes and how the keys are kept."""
+        return FrameStats(
+            rows=len(self),
+            erased_rows=len(self._rows) - len(self),
+            row_nbytes=self._rows.nbytes,
+            table_nbytes=self._table.nbytes,
+            packing=self._encoder.packing,
+            table=type(self._table.table).__name__,
+            frames=self._frames.name,
+            device=self._device,
+        )
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the rows and the key table."""
+        return self._rows.nbytes + self._table.nbytes
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the index to one file, at a path or an fsspec URL, whole or not at all.
+
+        The file holds the rows as an Arrow stream, a JSON description and checksums; no pickle.
+
+        Raises
+        ------
+        OSError
+            When the disk is full or may not be written; what was under `path` is untouched then.
+        UnsupportedError
+            When a column cannot be written as Arrow.
+        """
+        write_index(path, self.frame(), self._encoder, self._unique)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, device: str | None = None) -> FrameIndex:
+        """The index saved under `path`: its rows are read and their keys inserted anew.
+
+        Parameters
+        ----------
+        path : path or fsspec URL
+        device : {"cpu", "cuda"}, optional
+            ``"cuda"`` reads the rows into cuDF, default: pandas rows and a table on the CPU.
+
+        Raises
+        ------
+        FormatError
+            When the file is foreign, truncated or damaged.
+        """
+        rows, encoder, unique = read_index(path, "cudf" if device == "cuda" else "pandas")
+        return cls.build(rows, list(encoder.names), None, unique, encoder=encoder, device=device)
+
+    def __repr__(self) -> str:
+        return (
+            f"<FrameIndex on {list(self._encoder.names)!r}: {len(self):,} rows, "
+            f"{self.nbytes:,} bytes, {self._frames.name} on {self._device}>"
+        )
+
+    def _match_inner(self, keys: Any, columns: Sequence[Hashable]) -> Matches:
+        return self.match(keys, columns=columns)
+
+    def _same_library(self, frame: Any) -> None:
+        given = frames_of(frame)
+        if given.name != self._frames.name:
+            remedy = "cudf.from_pandas(frame)" if given.name == "pandas" else "frame.to_pandas()"
+            raise DeviceError(
+                f"a {given.name} frame for an index of {self._frames.name} rows; pass {remedy}"
+            )
+
+    def _found(self, encoded: EncodedKeys) -> Any:
+        xp = self._frames.xp
+        if encoded.doubtful is False:
+            found = self._table.contains(encoded.codes)
+            return found if encoded.valid is None else found & encoded.valid
+        found = xp.zeros(len(encoded), dtype=bool)
+        found[self._pairs(encoded)[0]] = True
+        return found
+
+    def _pairs(self, encoded: EncodedKeys) -> tuple[Any, Any]:
+        """Positions in the query and the stored rows they match, verified."""
+        query_rows, rows = self._table.find(encoded.codes, encoded.valid)
+        if encoded.doubtful is False or len(rows) == 0:
+            return query_rows, rows
+        xp = self._frames.xp
+        right = xp.ones(len(rows), dtype=bool)
+        if encoded.doubtful is True:
+            asked = xp.arange(len(rows))
+        else:
+            asked = xp.flatnonzero(encoded.doubtful[query_rows])
+        if len(asked) == 0:
+            return query_rows, rows
+        names = list(self._encoder.names)
+        stored = self._encoder.normalise(self._rows.take(rows[asked], names))
+        right[asked] = same_keys(encoded.columns, query_rows[asked], stored, None)
+        if bool(right.all()):
+            return query_rows, rows
+        return query_rows[right], rows[right]
+
+    def _refuse_doubles(self, rows: Any, encoded: EncodedKeys) -> None:
+        double = self._first_double(encoded)
+        if double < 0 and len(self):
+            known = self._pairs(encoded)[0]
+            double = int(known[0]) if len(known) else -1
+        if double >= 0:
+            names = list(self._encoder.names)
+            key = self._frames.keep(rows[names], self._frames.xp.asarray([double]))
+            raise ColumnError(
+                f"the index on {names!r} is unique, and {key.to_dict('records')[0]!r} is a key of "
+                "more than one row; drop the doubles (drop_duplicates), or build with unique=False"
+            )
+
+    def _first_double(self, encoded: EncodedKeys) -> int:
+        """A row whose key another row of the batch has too; -1 when all are distinct."""
+        xp = self._frames.xp
+        rows = xp.arange(len(encoded))
+        while len(rows):
+            order = rows[xp.argsort(encoded.codes[rows], kind="stable")]
+            codes = encoded.codes[order]
+            starts = xp.concatenate([xp.ones(1, dtype=bool), codes[1:] != codes[:-1]])
+            if bool(starts.all()):
+                return -1
+            # The first row of each code stands for it; rows that differ from it are tried again.
+            heads = order[starts][xp.cumsum(starts) - 1]
+            later, heads = order[~starts], heads[~starts]
+            same = same_keys(encoded.columns, later, encoded.columns, heads)
+            if bool(same.any()):
+                return int(later[same].min())
+            rows = later
+        return -1
+
+    def _compact(self) -> None:
+        codes, rows = self._table.items()
+        self._rows.keep(rows)
+        self._table.clear()
+        self._table.insert(codes, self._frames.xp.arange(len(rows)))

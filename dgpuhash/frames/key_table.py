@@ -1,0 +1,152 @@
+"""Row numbers by key code: a map while every code has one row, a multimap from the first double."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dgpuhash import backend as backends
+from dgpuhash.tables import HashMap, MultiMap
+
+__all__ = ["KeyTable"]
+
+
+class KeyTable:
+    """Pairs (code, row number) on one device, found by code.
+
+    Parameters
+    ----------
+    code_dtype : dtype
+        uint32 or uint64.
+    device : {"cpu", "cuda"}
+        Where the table lives. Codes and rows come and go as arrays of `home`.
+    home : {"cpu", "cuda"}
+        Where the frames' columns live: on the host for pandas.
+    """
+
+    def __init__(self, code_dtype: np.dtype[Any], device: str, home: str) -> None:
+        self._code_dtype = code_dtype
+        # Rows as wide as codes make the slots packed pairs.
+        self._row_dtype = code_dtype
+        self._backend = backends.get(device)
+        self._moves = device != home
+        self._table: HashMap | MultiMap = self._map()
+        self._pairs = 0
+
+    def __len__(self) -> int:
+        return self._pairs
+
+    @property
+    def one_row_per_code(self) -> bool:
+        """No code has had two rows since the last `clear`."""
+        return isinstance(self._table, HashMap)
+
+    @property
+    def table(self) -> HashMap | MultiMap:
+        """The table itself, for its statistics."""
+        return self._table
+
+    def insert(self, codes: Any, rows: Any) -> None:
+        """Add a row number for each code; inside a code, ascending order is kept."""
+        if len(codes) == 0:
+            return
+        codes, rows = self._in(codes), self._in(rows)
+        self._widen(int(rows[-1]))
+        rows = rows.astype(self._row_dtype)
+        if isinstance(self._table, HashMap):
+            late = ~self._table.insert(codes, rows)
+            if bool(late.any()):
+                self._to_multimap(codes[late], rows[late])
+        else:
+            self._table.insert(codes, rows)
+        self._pairs += len(codes)
+
+    def find(self, codes: Any, valid: Any = None) -> tuple[Any, Any]:
+        """Who has which row: positions in `codes`, ascending, and rows, both int64."""
+        codes = self._in(codes)
+        xp = self._backend.xp
+        if isinstance(self._table, HashMap):
+            rows, found = self._table.find(codes)
+            if valid is not None:
+                found = found & self._in(valid)
+            query_rows = xp.flatnonzero(found)
+            return self._out(query_rows), self._out(rows[query_rows].astype(xp.int64))
+        asked = None if valid is None else xp.flatnonzero(self._in(valid))
+        rows, offsets = self._table.find(codes if asked is None else codes[asked], stable=True)
+        # CuPy's repeat takes no device array of counts; a search in the offsets serves both.
+        query_rows = xp.searchsorted(offsets, xp.arange(len(rows)), side="right") - 1
+        if asked is not None:
+            query_rows = asked[query_rows]
+        return self._out(query_rows.astype(xp.int64)), self._out(rows.astype(xp.int64))
+
+    def contains(self, codes: Any) -> Any:
+        """Mask of the codes that have a row."""
+        return self._out(self._table.contains(self._in(codes)))
+
+    def erase(self, codes: Any) -> int:
+        """Forget all rows of these codes; returns how many those were."""
+        codes = self._in(codes)
+        if isinstance(self._table, HashMap):
+            gone = int(self._table.erase(codes).sum())
+        else:
+            counts = self._table.count(codes)
+            gone = int(counts[self._table.erase(codes)].sum())
+        self._pairs -= gone
+        return gone
+
+    def erase_pairs(self, codes: Any, rows: Any) -> int:
+        """Forget these pairs only, leaving other rows of the same codes; returns how many."""
+        xp = self._backend.xp
+        distinct = xp.unique(self._in(codes))
+        positions, stored = self.find(self._out(distinct))
+        positions, stored = self._in(positions), self._in(stored)
+        kept = ~xp.isin(stored, self._in(rows))
+        order = xp.argsort(stored[kept], kind="stable")
+        gone = self.erase(self._out(distinct)) - len(order)
+        self.insert(self._out(distinct[positions[kept]][order]), self._out(stored[kept][order]))
+        return gone
+
+    def items(self) -> tuple[Any, Any]:
+        """All codes and their rows, in the order of the rows."""
+        codes, rows = self._table.items()
+        order = self._backend.stable_order(rows)
+        return self._out(codes[order]), self._out(rows[order].astype(self._backend.xp.int64))
+
+    def clear(self) -> None:
+        """Forget every pair."""
+        self._table = self._map()
+        self._pairs = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that the table holds, in bytes."""
+        return self._table.nbytes
+
+    def _map(self) -> HashMap:
+        return HashMap(self._code_dtype, self._row_dtype, device=self._backend.name)
+
+    def _to_multimap(self, codes: Any, rows: Any) -> None:
+        xp = self._backend.xp
+        stored_codes, stored_rows = self._table.items()
+        codes = xp.concatenate([stored_codes, codes])
+        rows = xp.concatenate([stored_rows, rows])
+        order = self._backend.stable_order(rows)
+        self._table = MultiMap(self._code_dtype, self._row_dtype, device=self._backend.name)
+        self._table.insert(codes[order], rows[order])
+
+    def _widen(self, last_row: int) -> None:
+        if last_row <= np.iinfo(self._row_dtype).max:
+            return
+        codes, rows = self._table.items()
+        order = self._backend.stable_order(rows)
+        self._row_dtype = np.dtype(np.uint64)
+        kind = type(self._table)
+        self._table = kind(self._code_dtype, self._row_dtype, device=self._backend.name)
+        self._table.insert(codes[order], rows[order].astype(self._row_dtype))
+
+    def _in(self, array: Any) -> Any:
+        return self._backend.from_host(array) if self._moves else array
+
+    def _out(self, array: Any) -> Any:
+        return self._backend.to_host(array) if self._moves else array

@@ -1,0 +1,302 @@
+"""Key columns of any dtype, and any number of them, as one 32- or 64-bit code a row."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dgpuhash import backend
+from dgpuhash.errors import ColumnError, FormatError, KeyTypeError, SpecError
+from dgpuhash.frames.columns import LogicalType, NormalColumn, check_comparable
+from dgpuhash.frames.conversion import normalise
+from dgpuhash.frames.dataframes import frames_of
+
+__all__ = ["EncodedKeys", "KeyEncoder", "key_names", "same_keys"]
+
+# Codes are hashed again for placement: the shard of a key says nothing about its slot there.
+OWNER_SEED = 0x0DD_5EED
+COLUMN_SEED = 0x5EED
+NULL_COLUMN_HASH = 0xD1B54A32D192ED03
+# The code of a null in a column that has no spare bit; hits on it are verified.
+NULL_CODE = {4: 0x9E3779B9, 8: 0x9E3779B97F4A7C15}
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedKeys:
+    """The codes of some rows.
+
+    Attributes
+    ----------
+    codes : array of uint32 or uint64
+        Equal keys have equal codes; NumPy for pandas, CuPy for cuDF.
+    valid : bool array or None
+        False where a row holds a value that no indexed row can have: it matches nothing, and its
+        code means nothing (it may be sent to any owner). None: all rows are valid.
+    doubtful : bool array, bool
+        Where equal codes do not yet prove equal keys, so that hits must be verified. A plain bool
+        speaks for all rows.
+    columns : tuple of NormalColumn
+        The key columns, for `same_keys`.
+    """
+
+    codes: Any
+    valid: Any
+    doubtful: Any
+    columns: tuple[NormalColumn, ...]
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyEncoder:
+    """How the key columns of an index become codes; the same in every process and on every device.
+
+    Fixed-width columns that fit 8 bytes together, with a flag bit for each that can hold nulls,
+    are packed: equal codes are equal keys. Anything wider is hashed to 64 bits, and every hit is
+    then verified against the stored columns. A single nullable integer column keeps its own width:
+    a reserved code stands for the null, and only hits on that code are verified.
+
+    Parameters
+    ----------
+    names : tuple
+        The key columns of the indexed frame.
+    types : tuple of LogicalType
+    hash_bits : int
+        Bits kept of a hash; fewer than 64 only to provoke collisions in tests.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> planes = pd.DataFrame({"tailnum": ["N1", "N2"], "year": [1999, 2004]})
+    >>> KeyEncoder.for_frame(planes, on="year").packing
+    'packed'
+    >>> KeyEncoder.for_frame(planes, on=["tailnum", "year"]).packing
+    'hashed'
+    """
+
+    names: tuple[Hashable, ...]
+    types: tuple[LogicalType, ...]
+    hash_bits: int = 64
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.hash_bits <= 64:
+            raise SpecError(f"hash_bits={self.hash_bits}; give 1 to 64")
+
+    @classmethod
+    def for_frame(
+        cls, frame: Any, on: Hashable | Sequence[Hashable], *, hash_bits: int = 64
+    ) -> KeyEncoder:
+        """The encoder for an index of `frame` (or of frames like it: an empty one will do).
+
+        Raises
+        ------
+        ColumnError
+            When a column of `on` is missing or doubled.
+        KeyTypeError
+            When a column cannot be a key.
+        """
+        names = key_names(frame, on)
+        frames = frames_of(frame)
+        types = [frames.key_column(frame[name], name).type for name in names]
+        string = LogicalType("string", nullable=True)
+        return cls(names, tuple(string if t.kind == "null" else t for t in types), hash_bits)
+
+    @property
+    def packing(self) -> str:
+        """``"packed"``, ``"reserved"`` (one nullable integer column) or ``"hashed"``."""
+        if any(type_.kind == "string" for type_ in self.types):
+            return "hashed"
+        if len(self.types) == 1 and self.types[0].nullable and self.types[0].bits >= 32:
+            return "reserved"
+        return "packed" if self._packed_bits <= 64 else "hashed"
+
+    @property
+    def _packed_bits(self) -> int:
+        return sum(type_.bits + type_.flag_bits for type_ in self.types)
+
+    @property
+    def exact(self) -> bool:
+        """Equal codes always are equal keys."""
+        return self.packing == "packed"
+
+    @property
+    def code_dtype(self) -> np.dtype:
+        """uint32 or uint64."""
+        if self.packing == "hashed":
+            return np.dtype(np.uint64)
+        bits = self.types[0].bits if self.packing == "reserved" else self._packed_bits
+        return np.dtype(np.uint32 if bits <= 32 else np.uint64)
+
+    def encode(
+        self, frame: Any, columns: Hashable | Sequence[Hashable] | None = None
+    ) -> EncodedKeys:
+        """The codes of the rows of `frame`, which may be a query or rows to be indexed.
+
+        Parameters
+        ----------
+        frame : pandas or cuDF DataFrame
+        columns : label or list of labels, optional
+            Its columns that are compared with `names`, in that order; default: `names`.
+
+        Raises
+        ------
+        ColumnError
+            When a column is missing, or their number is not that of the index's key columns.
+        KeyTypeError
+            When a column never compares with the index column, such as strings with integers.
+        """
+        normal = self.normalise(frame, columns)
+        valid = None
+        for column in normal:
+            if column.valid is not None:
+                valid = column.valid if valid is None else valid & column.valid
+        codes, doubtful = self._codes(normal, frames_of(frame))
+        return EncodedKeys(codes, valid, doubtful, normal)
+
+    def normalise(
+        self, frame: Any, columns: Hashable | Sequence[Hashable] | None = None
+    ) -> tuple[NormalColumn, ...]:
+        """The key columns of `frame` in the types of the index's, as `encode` compares them."""
+        asked = key_names(frame, list(self.names) if columns is None else columns)
+        if len(asked) != len(self.names):
+            raise ColumnError(
+                f"{len(asked)} key columns {list(asked)!r} for an index on {len(self.names)}, "
+                f"{list(self.names)!r}; give one column for each, in that order"
+            )
+        frames = frames_of(frame)
+        normal = []
+        for name, type_ in zip(asked, self.types, strict=True):
+            column = frames.key_column(frame[name], name)
+            check_comparable(name, type_, column.type)
+            normal.append(normalise(column, type_, frames.xp))
+        return tuple(normal)
+
+    def encode_rows(self, frame: Any) -> EncodedKeys:
+        """As `encode`, for rows to be stored: each value must fit its index column.
+
+        Raises
+        ------
+        KeyTypeError
+            When one does not, with the column and the remedy.
+        """
+        encoded = self.encode(frame)
+        if encoded.valid is None or bool(encoded.valid.all()):
+            return encoded
+        for name, column in zip(self.names, encoded.columns, strict=True):
+            if column.valid is not None and not bool(column.valid.all()):
+                raise KeyTypeError(
+                    f"key column {name!r} has values (or nulls) that do not fit the index's "
+                    f"{column.type}; build the index from a column of a wider or nullable type "
+                    "(for example 'Int64'), or leave those rows out"
+                )
+        return encoded
+
+    def _codes(self, columns: Sequence[NormalColumn], frames: Any) -> tuple[Any, Any]:
+        if self.packing == "hashed":
+            return self._hash(columns, frames), True
+        xp, dtype = frames.xp, self.code_dtype
+        if self.packing == "reserved":
+            only = columns[0]
+            reserved = dtype.type(NULL_CODE[dtype.itemsize])
+            codes = only.bits.astype(dtype, copy=False)
+            if only.nulls is not None:
+                codes = xp.where(only.nulls, reserved, codes)
+            return codes, codes == reserved
+        codes = None
+        for column in columns:
+            bits = column.bits.astype(dtype, copy=False)
+            shift = dtype.type(column.type.bits)
+            codes = bits if codes is None else (codes << shift) | bits
+            if column.type.nullable:
+                codes = codes << dtype.type(1)
+                if column.nulls is not None:
+                    codes = codes | column.nulls.astype(dtype)
+        return codes, False
+
+    def _hash(self, columns: Sequence[NormalColumn], frames: Any) -> Any:
+        device = backend.get(frames.device)
+        total = None
+        for position, column in enumerate(columns):
+            seed = COLUMN_SEED + position
+            if column.strings is not None:
+                hashes = column.strings.hash(seed)
+            else:
+                hashes = device.hash_keys(column.bits.astype(np.uint64), seed)
+                if column.nulls is not None:
+                    hashes = frames.xp.where(column.nulls, np.uint64(NULL_COLUMN_HASH), hashes)
+            total = hashes if total is None else device.hash_combine(total, hashes)
+        if self.hash_bits < 64:
+            total = total >> np.uint64(64 - self.hash_bits)
+        return total
+
+    def owners(self, codes: Any, parts: int) -> Any:
+        """The part in ``[0, parts)`` that owns each code, as uint32: a function of the code."""
+        device = backend.get(None, codes)
+        return device.owner_of(device.hash_keys(codes, OWNER_SEED), parts)
+
+    def to_json(self) -> dict[str, Any]:
+        """A dictionary of plain values for `from_json`."""
+        return {
+            "names": list(self.names),
+            "types": [type_.to_json() for type_ in self.types],
+            "hash_bits": self.hash_bits,
+        }
+
+    @classmethod
+    def from_json(cls, saved: dict[str, Any]) -> KeyEncoder:
+        """The encoder that `to_json` described.
+
+        Raises
+        ------
+        FormatError
+            When the dictionary is not such a description.
+        """
+        try:
+            types = tuple(LogicalType(**type_) for type_ in saved["types"])
+            return cls(tuple(saved["names"]), types, int(saved["hash_bits"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise FormatError(
+                f"not the description of a key encoder ({error!r}); the file is damaged or foreign"
+            ) from error
+
+
+def same_keys(
+    columns: Sequence[NormalColumn], rows: Any, others: Sequence[NormalColumn], other_rows: Any
+) -> Any:
+    """Mask of the positions where the key at `rows` equals that of `others` at `other_rows`.
+
+    None in place of rows means all of them, in order.
+    """
+    same = columns[0].equal_at(rows, others[0], other_rows)
+    for ours, theirs in zip(columns[1:], others[1:], strict=True):
+        same &= ours.equal_at(rows, theirs, other_rows)
+    return same
+
+
+def key_names(frame: Any, on: Hashable | Sequence[Hashable]) -> tuple[Hashable, ...]:
+    """`on` as a tuple of labels that each name exactly one column of `frame`.
+
+    Raises
+    ------
+    ColumnError
+        Listing the columns that are there.
+    """
+    names = tuple(on) if isinstance(on, list | tuple) else (on,)
+    there = list(frame.columns)
+    if not names:
+        raise ColumnError(f"no key column was given; choose from {there!r}")
+    if len(set(names)) < len(names):
+        raise ColumnError(f"a key column is given twice in {list(names)!r}; give each once")
+    doubled = sorted({str(label) for label in there if there.count(label) > 1})
+    if doubled:
+        raise ColumnError(f"columns {doubled!r} occur more than once; rename or drop the doubles")
+    missing = [name for name in names if name not in there]
+    if missing:
+        named = [name for name in getattr(frame.index, "names", []) if name in missing]
+        remedy = "; it is an index level: call reset_index() first" if named else ""
+        raise ColumnError(f"no column {missing!r}; the columns are {there!r}{remedy}")
+    return names

@@ -1,0 +1,62 @@
+"""The rows that an index keeps: appended in chunks, joined to one frame when they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+from dgpuhash.frames.dataframes import frames_of
+
+__all__ = ["RowStore"]
+
+
+class RowStore:
+    """Rows of one frame that grows; a row keeps its number until `keep` drops rows.
+
+    Parameters
+    ----------
+    like : DataFrame
+        Its columns and dtypes; no row of it is stored.
+    """
+
+    def __init__(self, like: Any) -> None:
+        self._frames = frames_of(like)
+        self.meta = like.iloc[:0]
+        self._chunks: list[Any] = []
+        self._rows = 0
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def conform(self, frame: Any) -> Any:
+        """The stored columns of `frame` in the stored dtypes (see `Frames.conform`)."""
+        return self._frames.conform(frame, self.meta)
+
+    def append(self, frame: Any) -> None:
+        """Add the rows of `frame`, which `conform` has returned."""
+        if len(frame):
+            self._chunks.append(frame)
+            self._rows += len(frame)
+
+    def frame(self) -> Any:
+        """All rows, numbered from 0."""
+        if not self._chunks:
+            return self.meta
+        if len(self._chunks) > 1:
+            self._chunks = [self._frames.concat(self._chunks)]
+        return self._chunks[0]
+
+    def take(self, rows: Any, columns: Sequence[Hashable] | None = None) -> Any:
+        """The given rows, numbered from 0, with these columns."""
+        frame = self.frame()
+        return self._frames.take(frame if columns is None else frame[list(columns)], rows)
+
+    def keep(self, rows: Any) -> None:
+        """Drop all rows but these, in this order, and number them from 0."""
+        self._chunks = [self.take(rows)] if len(rows) else []
+        self._rows = len(rows)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the stored columns."""
+        return sum(self._frames.nbytes(chunk) for chunk in self._chunks)

@@ -1,0 +1,37 @@
+"""What an index holds, in figures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["FrameStats"]
+
+
+@dataclass(frozen=True, slots=True)
+class FrameStats:
+    """Figures of a `FrameIndex`.
+
+    Attributes
+    ----------
+    rows, erased_rows : int
+        Rows that can be found, and erased ones whose memory is not yet reused.
+    row_nbytes, table_nbytes : int
+        Bytes of the stored columns and of the key table.
+    packing : str
+        How keys become codes: ``"packed"``, ``"reserved"`` or ``"hashed"``.
+    table : str
+        ``"HashMap"`` (each code has one row) or ``"MultiMap"``.
+    frames : str
+        ``"pandas"`` or ``"cudf"``.
+    device : str
+        Where the key table lives.
+    """
+
+    rows: int
+    erased_rows: int
+    row_nbytes: int
+    table_nbytes: int
+    packing: str
+    table: str
+    frames: str
+    device: str
