@@ -1,7 +1,7 @@
 """Compiles every kernel instance for every GPU architecture with NVRTC; needs no GPU.
 
-Warnings, register spills and kernels over the register budget are failures. The table shows the
-registers of each kernel's instances, lowest to highest.
+Warnings, local memory (spills, stack frames) and kernels over the register budget are failures.
+The table shows the registers of each kernel's instances, lowest to highest.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ REGISTER_BUDGET = 64
 PROGRAM_INSTANCES = 24
 
 _ENTRY = re.compile(r"Compiling entry function '(\w+)'")
-_SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
+_LOCAL = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _REGISTERS = re.compile(r"Used (\d+) registers")
 
 
@@ -51,12 +51,12 @@ def compile_batch(file: str, expressions: list[str], arch: int) -> list[Outcome]
     resources = read_resources(cubin.log)
     outcomes = []
     for expression, symbol in cubin.names.items():
-        registers, spilled = resources.get(symbol, (0, 0))
+        registers, local_bytes = resources.get(symbol, (0, 0))
         problem = "; ".join(warnings)
         if symbol not in resources:
             problem = "ptxas reported no resources for it"
-        elif spilled:
-            problem = f"{spilled} bytes of spills"
+        elif local_bytes:
+            problem = f"{local_bytes} bytes of local memory: spills or arrays indexed at run time"
         elif registers > REGISTER_BUDGET:
             problem = f"{registers} registers, budget {REGISTER_BUDGET}"
         outcomes.append(Outcome(expression, arch, registers, problem))
@@ -64,16 +64,16 @@ def compile_batch(file: str, expressions: list[str], arch: int) -> list[Outcome]
 
 
 def read_resources(log: str) -> dict[str, tuple[int, int]]:
-    """From ptxas' report: each entry function's registers and bytes spilled."""
+    """From ptxas' report: each entry function's registers and bytes of local memory."""
     found: dict[str, tuple[int, int]] = {}
-    symbol, spilled = "", 0
+    symbol, local_bytes = "", 0
     for line in log.splitlines():
         if entry := _ENTRY.search(line):
-            symbol, spilled = entry[1], 0
-        elif spills := _SPILLS.search(line):
-            spilled = int(spills[1]) + int(spills[2])
+            symbol, local_bytes = entry[1], 0
+        elif local := _LOCAL.search(line):
+            local_bytes = max(map(int, local.groups()))
         elif (registers := _REGISTERS.search(line)) and symbol:
-            found[symbol] = int(registers[1]), spilled
+            found[symbol] = int(registers[1]), local_bytes
     return found
 
 

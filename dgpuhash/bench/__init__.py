@@ -1,0 +1,77 @@
+"""Benchmarks: one question for each file, always with the machine's own limit beside the answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from dgpuhash import backend
+from dgpuhash.bench import limits, machine, report, tables
+from dgpuhash.errors import SpecError
+
+__all__ = ["BENCHES", "run"]
+
+BENCHES: dict[str, Callable[..., Iterator[dict[str, Any]]]] = {
+    "limits": limits.run,
+    "tables": tables.run,
+}
+
+
+def run(
+    name: str,
+    *,
+    device: str | None = None,
+    json_path: str | Path | None = None,
+    quiet: bool = False,
+    **options: Any,
+) -> list[dict[str, Any]]:
+    """Measure, print a table, and return one dictionary for each figure.
+
+    Parameters
+    ----------
+    name : {"limits", "tables"}
+        Which benchmark.
+    device : {"cpu", "cuda", None}
+        None: a GPU where there is one.
+    json_path : path, optional
+        Where to write the figures, one JSON object a line, as they are measured.
+    quiet : bool
+        Print nothing.
+    **options
+        What the benchmark's own `run` takes: `n` and `footprints` for limits; `sizes`, `bits` and
+        `loads` for tables; `repeats` for both.
+
+    Raises
+    ------
+    SpecError
+        When there is no such benchmark.
+    DeviceError
+        When there is no such device.
+
+    Examples
+    --------
+    >>> rows = run("limits", device="cpu", footprints=[2**16], n=1000, repeats=1, quiet=True)
+    >>> rows[0]["limit"], rows[0]["unit"]
+    ('streaming copy', 'TB/s')
+    """
+    if name not in BENCHES:
+        raise SpecError(f"no benchmark is called {name!r}; use one of {', '.join(BENCHES)}")
+    used = backend.get(device or backend.default_device())
+    described = machine.describe(used)
+    rows = []
+    target = None if json_path is None else Path(json_path)
+    if target is not None:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text("")
+    for row in BENCHES[name](used, **options):
+        rows.append(row)
+        if target is not None:
+            with target.open("a") as stream:
+                stream.write(json.dumps({**row, "machine": described}) + "\n")
+        if not quiet:
+            report.progress(row)
+    if not quiet:
+        report.summary(name, described, rows)
+    return rows

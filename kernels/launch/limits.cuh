@@ -1,0 +1,100 @@
+/// What the memory allows: only the accesses of an operation, without a table. Benchmarks stand
+/// beside them.
+#pragma once
+
+#include "core/atomic.cuh"
+#include "core/bucket.cuh"
+#include "core/hash.cuh"
+#include "core/slot.cuh"
+#include "launch/for_each.cuh"
+
+namespace dg {
+
+struct LimitArgs {
+  const void* keys;
+  void* values;
+  void* slots;
+  u64 n;
+  u64 slot_count;
+};
+
+/// Streaming copy of 16 bytes a row.
+template <int W>
+DG_KERNEL limit_copy(LimitArgs args) {
+  for_each_tile<W>(args.n, [&](auto, u64 row) {
+    static_cast<Quarter*>(args.values)[row] = static_cast<const Quarter*>(args.slots)[row];
+  });
+}
+
+/// A random aligned read of W * 16 bytes, 16 of them by each lane.
+template <int W>
+DG_KERNEL limit_gather(LimitArgs args) {
+  for_each_tile<W>(args.n, [&](auto tile, u64 row) {
+    const u64 line = mulhi(mix(row), args.slot_count);
+    // On the CPU one lane reads what W lanes read on a GPU.
+    u32 seen = 0;
+    for (u32 part = tile.lane(); part < W; part += tile.size) {
+      const Quarter quarter = load_quarter<Access::frozen, u64>(
+          static_cast<const Quarter*>(args.slots) + line * W + part);
+      seen |= quarter.word[0] ^ quarter.word[1] ^ quarter.word[2] ^ quarter.word[3];
+    }
+    // The memory is zero, so nothing is stored, and the compiler cannot know it.
+    if (seen != 0) *static_cast<u64*>(args.values) = row;
+  });
+}
+
+/// A compare-and-swap of a random word that holds zero: it always succeeds.
+template <int W>
+DG_KERNEL limit_cas(LimitArgs args) {
+  for_each_tile<W>(args.n, [&](auto, u64 row) {
+    atomic_swap_if<Order::relaxed>(static_cast<u64*>(args.slots) + mulhi(mix(row), args.slot_count),
+                                   u64{0}, u64{0});
+  });
+}
+
+/// Reads a key, gathers the slot it hashes to, writes the slot's value.
+template <class Key, int W>
+DG_KERNEL limit_lookup(LimitArgs args) {
+  for_each_tile<W>(args.n, [&](auto, u64 row) {
+    const u64 slot = mulhi(mix(static_cast<const Key*>(args.keys)[row]), args.slot_count);
+    Key value;
+    if constexpr (sizeof(Key) == 4)
+      value = static_cast<Key>(static_cast<const u64*>(args.slots)[slot] >> 32);
+    else
+      value = Slot<Key, Key>::value(
+          load_quarter<Access::frozen, u64>(static_cast<const Quarter*>(args.slots) + slot), 0);
+    static_cast<Key*>(args.values)[row] = value;
+  });
+}
+
+/// Reads a pair, reads the 32-byte sector it hashes to, swaps the pair into a slot there.
+template <class Key, int W>
+DG_KERNEL limit_insert(LimitArgs args) {
+  constexpr u32 sector_slots = 16 / sizeof(Key);
+  for_each_tile<W>(args.n, [&](auto, u64 row) {
+    const Key key = static_cast<const Key*>(args.keys)[row];
+    const Key value = static_cast<const Key*>(args.values)[row];
+    const u64 hash = mix(key);
+    const u64 sector = mulhi(hash, args.slot_count / sector_slots);
+    Quarter* quarters = static_cast<Quarter*>(args.slots) + 2 * sector;
+    const Quarter low = load_quarter<Access::shared, u64>(quarters);
+    const Quarter high = load_quarter<Access::shared, u64>(quarters + 1);
+    const bool upper = hash & 1;
+    u64* slot = reinterpret_cast<u64*>(quarters + upper);
+    const u64 first = upper ? Slot<u64, u64>::key(high, 0) : Slot<u64, u64>::key(low, 0);
+    if constexpr (sizeof(Key) == 4) {
+      atomic_swap_if<Order::relaxed>(slot, first, Slot<Key, Key>::word(key, value));
+    } else {
+#if DG_GPU && __CUDA_ARCH__ >= 900
+      u64 old_first = first;
+      u64 old_second = upper ? Slot<u64, u64>::value(high, 0) : Slot<u64, u64>::value(low, 0);
+      atomic_swap_pair_if(slot, old_first, old_second, key, value);
+#else
+      atomic_swap_if<Order::relaxed>(slot, first, key);
+      atomic_store<Order::relaxed>(slot + 1, value);
+#endif
+    }
+  });
+}
+
+}  // namespace dg

@@ -1,0 +1,81 @@
+"""The receipt of a GPU run: what it holds, and when it is older than the code."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "receipt.py"
+JUNIT = """<testsuites><testsuite tests="7" failures="1" errors="1" skipped="2"/></testsuites>"""
+
+
+@pytest.fixture
+def receipt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The script, over a small tree of its own."""
+    spec = importlib.util.spec_from_file_location("receipt", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    for folder in {folder for covered in module.COVERED.values() for folder in covered}:
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "file.py").write_text("one\n")
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    monkeypatch.setattr(module, "RECEIPTS", tmp_path / "receipts")
+    return module
+
+
+def run_folder(tmp_path: Path, tests_status: str) -> Path:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / "steps.tsv").write_text(
+        f"tests\t{tests_status}\t12\t\nracecheck\trefused\t1\tno sanitizer here\n"
+    )
+    (folder / "tests.xml").write_text(JUNIT)
+    (folder / "tables.jsonl").write_text('{"rate": 12.5, "machine": {"device": "x"}}\n')
+    return folder
+
+
+def test_missing(receipt: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    assert receipt.check(strict=False) == 0
+    assert receipt.check(strict=True) == 1
+    assert "GPU proof is missing" in capsys.readouterr().out
+
+
+def test_write_accept_and_grow_old(
+    receipt: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = run_folder(tmp_path, "passed")
+    assert receipt.write("gpu", folder) == 0
+    made = json.loads((folder / "gpu.json").read_text())
+    assert made["tests"] == {"tests": {"passed": 3, "failed": 2, "skipped": 2}}
+    assert made["figures"] == [{"bench": "tables", "rate": 12.5}]
+    assert [step["status"] for step in made["steps"]] == ["passed", "refused"]
+
+    assert receipt.accept(folder / "gpu.json") == 0
+    capsys.readouterr()
+    receipt.check(strict=True)
+    assert "GPU proof is fresh" in capsys.readouterr().out
+
+    (tmp_path / "kernels" / "file.py").write_text("two\n")
+    assert receipt.check(strict=False) == 0
+    assert receipt.check(strict=True) == 1
+    assert (
+        "GPU proof is older than the code: kernels changed since commit" in capsys.readouterr().out
+    )
+    assert receipt.accept(folder / "gpu.json") == 1
+    assert "made from other code" in capsys.readouterr().err
+
+
+def test_failures_are_not_hidden(
+    receipt: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = run_folder(tmp_path, "failed")
+    assert receipt.write("gpu", folder) == 1
+    receipt.accept(folder / "gpu.json")
+    assert receipt.check(strict=True) == 1
+    assert "GPU proof has failures: tests" in capsys.readouterr().out
