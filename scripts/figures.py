@@ -32,7 +32,8 @@ def section(receipts: dict[str, dict[str, Any]]) -> str:
         f"{machine['gpu']}, driver {machine['driver']}, {software}, {receipt['date']}. Random "
         "unique keys; answers are checked on the timed data. Billions of keys a second, and in "
         "brackets the share of the machine's own floor for that access, measured in the same "
-        "run: random compare-and-swap over as many bytes for insert, random 64-byte gathers for lookups.",
+        "run: random compare-and-swap over as many bytes for insert, random 64-byte "
+        "gathers for lookups.",
         "",
         "| key/value bits | pairs | load | insert | find | absent |",
         "|---|---:|---:|---:|---:|---:|",
