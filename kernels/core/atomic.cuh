@@ -1,0 +1,152 @@
+/// All atomics of the project, on global memory, with their order spelled at the call. GPU scope:
+/// one device.
+#pragma once
+
+#include "core/platform.cuh"
+
+#if !DG_GPU
+#include <atomic>
+#endif
+
+namespace dg {
+
+enum class Order { relaxed, acquire, release, acquire_release };
+
+#if DG_GPU
+
+#define DG_GLOBAL(pointer) "l"(__cvta_generic_to_global(pointer))
+
+template <Order order>
+DG_FN u32 atomic_load(const u32* from) {
+  u32 word;
+  if constexpr (order == Order::relaxed)
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(word) : DG_GLOBAL(from) : "memory");
+  else
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(word) : DG_GLOBAL(from) : "memory");
+  return word;
+}
+
+template <Order order>
+DG_FN u64 atomic_load(const u64* from) {
+  u64 word;
+  if constexpr (order == Order::relaxed)
+    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(word) : DG_GLOBAL(from) : "memory");
+  else
+    asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(word) : DG_GLOBAL(from) : "memory");
+  return word;
+}
+
+template <Order order>
+DG_FN void atomic_store(u32* to, u32 word) {
+  if constexpr (order == Order::relaxed)
+    asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::DG_GLOBAL(to), "r"(word) : "memory");
+  else
+    asm volatile("st.release.gpu.global.u32 [%0], %1;" ::DG_GLOBAL(to), "r"(word) : "memory");
+}
+
+template <Order order>
+DG_FN void atomic_store(u64* to, u64 word) {
+  if constexpr (order == Order::relaxed)
+    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::DG_GLOBAL(to), "l"(word) : "memory");
+  else
+    asm volatile("st.release.gpu.global.u64 [%0], %1;" ::DG_GLOBAL(to), "l"(word) : "memory");
+}
+
+/// Stores `desired` where `expected` stands; returns what stood there.
+template <Order order>
+DG_FN u32 atomic_swap_if(u32* at, u32 expected, u32 desired) {
+  static_assert(order == Order::relaxed);
+  u32 old;
+  asm volatile("atom.relaxed.gpu.global.cas.b32 %0, [%1], %2, %3;"
+               : "=r"(old)
+               : DG_GLOBAL(at), "r"(expected), "r"(desired)
+               : "memory");
+  return old;
+}
+
+template <Order order>
+DG_FN u64 atomic_swap_if(u64* at, u64 expected, u64 desired) {
+  u64 old;
+  if constexpr (order == Order::relaxed)
+    asm volatile("atom.relaxed.gpu.global.cas.b64 %0, [%1], %2, %3;"
+                 : "=l"(old)
+                 : DG_GLOBAL(at), "l"(expected), "l"(desired)
+                 : "memory");
+  else
+    asm volatile("atom.acq_rel.gpu.global.cas.b64 %0, [%1], %2, %3;"
+                 : "=l"(old)
+                 : DG_GLOBAL(at), "l"(expected), "l"(desired)
+                 : "memory");
+  return old;
+}
+
+/// Adds and returns what stood there before.
+template <Order order>
+DG_FN u64 atomic_add(u64* at, u64 term) {
+  static_assert(order == Order::relaxed);
+  u64 old;
+  asm volatile("atom.relaxed.gpu.global.add.u64 %0, [%1], %2;"
+               : "=l"(old)
+               : DG_GLOBAL(at), "l"(term)
+               : "memory");
+  return old;
+}
+
+#if __CUDA_ARCH__ >= 900
+/// The 128-bit compare-and-swap of a pair; `first` and `second` become what stood there.
+DG_FN void atomic_swap_pair_if(u64* at, u64& first, u64& second, u64 new_first, u64 new_second) {
+  asm volatile(
+      "{\n .reg .b128 expected, desired, old;\n"
+      " mov.b128 expected, {%0, %1};\n mov.b128 desired, {%3, %4};\n"
+      " atom.relaxed.gpu.global.cas.b128 old, [%2], expected, desired;\n"
+      " mov.b128 {%0, %1}, old;\n}"
+      : "+l"(first), "+l"(second)
+      : DG_GLOBAL(at), "l"(new_first), "l"(new_second)
+      : "memory");
+}
+#endif
+
+#undef DG_GLOBAL
+
+#else
+
+constexpr std::memory_order host_order(Order order) {
+  switch (order) {
+    case Order::acquire:
+      return std::memory_order_acquire;
+    case Order::release:
+      return std::memory_order_release;
+    case Order::acquire_release:
+      return std::memory_order_acq_rel;
+    default:
+      return std::memory_order_relaxed;
+  }
+}
+
+template <Order order, class Word>
+Word atomic_load(const Word* from) {
+  return std::atomic_ref<Word>(*const_cast<Word*>(from)).load(host_order(order));
+}
+
+template <Order order, class Word>
+void atomic_store(Word* to, Word word) {
+  std::atomic_ref<Word>(*to).store(word, host_order(order));
+}
+
+template <Order order, class Word>
+Word atomic_swap_if(Word* at, Word expected, Word desired) {
+  // A failed swap publishes nothing, so it needs the acquiring half of the order only.
+  constexpr Order failed = order == Order::acquire_release ? Order::acquire : order;
+  std::atomic_ref<Word>(*at).compare_exchange_strong(expected, desired, host_order(order),
+                                                     host_order(failed));
+  return expected;
+}
+
+template <Order order>
+u64 atomic_add(u64* at, u64 term) {
+  return std::atomic_ref<u64>(*at).fetch_add(term, host_order(order));
+}
+
+#endif
+
+}  // namespace dg

@@ -1,0 +1,57 @@
+/// Buckets of 64 aligned bytes, read in quarters of 16 bytes: one load of one lane, four lanes for
+/// a bucket.
+#pragma once
+
+#include "core/atomic.cuh"
+#include "core/platform.cuh"
+
+namespace dg {
+
+inline constexpr u32 kBucketBytes = 64;
+inline constexpr u32 kQuarterBytes = 16;
+inline constexpr u32 kQuarters = kBucketBytes / kQuarterBytes;
+
+struct alignas(kQuarterBytes) Quarter {
+  u32 word[4];
+};
+
+/// How a walk reads buckets.
+enum class Access {
+  /// Nobody writes during the launch: any cache may answer.
+  frozen,
+  /// Other tiles write: relaxed atomic loads of `Unit`, which bypass the L1 cache.
+  shared
+};
+
+/// `Unit` is the word that the slots' compare-and-swap works on; on the CPU a shared read uses the
+/// same size.
+template <Access access, class Unit>
+DG_FN Quarter load_quarter(const void* from) {
+  Quarter quarter;
+#if DG_GPU
+  const auto address = __cvta_generic_to_global(from);
+  if constexpr (access == Access::frozen)
+    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(quarter.word[0]), "=r"(quarter.word[1]), "=r"(quarter.word[2]),
+                   "=r"(quarter.word[3])
+                 : "l"(address));
+  else
+    asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(quarter.word[0]), "=r"(quarter.word[1]), "=r"(quarter.word[2]),
+                   "=r"(quarter.word[3])
+                 : "l"(address)
+                 : "memory");
+#else
+  if constexpr (access == Access::frozen) {
+    std::memcpy(&quarter, from, sizeof quarter);
+  } else {
+    Unit units[kQuarterBytes / sizeof(Unit)];
+    for (u32 i = 0; i < kQuarterBytes / sizeof(Unit); ++i)
+      units[i] = atomic_load<Order::relaxed>(static_cast<const Unit*>(from) + i);
+    std::memcpy(&quarter, units, sizeof quarter);
+  }
+#endif
+  return quarter;
+}
+
+}  // namespace dg

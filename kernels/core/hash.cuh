@@ -1,0 +1,48 @@
+/// Hash functions, the same bits on both targets. Not against an adversary who knows the seed.
+#pragma once
+
+#include "core/platform.cuh"
+
+namespace dg {
+
+/// The finalizer of MurmurHash3: a bijection whose every output bit depends on every input bit.
+DG_FN u64 mix(u64 word) {
+  word ^= word >> 33;
+  word *= 0xff51afd7ed558ccdull;
+  word ^= word >> 33;
+  word *= 0xc4ceb9fe1a85ec53ull;
+  return word ^ (word >> 33);
+}
+
+/// Spreads user seeds, which are small numbers, over 64 bits (splitmix64's increment).
+DG_FN u64 spread_seed(u64 seed) { return mix(seed + 0x9e3779b97f4a7c15ull); }
+
+/// The bits of a key as every table and every partition hashes them: different keys never collide
+/// in 64 bits.
+template <class Key>
+DG_FN u64 hash_key(Key key, u64 seed) {
+  return mix(static_cast<u64>(key) ^ spread_seed(seed));
+}
+
+/// Depends on the order: combine(a, b) and combine(b, a) differ.
+DG_FN u64 combine_hashes(u64 first, u64 second) {
+  return mix((first ^ (first >> 29)) * 0x9e3779b97f4a7c15ull + second);
+}
+
+/// Little-endian words of eight bytes; the length is mixed in, so that trailing zero bytes count.
+DG_FN u64 hash_bytes(const u8* bytes, u64 nbytes, u64 seed) {
+  u64 hash = spread_seed(seed) ^ mix(nbytes);
+  for (u64 at = 0; at < nbytes; at += 8) {
+    const u64 left = nbytes - at < 8 ? nbytes - at : 8;
+    u64 word = 0;
+    for (u64 i = 0; i < left; ++i) word |= static_cast<u64>(bytes[at + i]) << (8 * i);
+    hash = combine_hashes(hash, word);
+  }
+  return hash;
+}
+
+/// Which of `parts` owns a hash. Takes the top bits, as Cops does: owners need another seed than
+/// tables.
+DG_FN u32 owner_of_hash(u64 hash, u64 parts) { return static_cast<u32>(mulhi(hash, parts)); }
+
+}  // namespace dg

@@ -1,0 +1,81 @@
+/// The two targets differ by what stands here and in tile, atomic and bucket: a GPU through NVRTC,
+/// a CPU through the host compiler.
+#pragma once
+
+#if defined(__CUDACC__) || defined(__CUDACC_RTC__)
+#define DG_GPU 1
+#define DG_FN __device__ __forceinline__
+#define DG_KERNEL __global__ void __launch_bounds__(256)
+#define DG_UNROLL _Pragma("unroll")
+#else
+#include <sched.h>
+
+#include <cstring>
+#define DG_GPU 0
+#define DG_FN inline
+#define DG_KERNEL void
+#define DG_UNROLL
+#endif
+
+namespace dg {
+
+using u8 = unsigned char;
+using u32 = unsigned int;
+using u64 = unsigned long long;
+using i64 = long long;
+
+static_assert(sizeof(u32) == 4 && sizeof(u64) == 8 && sizeof(void*) == 8);
+
+template <class Left, class Right>
+inline constexpr bool same = false;
+template <class Type>
+inline constexpr bool same<Type, Type> = true;
+
+/// The upper half of the 128-bit product: maps a uniform `left` onto [0, right).
+DG_FN u64 mulhi(u64 left, u64 right) {
+#if DG_GPU
+  return __umul64hi(left, right);
+#else
+  __extension__ using u128 = unsigned __int128;
+  return static_cast<u64>((static_cast<u128>(left) * right) >> 64);
+#endif
+}
+
+DG_FN u32 count_ones(u32 word) {
+#if DG_GPU
+  return static_cast<u32>(__popc(static_cast<int>(word)));
+#else
+  return static_cast<u32>(__builtin_popcount(word));
+#endif
+}
+
+/// Position of the lowest set bit; `word` is not zero.
+DG_FN u32 lowest_one(u32 word) {
+#if DG_GPU
+  return static_cast<u32>(__ffs(static_cast<int>(word))) - 1;
+#else
+  return static_cast<u32>(__builtin_ctz(word));
+#endif
+}
+
+DG_FN u32 ones_below(u32 lane) { return (1u << lane) - 1; }
+
+/// Waits a little while another tile works; twice as long at each further call.
+DG_FN void back_off(u32& nanoseconds) {
+#if DG_GPU
+  __nanosleep(nanoseconds);
+#else
+  sched_yield();
+#endif
+  if (nanoseconds < 4096) nanoseconds *= 2;
+}
+
+DG_FN void prefetch(const void* address) {
+#if DG_GPU
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(address)));
+#else
+  __builtin_prefetch(address);
+#endif
+}
+
+}  // namespace dg

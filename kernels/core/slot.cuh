@@ -1,0 +1,84 @@
+/// What a slot holds and how it is published.
+///
+///   keys alone                 compare-and-swap of the key
+///   4 + 4 bytes, one word      compare-and-swap of the pair: a pair is never seen torn
+///   8 + 8 bytes, two words     128-bit compare-and-swap on sm_90 and newer; elsewhere the key,
+///   then the value 4 + 8 and 8 + 4 bytes      keys and values in two arrays; the key, then the
+///   value
+///
+/// "The key, then the value" is safe because no launch both inserts and reads values, and because
+/// the value itself is one atomic store: of two writers one whole value wins.
+#pragma once
+
+#include "core/bucket.cuh"
+
+namespace dg {
+
+struct NoValue {};
+
+template <class Value>
+struct StoredAs {
+  using Type = Value;
+};
+template <>
+struct StoredAs<void> {
+  using Type = NoValue;
+};
+
+/// Two bit patterns mark free slots; keys with these bits live in the side slots of OpenState.
+template <class Key>
+struct Mark {
+  static constexpr Key empty = ~Key{0};     // never held a key, or its bucket was never full
+  static constexpr Key erased = empty - 1;  // held a key in a bucket that has been full
+};
+
+template <class KeyType, class ValueType>
+struct Slot {
+  using Key = KeyType;
+  using Value = typename StoredAs<ValueType>::Type;
+
+  static constexpr bool has_value = !same<ValueType, void>;
+  static constexpr bool paired = has_value && sizeof(Key) == sizeof(Value);
+  static constexpr bool one_word = paired && sizeof(Key) == 4;
+  static constexpr u32 nbytes = paired ? 2 * sizeof(Key) : sizeof(Key);
+  static constexpr u32 per_quarter = kQuarterBytes / nbytes;
+  static constexpr u32 per_bucket = kBucketBytes / nbytes;
+
+  template <bool wide, class Narrow>
+  struct Either {
+    using Type = Narrow;
+  };
+  template <class Narrow>
+  struct Either<true, Narrow> {
+    using Type = u64;
+  };
+  using Unit = typename Either<one_word, Key>::Type;
+
+  static_assert(sizeof(Key) == 4 || sizeof(Key) == 8);
+
+  DG_FN static Key key(const Quarter& quarter, u32 index) {
+    if constexpr (sizeof(Key) == 4)
+      return quarter.word[index * (nbytes / 4)];
+    else
+      return join(quarter, index * (nbytes / 4));
+  }
+
+  /// Only of paired slots; the others' values are not in the quarter.
+  DG_FN static Value value(const Quarter& quarter, u32 index) {
+    if constexpr (sizeof(Key) == 4)
+      return quarter.word[2 * index + 1];
+    else
+      return join(quarter, 2);
+  }
+
+  DG_FN static u64 word(Key key, Value value) {
+    return static_cast<u64>(value) << 32 | static_cast<u64>(key);
+  }
+
+ private:
+  DG_FN static u64 join(const Quarter& quarter, u32 first) {
+    return static_cast<u64>(quarter.word[first + 1]) << 32 | quarter.word[first];
+  }
+};
+
+}  // namespace dg

@@ -1,0 +1,56 @@
+/// A tile: the lanes that serve one operation together.
+///
+/// Every lane of the tile calls every collective, in converged code: no collective stands in a
+/// branch that only some lanes of the tile take. Other tiles of the same warp may be anywhere. The
+/// lockstep tile (host/lockstep.h, tests only) offers the same members with W host threads.
+#pragma once
+
+#include "core/platform.cuh"
+
+namespace dg {
+
+template <int Width>
+struct Tile {
+#if DG_GPU
+  static constexpr u32 size = Width;
+  static_assert(Width > 1 && Width <= 32 && (Width & (Width - 1)) == 0);
+
+  DG_FN u32 lane() const { return threadIdx.x & (Width - 1); }
+
+  /// Bit l is lane l's claim.
+  DG_FN u32 ballot(bool claim) const { return (__ballot_sync(mask(), claim) & mask()) >> shift(); }
+  DG_FN bool any(bool claim) const { return __any_sync(mask(), claim); }
+
+  template <class Word>
+  DG_FN Word shuffle(Word word, u32 source) const {
+    return __shfl_sync(mask(), word, static_cast<int>(source), Width);
+  }
+
+  /// The lanes whose `word` is this lane's.
+  DG_FN u32 match(u32 word) const { return (__match_any_sync(mask(), word) & mask()) >> shift(); }
+
+  /// What lanes wrote before is seen by all lanes of the tile after.
+  DG_FN void sync() const { __syncwarp(mask()); }
+
+ private:
+  DG_FN u32 shift() const { return threadIdx.x & 31u & ~(Width - 1u); }
+  DG_FN u32 mask() const { return (~0u >> (32 - Width)) << shift(); }
+#endif
+};
+
+template <>
+struct Tile<1> {
+  static constexpr u32 size = 1;
+
+  DG_FN u32 lane() const { return 0; }
+  DG_FN u32 ballot(bool claim) const { return claim; }
+  DG_FN bool any(bool claim) const { return claim; }
+  template <class Word>
+  DG_FN Word shuffle(Word word, u32) const {
+    return word;
+  }
+  DG_FN u32 match(u32) const { return 1; }
+  DG_FN void sync() const {}
+};
+
+}  // namespace dg

@@ -1,0 +1,108 @@
+/// dgpuhash._native: the kernels on the CPU.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstring>
+#include <string>
+#include <tuple>
+#include <unordered_map>
+#include <vector>
+
+#include "host/layouts.h"
+#include "host/pool.h"
+#include "launch/limits.cuh"
+#include "launch/open.cuh"
+
+namespace nb = nanobind;
+
+namespace dg {
+namespace {
+
+struct Instance {
+  const char* expression;
+  const char* file;
+  const char* args;
+  std::size_t args_nbytes;
+  void (*run)(const void* args);
+};
+
+template <class Args, void (*kernel)(Args)>
+void run(const void* bytes) {
+  Args args;
+  std::memcpy(&args, bytes, sizeof args);
+  kernel(args);
+}
+
+#define DG_UNPACK(...) __VA_ARGS__
+#define DG_ROW(Args, file, expression, function) \
+  {expression, file, #Args, sizeof(Args), &run<Args, &DG_UNPACK function>},
+constexpr Instance kInstances[] = {
+#include "launch/instances.inc"
+};
+#undef DG_ROW
+#undef DG_UNPACK
+
+const Instance& instance(const std::string& expression) {
+  static const auto by_name = [] {
+    std::unordered_map<std::string, const Instance*> made;
+    for (const auto& each : kInstances) made.emplace(each.expression, &each);
+    return made;
+  }();
+  const auto found = by_name.find(expression);
+  if (found == by_name.end()) throw nb::key_error(("no kernel " + expression).c_str());
+  return *found->second;
+}
+
+void launch(const std::string& expression, const nb::bytes& args, u64 n) {
+  const Instance& called = instance(expression);
+  if (args.size() != called.args_nbytes)
+    throw nb::value_error((expression + " takes a " + called.args + " of " +
+                           std::to_string(called.args_nbytes) + " bytes, not " +
+                           std::to_string(args.size()))
+                              .c_str());
+  if (n == 0) return;
+  const void* bytes = args.data();
+  nb::gil_scoped_release released;
+  called.run(bytes);
+}
+
+std::vector<std::tuple<std::string, std::string>> instances() {
+  std::vector<std::tuple<std::string, std::string>> made;
+  for (const auto& each : kInstances) made.emplace_back(each.expression, each.file);
+  return made;
+}
+
+nb::tuple struct_layout(const std::string& name) {
+  for (const auto& layout : kLayouts) {
+    if (name != layout.name) continue;
+    nb::list fields;
+    for (const auto& field : layout.fields)
+      fields.append(nb::make_tuple(field.name, field.offset, field.nbytes));
+    return nb::make_tuple(fields, layout.nbytes);
+  }
+  throw nb::key_error(("no struct " + name).c_str());
+}
+
+std::vector<std::string> structs() {
+  std::vector<std::string> made;
+  for (const auto& layout : kLayouts) made.emplace_back(layout.name);
+  return made;
+}
+
+}  // namespace
+}  // namespace dg
+
+NB_MODULE(_native, module) {
+  module.doc() = "The kernels on the CPU";
+  module.def("launch", &dg::launch, nb::arg("expression"), nb::arg("args"), nb::arg("n"),
+             "Run an instance with its packed struct of arguments; the GIL is released.");
+  module.def("instances", &dg::instances, "C++ name and file of every kernel instance.");
+  module.def("structs", &dg::structs, "Names of the structs of arguments.");
+  module.def("struct_layout", &dg::struct_layout, nb::arg("name"),
+             "([(field, offset, bytes)], bytes) of a struct of arguments.");
+  module.def("set_threads", &dg::set_threads, nb::arg("n"),
+             "Threads of later launches; 0: DGPUHASH_NUM_THREADS or what the machine has.");
+  module.def("threads", &dg::threads, "Threads that a launch uses.");
+}

@@ -1,0 +1,166 @@
+#include "host/pool.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstdlib>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "launch/for_each.cuh"
+
+namespace dg {
+namespace {
+
+constexpr u64 kInlineRows = 2048;
+constexpr u64 kPieceRows = 16384;
+
+struct Job {
+  void (*run)(const void*, u64, u64);
+  const void* context;
+  u64 rows;
+  u64 piece_rows;
+  std::atomic<u64> next{0};
+  u64 helpers = 0;  // guarded by the pool's mutex
+
+  void work() {
+    for (u64 first; (first = next.fetch_add(piece_rows, std::memory_order_relaxed)) < rows;)
+      run(context, first, std::min(first + piece_rows, rows));
+  }
+};
+
+/// Several launches may run at once: each caller works on its own job, idle workers help the
+/// oldest.
+class Pool {
+ public:
+  explicit Pool(unsigned count) {
+    for (unsigned i = 1; i < count; ++i) workers_.emplace_back([this] { serve(); });
+  }
+
+  ~Pool() {
+    {
+      std::lock_guard lock(mutex_);
+      closing_ = true;
+    }
+    work_.notify_all();
+    for (auto& worker : workers_) worker.join();
+  }
+
+  unsigned size() const { return static_cast<unsigned>(workers_.size()) + 1; }
+
+  void run(Job& job) {
+    {
+      std::lock_guard lock(mutex_);
+      jobs_.push_back(&job);
+    }
+    work_.notify_all();
+    job.work();
+    std::unique_lock lock(mutex_);
+    // After this no worker finds the job; those that hold it are waited for.
+    std::erase(jobs_, &job);
+    done_.wait(lock, [&] { return job.helpers == 0; });
+  }
+
+ private:
+  void serve() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      work_.wait(lock, [&] { return closing_ || !jobs_.empty(); });
+      if (closing_) return;
+      Job* job = jobs_.front();
+      ++job->helpers;
+      lock.unlock();
+      job->work();
+      lock.lock();
+      // Its pieces are all handed out.
+      std::erase(jobs_, job);
+      if (--job->helpers == 0) done_.notify_all();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable work_, done_;
+  std::deque<Job*> jobs_;
+  bool closing_ = false;
+  std::vector<std::thread> workers_;
+};
+
+unsigned default_threads() {
+  if (const char* text = std::getenv("DGPUHASH_NUM_THREADS")) {
+    const long count = std::strtol(text, nullptr, 10);
+    if (count > 0) return static_cast<unsigned>(std::min(count, 1024L));
+  }
+  return std::max(1u, std::thread::hardware_concurrency());
+}
+
+/// Lives until the process ends, because worker threads of other modules may still launch while it
+/// does.
+struct Holder {
+  std::mutex mutex;
+  std::shared_ptr<Pool> pool;
+  unsigned wanted = 0;
+};
+
+std::atomic<Holder*> holder{nullptr};
+
+/// A forked child has none of its parent's threads: it starts with a new holder and leaks the
+/// parent's, whose mutexes may be locked for ever. Launches that were in progress in other threads
+/// do not exist in the child.
+void forget_in_child() {
+  const Holder* parent = holder.load(std::memory_order_relaxed);
+  if (!parent) return;
+  auto* fresh = new Holder;
+  fresh->wanted = parent->wanted;
+  holder.store(fresh, std::memory_order_relaxed);
+}
+
+Holder& held() {
+  static const bool registered = [] {
+    holder.store(new Holder, std::memory_order_release);
+    return pthread_atfork(nullptr, nullptr, forget_in_child) == 0;
+  }();
+  static_cast<void>(registered);
+  return *holder.load(std::memory_order_acquire);
+}
+
+std::shared_ptr<Pool> pool() {
+  Holder& here = held();
+  std::lock_guard lock(here.mutex);
+  if (!here.pool) here.pool = std::make_shared<Pool>(here.wanted ? here.wanted : default_threads());
+  return here.pool;
+}
+
+}  // namespace
+
+unsigned threads() { return pool()->size(); }
+
+void set_threads(unsigned count) {
+  std::shared_ptr<Pool> old;  // joined after the lock is given back
+  Holder& here = held();
+  std::lock_guard lock(here.mutex);
+  here.wanted = count;
+  old.swap(here.pool);
+}
+
+void parallel_for(u64 rows, void (*run)(const void*, u64, u64), const void* context) {
+  if (rows <= kInlineRows) {
+    if (rows) run(context, 0, rows);
+    return;
+  }
+  const auto using_pool = pool();
+  if (using_pool->size() == 1) {
+    run(context, 0, rows);
+    return;
+  }
+  // Small pieces even out rows of unequal cost; large ones keep the counter out of the way.
+  const u64 even = (rows + 4 * using_pool->size() - 1) / (4 * using_pool->size());
+  Job job{run, context, rows, std::clamp<u64>(even, 512, kPieceRows)};
+  using_pool->run(job);
+}
+
+}  // namespace dg

@@ -1,0 +1,13 @@
+/// The CPU's worker threads.
+#pragma once
+
+namespace dg {
+
+/// Threads that a launch uses: set_threads, else DGPUHASH_NUM_THREADS, else what the machine has.
+unsigned threads();
+
+/// Takes effect for launches that begin later; those in progress keep their threads. 0: the default
+/// again.
+void set_threads(unsigned count);
+
+}  // namespace dg

@@ -1,0 +1,106 @@
+/// The loop of every kernel: one tile for each row.
+#pragma once
+
+#include "core/atomic.cuh"
+#include "core/platform.cuh"
+#include "core/tile.cuh"
+
+namespace dg {
+
+/// What one thread counts during a launch, added up by block before it goes to memory.
+template <u32 counters>
+struct Tally {
+  i64 of[counters == 0 ? 1 : counters] = {};
+};
+
+/// Where the tallies go.
+template <u32 counters>
+struct Totals {
+  u64* of[counters == 0 ? 1 : counters];
+};
+
+struct NoPrefetch {
+  DG_FN void operator()(u64) const {}
+};
+
+#if DG_GPU
+
+template <u32 counters>
+DG_FN void add_to_totals(const Tally<counters>& tally, const Totals<counters>& totals) {
+  __shared__ i64 by_warp[32];
+  DG_UNROLL
+  for (u32 i = 0; i < counters; ++i) {
+    i64 sum = tally.of[i];
+    for (int distance = 16; distance > 0; distance /= 2) sum += __shfl_xor_sync(~0u, sum, distance);
+    if (threadIdx.x % 32 == 0) by_warp[threadIdx.x / 32] = sum;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      for (u32 warp = 1; warp < blockDim.x / 32; ++warp) sum += by_warp[warp];
+      if (sum != 0) atomic_add<Order::relaxed>(totals.of[i], static_cast<u64>(sum));
+    }
+    __syncthreads();
+  }
+}
+
+/// Blocks are one-dimensional and of whole warps. Nobody returns early: the end is a barrier of the
+/// block.
+template <int Width, u32 counters, class Body, class Ahead>
+DG_FN void for_each_tile(u64 rows, const Totals<counters>& totals, const Body& body, const Ahead&) {
+  Tally<counters> tally;
+  const u64 tiles = static_cast<u64>(gridDim.x) * blockDim.x / Width;
+  const u64 thread = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x;
+  for (u64 row = thread / Width; row < rows; row += tiles) body(Tile<Width>{}, row, tally);
+  if constexpr (counters > 0) add_to_totals(tally, totals);
+}
+
+#elif defined(DG_LOCKSTEP)
+
+template <int Width, u32 counters, class Body, class Ahead>
+void for_each_tile(u64 rows, const Totals<counters>& totals, const Body& body, const Ahead&) {
+  lockstep::for_each_tile<Width>(rows, [&](auto tile, u64 row) {
+    Tally<counters> tally;
+    body(tile, row, tally);
+    for (u32 i = 0; i < counters; ++i)
+      atomic_add<Order::relaxed>(totals.of[i], static_cast<u64>(tally.of[i]));
+  });
+}
+
+#else
+
+/// Calls `run(context, first, last)` on the threads of the pool for pieces of [0, rows); returns
+/// when all are done. Defined by host/pool.cpp.
+void parallel_for(u64 rows, void (*run)(const void* context, u64 first, u64 last),
+                  const void* context);
+
+inline constexpr u64 kPrefetchRows = 16;
+
+/// A tile has one lane on the CPU, whatever `Width` the instance is named after.
+template <int Width, u32 counters, class Body, class Ahead>
+void for_each_tile(u64 rows, const Totals<counters>& totals, const Body& body, const Ahead& ahead) {
+  auto piece = [&](u64 first, u64 last) {
+    Tally<counters> tally;
+    for (u64 row = first; row < last; ++row) {
+      if (row + kPrefetchRows < last) ahead(row + kPrefetchRows);
+      body(Tile<1>{}, row, tally);
+    }
+    for (u32 i = 0; i < counters; ++i)
+      if (tally.of[i] != 0) atomic_add<Order::relaxed>(totals.of[i], static_cast<u64>(tally.of[i]));
+  };
+  using Piece = decltype(piece);
+  parallel_for(
+      rows,
+      [](const void* context, u64 first, u64 last) {
+        (*static_cast<const Piece*>(context))(first, last);
+      },
+      &piece);
+}
+
+#endif
+
+template <int Width, class Body, class Ahead = NoPrefetch>
+DG_FN void for_each_tile(u64 rows, const Body& body, const Ahead& ahead = {}) {
+  for_each_tile<Width>(
+      rows, Totals<0>{}, [&](auto tile, u64 row, Tally<0>&) { body(tile, row); }, ahead);
+}
+
+}  // namespace dg

@@ -1,0 +1,111 @@
+/// Batches of sets and maps: insert, find, erase. Structs are mirrored in dgpuhash/backend/args.py.
+#pragma once
+
+#include "launch/for_each.cuh"
+#include "table/open.cuh"
+
+namespace dg {
+
+struct OpenInsertArgs {
+  OpenStorage table;
+  const void* keys;
+  const void* values;  // unused by sets
+  u8* fresh;           // or null; 1 in the one row that created each new key, 0 elsewhere
+  u64* pending_rows;   // or null; the rows that found no place, in any order
+  u64 n;
+  u64 limit;  // slots in use (keys and marks) beyond which no new key is placed; ~0 for no limit
+  u64 overwrite;  // 1: the values of existing keys are replaced
+};
+
+struct OpenFindArgs {
+  OpenStorage table;
+  const void* keys;
+  void* values;  // or null
+  u8* found;     // or null
+  u64 n;
+  u64 default_value;  // bits written where the key is absent
+};
+
+struct OpenEraseArgs {
+  OpenStorage table;
+  const void* keys;
+  u8* erased;  // or null; 1 in one row of each key that was removed
+  u64 n;
+};
+
+/// The value of an input row; nothing for sets.
+template <class Table>
+DG_FN typename Table::Value value_in_row(const void* values, u64 row) {
+  if constexpr (Table::Slots::has_value)
+    return static_cast<const typename Table::Value*>(values)[row];
+  else
+    return {};
+}
+
+template <class Key, class Value, int W>
+DG_KERNEL open_insert(OpenInsertArgs args) {
+  using Table = OpenTable<Key, Value>;
+  const Table table{args.table};
+  const Key* keys = static_cast<const Key*>(args.keys);
+  for_each_tile<W>(
+      args.n, Totals<1>{{&args.table.state->occupied}},
+      [&](auto tile, u64 row, Tally<1>& created) {
+        const Key key = keys[row];
+        const auto value = value_in_row<Table>(args.values, row);
+        const auto placed = table.insert(tile, key, value, args.limit);
+        if (placed.outcome == Outcome::existed && args.overwrite && tile.lane() == placed.lane)
+          table.replace(placed.slot, key, value);
+        if (tile.lane() != 0) return;
+        if (args.fresh) args.fresh[row] = placed.outcome == Outcome::created;
+        if (placed.outcome == Outcome::created && args.limit == Table::unlimited) ++created.of[0];
+        if (placed.outcome == Outcome::refused) {
+          const u64 place = atomic_add<Order::relaxed>(&args.table.state->pending, 1);
+          if (args.pending_rows) args.pending_rows[place] = row;
+        }
+      },
+      [&](u64 row) { table.prefetch_first(keys[row]); });
+}
+
+template <class Key, class Value, int W>
+DG_KERNEL open_find(OpenFindArgs args) {
+  using Table = OpenTable<Key, Value>;
+  using Stored = typename Table::Value;
+  const Table table{args.table};
+  const Key* keys = static_cast<const Key*>(args.keys);
+  for_each_tile<W>(
+      args.n,
+      [&](auto tile, u64 row) {
+        const Key key = keys[row];
+        const auto stop = table.template find<Access::frozen>(tile, key);
+        // The lane that saw the key writes its value: nothing is shuffled.
+        if (tile.lane() != stop.lane) return;
+        const bool found = stop.end == Table::End::key;
+        if constexpr (Table::Slots::has_value) {
+          using Stored = typename Table::Value;
+          if (args.values)
+            static_cast<Stored*>(args.values)[row] =
+                found ? table.value_of(stop) : static_cast<Stored>(args.default_value);
+        }
+        if (args.found) args.found[row] = found;
+      },
+      [&](u64 row) { table.prefetch_first(keys[row]); });
+}
+
+template <class Key, class Value, int W>
+DG_KERNEL open_erase(OpenEraseArgs args) {
+  const OpenTable<Key, Value> table{args.table};
+  const Key* keys = static_cast<const Key*>(args.keys);
+  for_each_tile<W>(
+      args.n, Totals<2>{{&args.table.state->occupied, &args.table.state->erased}},
+      [&](auto tile, u64 row, Tally<2>& changed) {
+        bool leaves_mark;
+        const bool erased = table.erase(tile, keys[row], leaves_mark);
+        if (tile.lane() != 0) return;
+        changed.of[0] -= erased;
+        changed.of[1] += leaves_mark;
+        if (args.erased) args.erased[row] = erased;
+      },
+      [&](u64 row) { table.prefetch_first(keys[row]); });
+}
+
+}  // namespace dg

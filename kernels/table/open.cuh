@@ -1,0 +1,321 @@
+/// Open addressing with cooperative probing (WarpCore §IV-B): sets, maps, and the key table of
+/// bucket lists.
+///
+/// Invariants
+///  * A new key takes the first EMPTY slot of its probe sequence, so equal keys meet and only one
+///  is stored.
+///  * A bucket that holds an EMPTY slot has never been full: erasing leaves EMPTY there, ERASED
+///  elsewhere, and
+///    inserting never takes an ERASED slot. A search may stop at such a bucket.
+///  * The value of every slot without a key is all ones, so that clearing is one fill with 0xFF.
+///  * Launches that insert, erase and read do not overlap; the backend's stream keeps them apart.
+#pragma once
+
+#include "core/atomic.cuh"
+#include "core/bucket.cuh"
+#include "core/hash.cuh"
+#include "core/slot.cuh"
+#include "core/tile.cuh"
+#include "probe/cops.cuh"
+
+namespace dg {
+
+/// In device memory, one for each table. Mirrored in dgpuhash/backend/args.py.
+struct OpenState {
+  u64 occupied;         // keys stored, those in the side slots included
+  u64 erased;           // ERASED slots
+  u64 pending;          // rows that found no place since Python last set this to 0
+  u64 side_present[2];  // 1 where the key whose bits are EMPTY, ERASED is stored
+  u64 side_value[2];    // their values; all ones where there is none
+};
+
+/// A table as kernels get it, by value.
+struct OpenStorage {
+  void* keys;    // buckets of keys, or of pairs where the slot is paired
+  void* values;  // one for each slot where it is not paired; else null
+  OpenState* state;
+  u64 windows;  // of eight buckets; prime or 1
+  u64 seed;
+};
+
+enum class Outcome : u32 { refused, existed, created };
+
+template <class KeyType, class ValueType>
+struct OpenTable {
+  using Slots = Slot<KeyType, ValueType>;
+  using Key = KeyType;
+  using Value = typename Slots::Value;
+
+  static constexpr u64 unlimited = ~0ull;
+
+  OpenStorage at;
+
+  enum class End : u32 { key, empty, nowhere };
+
+  /// Where a walk ended. Only `lane` knows the slot and the value, so that nothing is shuffled in
+  /// vain.
+  struct Stop {
+    End end;
+    u32 lane;
+    u64 slot;
+    Value value;
+  };
+
+  /// What an insert did, and which lane knows the slot; for a key in a side slot `slot` is `side(0
+  /// or 1)`.
+  struct Placed {
+    Outcome outcome;
+    u32 lane;
+    u64 slot;
+  };
+
+  DG_FN u64 buckets() const { return at.windows * kWindowBuckets; }
+  DG_FN static bool reserved(Key key) { return key >= Mark<Key>::erased; }
+  DG_FN static u32 side_index(Key key) { return key == Mark<Key>::empty ? 0 : 1; }
+  DG_FN static constexpr u64 side(u32 index) { return ~0ull - index; }
+
+  DG_FN const char* quarter(u64 bucket, u32 index) const {
+    return static_cast<const char*>(at.keys) + bucket * kBucketBytes + index * kQuarterBytes;
+  }
+
+  DG_FN void prefetch_first(Key key) const {
+    const Cops<1> probe(at.windows, hash_key(key, at.seed));
+    prefetch(quarter(probe.bucket(0), 0));
+  }
+
+  /// Follows the probe sequence to `key` or to the first EMPTY slot before which it must stand.
+  /// `probe` stays at the buckets where the walk ended, so that a walk can be taken up again there.
+  template <Access access, class Tile>
+  DG_FN Stop walk(Tile tile, Key key, Cops<Tile::size>& probe) const {
+    // Narrow tiles read a bucket in several steps.
+    constexpr u32 steps = Tile::size < kQuarters ? kQuarters / Tile::size : 1;
+    for (; !probe.ended(); probe.next()) {
+      const u64 bucket = probe.bucket(tile.lane());
+      Stop gap{End::nowhere, 0, 0, Value{}};
+      DG_UNROLL
+      for (u32 step = 0; step < steps; ++step) {
+        const u32 part = (step * Tile::size + tile.lane()) % kQuarters;
+        const Quarter seen = load_quarter<access, typename Slots::Unit>(quarter(bucket, part));
+        u32 hit = Slots::per_quarter, free = Slots::per_quarter;
+        DG_UNROLL
+        for (u32 i = Slots::per_quarter; i-- > 0;) {
+          const Key found = Slots::key(seen, i);
+          if (found == key) hit = i;
+          if (found == Mark<Key>::empty) free = i;
+        }
+        const u64 first = bucket * Slots::per_bucket + part * Slots::per_quarter;
+        const u32 hits = tile.ballot(hit < Slots::per_quarter);
+        if (hits) {
+          Stop stop{End::key, lowest_one(hits), first + hit, Value{}};
+          if constexpr (Slots::paired) {
+            DG_UNROLL
+            for (u32 i = 0; i < Slots::per_quarter; ++i)
+              if (i == hit) stop.value = Slots::value(seen, i);
+          }
+          return stop;
+        }
+        const u32 gaps = tile.ballot(free < Slots::per_quarter);
+        if (gaps && gap.end == End::nowhere)
+          gap = Stop{End::empty, lowest_one(gaps), first + free, Value{}};
+      }
+      if (gap.end == End::empty) return gap;
+    }
+    return Stop{End::nowhere, 0, 0, Value{}};
+  }
+
+  /// Where the key stands, the side slots included.
+  template <Access access, class Tile>
+  DG_FN Stop find(Tile tile, Key key) const {
+    if (reserved(key)) {
+      const u32 index = side_index(key);
+      Stop stop{End::nowhere, 0, side(index), Value{}};
+      if (at.state->side_present[index]) stop.end = End::key;
+      if constexpr (Slots::has_value) stop.value = static_cast<Value>(at.state->side_value[index]);
+      return stop;
+    }
+    Cops<Tile::size> probe(at.windows, hash_key(key, at.seed));
+    return walk<access>(tile, key, probe);
+  }
+
+  /// Stores the pair unless the key is there. Beyond `limit` slots in use no new key is placed.
+  /// Without a limit the caller counts the created keys; with one they are counted here, before
+  /// they are placed: what is counted and not placed is given back, so `occupied` may be too high
+  /// for a moment only.
+  template <class Tile>
+  DG_FN Placed insert(Tile tile, Key key, Value value, u64 limit) const {
+    if (reserved(key)) return insert_aside(tile, key, value, limit);
+    Cops<Tile::size> probe(at.windows, hash_key(key, at.seed));
+    bool booked = false;
+    while (true) {
+      const Stop stop = walk<Access::shared>(tile, key, probe);
+      Outcome outcome = stop.end == End::key ? Outcome::existed : Outcome::refused;
+      if (stop.end == End::empty) {
+        if (limit != unlimited && !booked) booked = book(tile, limit);
+        if (limit == unlimited || booked) {
+          Outcome swapped = Outcome::refused;
+          if (tile.lane() == stop.lane) swapped = publish(stop.slot, key, value);
+          swapped = static_cast<Outcome>(tile.shuffle(static_cast<u32>(swapped), stop.lane));
+          // Another key took the slot: read the same buckets again.
+          if (swapped == Outcome::refused) continue;
+          outcome = swapped;
+        }
+      }
+      if (booked && outcome != Outcome::created && tile.lane() == 0)
+        atomic_add<Order::relaxed>(&at.state->occupied, ~0ull);
+      return Placed{outcome, stop.lane, stop.slot};
+    }
+  }
+
+  /// Whether the key was removed by this tile; `leaves_mark`: whether an ERASED slot is left
+  /// behind.
+  template <class Tile>
+  DG_FN bool erase(Tile tile, Key key, bool& leaves_mark) const {
+    leaves_mark = false;
+    if (reserved(key)) return erase_aside(tile, key);
+    const Stop stop = find<Access::shared>(tile, key);
+    if (stop.end != End::key) return false;
+    // The answer cannot change while keys are only erased, so all tiles at this bucket agree.
+    const u64 slot = tile.shuffle(stop.slot, stop.lane);
+    const bool has_gap = bucket_has_gap(tile, slot / Slots::per_bucket);
+    bool erased = false;
+    if (tile.lane() == stop.lane)
+      erased = withdraw(stop, key, has_gap ? Mark<Key>::empty : Mark<Key>::erased);
+    erased = tile.any(erased);
+    leaves_mark = erased && !has_gap;
+    return erased;
+  }
+
+  /// Where the value of a slot stands; only of slots whose value is a word of its own.
+  DG_FN Value* value_at(u64 slot) const {
+    static_assert(Slots::has_value && !Slots::one_word);
+    if constexpr (sizeof(Value) == 8) {
+      if (slot >= side(1)) return &at.state->side_value[~slot];
+    }
+    if constexpr (Slots::paired)
+      return static_cast<Value*>(at.keys) + 2 * slot + 1;
+    else
+      return static_cast<Value*>(at.values) + slot;
+  }
+
+  /// Replaces the value of a key that is stored; the whole of it.
+  DG_FN void replace(u64 slot, Key key, Value value) const {
+    if constexpr (Slots::has_value) {
+      if (slot >= side(1))
+        atomic_store<Order::relaxed>(&at.state->side_value[~slot], static_cast<u64>(value));
+      else if constexpr (Slots::one_word)
+        // The whole word, since the swaps of other tiles work on words of this size.
+        atomic_store<Order::relaxed>(static_cast<u64*>(at.keys) + slot, Slots::word(key, value));
+      else
+        atomic_store<Order::relaxed>(value_at(slot), value);
+    }
+  }
+
+  /// The value of a key that was found; called by the lane that knows the slot.
+  DG_FN Value value_of(const Stop& stop) const {
+    if constexpr (Slots::paired)
+      return stop.value;
+    else if constexpr (Slots::has_value)
+      return stop.slot >= side(1) ? stop.value : static_cast<const Value*>(at.values)[stop.slot];
+    else
+      return Value{};
+  }
+
+ private:
+  template <class Tile>
+  DG_FN bool book(Tile tile, u64 limit) const {
+    u32 granted = 0;
+    if (tile.lane() == 0) {
+      // `erased` does not change while keys are inserted.
+      const u64 used = atomic_add<Order::relaxed>(&at.state->occupied, 1) + at.state->erased;
+      granted = used < limit;
+      if (!granted) atomic_add<Order::relaxed>(&at.state->occupied, ~0ull);
+    }
+    return tile.shuffle(granted, 0) != 0;
+  }
+
+  /// created, existed (another tile was faster with the same key), or refused (with another key).
+  /// Relaxed: what is published is the slot itself, and nobody follows it to other memory.
+  DG_FN Outcome publish(u64 slot, Key key, Value value) const {
+    Key found;
+    if constexpr (Slots::one_word) {
+      found = static_cast<Key>(atomic_swap_if<Order::relaxed>(static_cast<u64*>(at.keys) + slot,
+                                                              ~0ull, Slots::word(key, value)));
+    } else if constexpr (Slots::paired) {
+      u64* pair = static_cast<u64*>(at.keys) + 2 * slot;
+#if DG_GPU && __CUDA_ARCH__ >= 900
+      u64 old_value = ~0ull;
+      found = Mark<Key>::empty;
+      atomic_swap_pair_if(pair, found, old_value, key, value);
+#else
+      found = atomic_swap_if<Order::relaxed>(pair, Mark<Key>::empty, key);
+      if (found == Mark<Key>::empty) atomic_store<Order::relaxed>(pair + 1, value);
+#endif
+    } else {
+      found =
+          atomic_swap_if<Order::relaxed>(static_cast<Key*>(at.keys) + slot, Mark<Key>::empty, key);
+      if constexpr (Slots::has_value) {
+        if (found == Mark<Key>::empty) atomic_store<Order::relaxed>(value_at(slot), value);
+      }
+    }
+    if (found == Mark<Key>::empty) return Outcome::created;
+    return found == key ? Outcome::existed : Outcome::refused;
+  }
+
+  /// One tile of those that erase the same key gets true.
+  DG_FN bool withdraw(const Stop& stop, Key key, Key mark) const {
+    if constexpr (Slots::one_word) {
+      const u64 word = Slots::word(key, stop.value);
+      return atomic_swap_if<Order::relaxed>(static_cast<u64*>(at.keys) + stop.slot, word,
+                                            Slots::word(mark, ~Value{0})) == word;
+    } else {
+      Key* place = static_cast<Key*>(at.keys) + stop.slot * (Slots::nbytes / sizeof(Key));
+      if (atomic_swap_if<Order::relaxed>(place, key, mark) != key) return false;
+      if constexpr (Slots::has_value) atomic_store<Order::relaxed>(value_at(stop.slot), ~Value{0});
+      return true;
+    }
+  }
+
+  template <class Tile>
+  DG_FN bool bucket_has_gap(Tile tile, u64 bucket) const {
+    constexpr u32 steps = Tile::size < kQuarters ? kQuarters / Tile::size : 1;
+    bool gap = false;
+    for (u32 step = 0; step < steps; ++step) {
+      const u32 part = (step * Tile::size + tile.lane()) % kQuarters;
+      const Quarter seen =
+          load_quarter<Access::shared, typename Slots::Unit>(quarter(bucket, part));
+      DG_UNROLL
+      for (u32 i = 0; i < Slots::per_quarter; ++i)
+        gap = gap || Slots::key(seen, i) == Mark<Key>::empty;
+    }
+    return tile.any(gap);
+  }
+
+  /// The side slots are outside of `limit`: they take no room.
+  template <class Tile>
+  DG_FN Placed insert_aside(Tile tile, Key key, Value value, u64 limit) const {
+    const u32 index = side_index(key);
+    u32 created = 0;
+    if (tile.lane() == 0) {
+      created = atomic_swap_if<Order::relaxed>(&at.state->side_present[index], 0ull, 1ull) == 0;
+      if (created) {
+        replace(side(index), key, value);
+        if (limit != unlimited) atomic_add<Order::relaxed>(&at.state->occupied, 1);
+      }
+    }
+    created = tile.shuffle(created, 0);
+    return Placed{created ? Outcome::created : Outcome::existed, 0, side(index)};
+  }
+
+  template <class Tile>
+  DG_FN bool erase_aside(Tile tile, Key key) const {
+    const u32 index = side_index(key);
+    u32 erased = 0;
+    if (tile.lane() == 0) {
+      erased = atomic_swap_if<Order::relaxed>(&at.state->side_present[index], 1ull, 0ull) == 1;
+      if (erased) atomic_store<Order::relaxed>(&at.state->side_value[index], ~0ull);
+    }
+    return tile.shuffle(erased, 0) != 0;
+  }
+};
+
+}  // namespace dg

@@ -1,0 +1,33 @@
+"""The argument structs in Python and in C++ have the same fields at the same places."""
+
+from __future__ import annotations
+
+import pytest
+
+from dgpuhash.backend.args import STRUCTS
+from dgpuhash.backend.cpu import native
+
+
+def test_every_struct_is_mirrored():
+    assert set(native().structs()) == set(STRUCTS)
+
+
+@pytest.mark.parametrize("name", STRUCTS)
+def test_struct_layout(name):
+    dtype = STRUCTS[name]
+    fields, nbytes = native().struct_layout(name)
+    mirrored = [(field, dtype.fields[field][1], dtype[field].itemsize) for field in dtype.names]
+    assert [tuple(field) for field in fields] == mirrored
+    assert nbytes == dtype.itemsize
+    # A field left out of both lists would leave a hole.
+    assert sum(size for _, _, size in mirrored) == nbytes
+
+
+def test_wrong_struct_size_is_refused():
+    with pytest.raises(ValueError, match="OpenFindArgs of 80 bytes, not 3"):
+        native().launch("dg::open_find<dg::u32,void,4>", b"abc", 1)
+
+
+def test_unknown_kernel_is_refused():
+    with pytest.raises(KeyError, match="no kernel"):
+        native().launch("dg::nothing", b"", 1)
