@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from dgpuhash.backend import Backend, Kernel
+from dgpuhash.backend.args import LIMIT
 from dgpuhash.bench.keys import unique_keys
 from dgpuhash.bench.timing import median_time
 
@@ -25,16 +26,6 @@ FOOTPRINTS = {"cuda": (2**25, 2**28, 2**31), "cpu": (2**20, 2**25, 2**28)}
 OPERATIONS = {"cuda": 2**26, "cpu": 2**21}
 _FILE = "launch/limits.cuh"
 _WORDS = {4: "dg::u32", 8: "dg::u64"}
-LIMIT_ARGS = np.dtype(
-    [
-        ("keys", "<u8"),
-        ("values", "<u8"),
-        ("slots", "<u8"),
-        ("n", "<u8"),
-        ("slot_count", "<u8"),
-    ],
-    align=True,
-)
 
 
 def copy_rate(backend: Backend, nbytes: int, repeats: int) -> float:
@@ -77,11 +68,15 @@ def lookup_floor(backend: Backend, keys: Any, nbytes: int, repeats: int) -> floa
 def insert_floor(backend: Backend, keys: Any, nbytes: int, repeats: int) -> float:
     """Pairs each second when an insert is: read the pair, read a sector, swap the pair in there."""
     word, slots = _slots(backend, keys, nbytes)
-    kernel = Kernel(f"dg::limit_insert<{word},1>", _FILE)
     return len(keys) / _time(
-        backend, kernel, len(keys), repeats, keys=keys, values=keys, slots=slots,
+        backend, insert_kernel(word), len(keys), repeats, keys=keys, values=keys, slots=slots,
         slot_count=len(slots) // 2,
     )  # fmt: skip
+
+
+def insert_kernel(word: str) -> Kernel:
+    """The insert floor for keys and values of the C++ type `word`."""
+    return Kernel(f"dg::limit_insert<{word},1>", _FILE)
 
 
 def run(
@@ -138,7 +133,7 @@ def _slots(backend: Backend, keys: Any, nbytes: int) -> tuple[str, Any]:
 def _time(
     backend: Backend, kernel: Kernel, n: int, repeats: int, *, slot_count: int, **arrays: Any
 ) -> float:
-    args = np.zeros((), LIMIT_ARGS)
+    args = np.zeros((), LIMIT)
     args["n"], args["slot_count"] = n, slot_count
     for name, array in arrays.items():
         args[name] = backend.pointer(array)
