@@ -55,46 +55,58 @@ DG_KERNEL limit_cas(LimitArgs args) {
 /// Reads a key, gathers the slot it hashes to, writes the slot's value.
 template <class Key, int W>
 DG_KERNEL limit_lookup(LimitArgs args) {
-  for_each_tile<W>(args.n, [&](auto, u64 row) {
-    const u64 slot = mulhi(mix(static_cast<const Key*>(args.keys)[row]), args.slot_count);
-    Key value;
-    if constexpr (sizeof(Key) == 4)
-      value = static_cast<Key>(static_cast<const u64*>(args.slots)[slot] >> 32);
-    else
-      value = Slot<Key, Key>::value(
-          load_quarter<Access::frozen, u64>(static_cast<const Quarter*>(args.slots) + slot), 0);
-    static_cast<Key*>(args.values)[row] = value;
-  });
+  const Key* keys = static_cast<const Key*>(args.keys);
+  const auto slot_of = [&](u64 row) {
+    return static_cast<const u64*>(args.slots) +
+           mulhi(mix(keys[row]), args.slot_count) * (2 * sizeof(Key) / sizeof(u64));
+  };
+  for_each_tile<W>(
+      args.n,
+      [&](auto, u64 row) {
+        Key value;
+        if constexpr (sizeof(Key) == 4)
+          value = static_cast<Key>(*slot_of(row) >> 32);
+        else
+          value = Slot<Key, Key>::value(load_quarter<Access::frozen, u64>(slot_of(row)), 0);
+        static_cast<Key*>(args.values)[row] = value;
+      },
+      [&](u64 row) { prefetch(slot_of(row)); });
 }
 
 /// Reads a pair, reads the 32-byte sector it hashes to, swaps the pair into a slot there.
 template <class Key, int W>
 DG_KERNEL limit_insert(LimitArgs args) {
+  const Key* keys = static_cast<const Key*>(args.keys);
   constexpr u32 sector_slots = 16 / sizeof(Key);
-  for_each_tile<W>(args.n, [&](auto, u64 row) {
-    const Key key = static_cast<const Key*>(args.keys)[row];
-    const Key value = static_cast<const Key*>(args.values)[row];
-    const u64 hash = mix(key);
-    const u64 sector = mulhi(hash, args.slot_count / sector_slots);
-    Quarter* quarters = static_cast<Quarter*>(args.slots) + 2 * sector;
-    const Quarter low = load_quarter<Access::shared, u64>(quarters);
-    const Quarter high = load_quarter<Access::shared, u64>(quarters + 1);
-    const bool upper = hash & 1;
-    u64* slot = reinterpret_cast<u64*>(quarters + upper);
-    const u64 first = upper ? Slot<u64, u64>::key(high, 0) : Slot<u64, u64>::key(low, 0);
-    if constexpr (sizeof(Key) == 4) {
-      atomic_swap_if<Order::relaxed>(slot, first, Slot<Key, Key>::word(key, value));
-    } else {
+  const auto sector_of = [&](u64 row) {
+    return static_cast<Quarter*>(args.slots) +
+           2 * mulhi(mix(keys[row]), args.slot_count / sector_slots);
+  };
+  for_each_tile<W>(
+      args.n,
+      [&](auto, u64 row) {
+        const Key key = keys[row];
+        const Key value = static_cast<const Key*>(args.values)[row];
+        Quarter* sector = sector_of(row);
+        const Quarter low = load_quarter<Access::shared, u64>(sector);
+        const Quarter high = load_quarter<Access::shared, u64>(sector + 1);
+        const bool upper = key & 1;
+        u64* slot = reinterpret_cast<u64*>(sector + upper);
+        const u64 first = upper ? Slot<u64, u64>::key(high, 0) : Slot<u64, u64>::key(low, 0);
+        if constexpr (sizeof(Key) == 4) {
+          atomic_swap_if<Order::relaxed>(slot, first, Slot<Key, Key>::word(key, value));
+        } else {
 #if DG_GPU && __CUDA_ARCH__ >= 900
-      u64 old_first = first;
-      u64 old_second = upper ? Slot<u64, u64>::value(high, 0) : Slot<u64, u64>::value(low, 0);
-      atomic_swap_pair_if(slot, old_first, old_second, key, value);
+          u64 old_first = first;
+          u64 old_second = upper ? Slot<u64, u64>::value(high, 0) : Slot<u64, u64>::value(low, 0);
+          atomic_swap_pair_if(slot, old_first, old_second, key, value);
 #else
-      atomic_swap_if<Order::relaxed>(slot, first, key);
-      atomic_store<Order::relaxed>(slot + 1, value);
+          atomic_swap_if<Order::relaxed>(slot, first, key);
+          atomic_store<Order::relaxed>(slot + 1, value);
 #endif
-    }
-  });
+        }
+      },
+      [&](u64 row) { prefetch(sector_of(row)); });
 }
 
 }  // namespace dg
