@@ -95,7 +95,7 @@ class TableSpec:
     value_dtype : str or list, optional
         What `numpy.lib.format.dtype_to_descr` says of the values' dtype; None for sets.
     max_load : float
-        Share of slots in use above which the table grows; inside (0, 1).
+        Share of slots in use above which the table grows; in [0.01, 1).
     seed : int
         Seed of the hash function, 64 bits.
     tile : int, optional
@@ -139,8 +139,8 @@ class TableSpec:
         if (self.value_dtype is None) != (self.kind == "set"):
             raise SpecError(f"a {self.kind} with values of {self.value_dtype}; only sets have none")
         load = _number(self.max_load, "max_load")
-        if not 0 < load < 1:
-            raise SpecError(f"max_load={self.max_load}; use a share inside (0, 1), such as 0.8")
+        if not 0.01 <= load < 1:
+            raise SpecError(f"max_load={self.max_load}; use a share in [0.01, 1), such as 0.8")
         object.__setattr__(self, "max_load", load)
         seed = _integer(self.seed, "seed")
         if not 0 <= seed < 2**64:
@@ -149,8 +149,8 @@ class TableSpec:
         if self.tile is not None and self.tile not in TILE_WIDTHS:
             raise SpecError(f"tile={self.tile!r}; use one of {TILE_WIDTHS} or None")
         bucket = _integer(self.initial_bucket, "initial_bucket")
-        if not 1 <= bucket <= 2**20:
-            raise SpecError(f"initial_bucket={bucket}; use 1 to 2**20 values")
+        if not 1 <= bucket <= 1024:
+            raise SpecError(f"initial_bucket={bucket}; use 1 to 1024 values")
         growth = _number(self.growth, "growth")
         if not 1.0 <= growth <= 16.0:
             raise SpecError(f"growth={growth}; use a factor from 1.0 to 16.0")

@@ -32,7 +32,9 @@ def keys_of(keys: Any) -> list[bytes]:
 
 def rows_of(values: Any) -> list[bytes]:
     """The bytes of every element."""
-    return [value.tobytes() for value in np.ascontiguousarray(values)]
+    flat = np.ascontiguousarray(values)
+    raw, width = flat.tobytes(), flat.dtype.itemsize
+    return [raw[start : start + width] for start in range(0, len(raw), width)]
 
 
 class SetModel:

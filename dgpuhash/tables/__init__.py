@@ -1,0 +1,40 @@
+"""The public tables: HashSet, HashMap."""
+
+from __future__ import annotations
+
+import os
+
+from dgpuhash.tables.base import Table
+from dgpuhash.tables.hash_map import HashMap
+from dgpuhash.tables.hash_set import HashSet
+from dgpuhash.tables.stats import TableStats
+
+__all__ = ["HashMap", "HashSet", "TableStats", "load"]
+
+
+def load(path: str | os.PathLike[str], device: str | None = None) -> HashSet | HashMap:
+    """The table saved under `path`, whichever kind it is.
+
+    Parameters
+    ----------
+    path : path or fsspec URL
+        What ``table.save`` wrote.
+    device : {"cpu", "cuda"}, optional
+        Where the table shall live; None for the CPU.
+
+    Raises
+    ------
+    FormatError
+        When the file is foreign, truncated or damaged.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "seen.dgph"
+    >>> HashSet.from_keys([3, 1]).save(path)
+    >>> sorted(load(path).items().tolist())
+    [1, 3]
+    """
+    found = Table.load(path, device)
+    assert isinstance(found, HashSet | HashMap)
+    return found

@@ -1,0 +1,197 @@
+"""Arrays of any kind in, results as the same kind out.
+
+NumPy and CuPy arrays, pandas and cuDF Series and Index, Arrow arrays, whatever speaks DLPack, the
+CUDA array interface or the buffer protocol, and Python sequences. Libraries are looked up among
+those already imported: an object of a library cannot exist before its library does.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from dgpuhash.errors import KeyTypeError, ShapeError
+
+__all__ = ["Taken", "take"]
+
+_DLPACK_HOST = 1
+_ARROW_UNITS = {"s", "ms", "us", "ns", "D"}
+
+
+def _as_is(result: Any, dtype: np.dtype[Any]) -> Any:
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """One array argument: its data, where that is, what it means and how to answer in kind."""
+
+    data: Any
+    """A NumPy array, or an object in device memory that the backend can adopt."""
+    location: str | None
+    """'cpu', 'cuda', or None for Python sequences, which go wherever the table is."""
+    dtype: np.dtype[Any] | None = None
+    """The dtype that the user sees, where `data` carries it as plain integers."""
+    wrap: Callable[[Any, np.dtype[Any]], Any] = _as_is
+    """Turns a result array of a logical dtype into the kind of the argument."""
+
+
+def take(thing: Any, what: str) -> Taken:
+    """`thing` as an array; `what` names it in errors.
+
+    Raises
+    ------
+    KeyTypeError
+        For text, categories, objects and whatever else has no fixed-size NumPy dtype.
+    ShapeError
+        When nulls are present, or `thing` is a scalar or a table.
+    """
+    if isinstance(thing, np.ma.MaskedArray):
+        _refuse_nulls(int(np.ma.count_masked(thing)), what, f"{what}.compressed()")
+        return Taken(np.asarray(thing.data), "cpu")
+    if isinstance(thing, np.ndarray):
+        return Taken(thing, "cpu")
+    for library, adopt in (("pandas", _pandas), ("cudf", _cudf), ("pyarrow", _arrow)):
+        module = sys.modules.get(library)
+        taken = adopt(module, thing, what) if module is not None else None
+        if taken is not None:
+            return taken
+    if hasattr(thing, "__cuda_array_interface__"):
+        return Taken(thing, "cuda")
+    if hasattr(thing, "__dlpack__") and hasattr(thing, "__dlpack_device__"):
+        if int(thing.__dlpack_device__()[0]) != _DLPACK_HOST:
+            return Taken(thing, "cuda")
+        try:
+            return Taken(np.from_dlpack(thing), "cpu")
+        except (BufferError, RuntimeError, TypeError) as error:
+            raise KeyTypeError(
+                f"{what} could not be read through DLPack ({error}); "
+                "pass a plain tensor of a NumPy dtype (detach it, cast bfloat16)"
+            ) from error
+    if hasattr(thing, "__arrow_c_array__") or hasattr(thing, "__arrow_c_stream__"):
+        import pyarrow
+
+        adopted = (
+            pyarrow.array(thing)
+            if hasattr(thing, "__arrow_c_array__")
+            else pyarrow.chunked_array(thing)
+        )
+        return take(adopted, what)
+    return _sequence(thing, what)
+
+
+def _sequence(thing: Any, what: str) -> Taken:
+    if isinstance(thing, str | bytes) or not (
+        isinstance(thing, Sequence | memoryview) or hasattr(thing, "__array__")
+    ):
+        raise ShapeError(
+            f"{what} is a single {type(thing).__name__}, not an array; pass an array or a list"
+        )
+    try:
+        data = np.asarray(thing)
+    except ValueError as error:
+        raise ShapeError(f"{what} is a ragged list ({error}); pass one number a row") from error
+    if not isinstance(thing, Sequence):
+        return Taken(data, "cpu")
+    if data.dtype.kind == "f" and all(isinstance(number, int) for number in thing):
+        # NumPy reads [2**64 - 1, 0] as floats.
+        data = np.asarray(thing, np.uint64) if min(thing) >= 0 else data
+    return Taken(data, None)
+
+
+def _pandas(pd: ModuleType, thing: Any, what: str) -> Taken | None:
+    if isinstance(thing, pd.DataFrame):
+        raise ShapeError(
+            f"{what} is a DataFrame; pass one column, or index several with dgpuhash.FrameIndex"
+        )
+    if not isinstance(thing, pd.Series | pd.Index | pd.api.extensions.ExtensionArray):
+        return None
+    dtype = thing.dtype
+    if not isinstance(dtype, np.dtype):
+        plain = getattr(dtype, "numpy_dtype", None)
+        if plain is None or np.dtype(plain).kind not in "biufmM":
+            raise _no_dtype(what, dtype)
+        nulls = int(pd.isna(thing).sum())
+        _refuse_nulls(nulls, what, f"{what}.dropna()")
+        data = thing.to_numpy(dtype=plain)
+    else:
+        data = thing.to_numpy()
+
+    def wrap(result: Any, dtype: np.dtype[Any]) -> Any:
+        if dtype.kind == "V":
+            return result
+        if isinstance(thing, pd.Series):
+            index = thing.index if len(thing) == len(result) else None
+            return pd.Series(result, index=index)
+        return pd.Index(result) if isinstance(thing, pd.Index) else pd.array(result, dtype=dtype)
+
+    return Taken(data, "cpu", None, wrap)
+
+
+def _cudf(cudf: ModuleType, thing: Any, what: str) -> Taken | None:
+    if isinstance(thing, cudf.DataFrame):
+        raise ShapeError(
+            f"{what} is a DataFrame; pass one column, or index several with dgpuhash.FrameIndex"
+        )
+    if not isinstance(thing, cudf.Series | cudf.Index):
+        return None
+    dtype = thing.dtype
+    if not isinstance(dtype, np.dtype) or dtype.kind not in "biufmM":
+        raise _no_dtype(what, dtype)
+    _refuse_nulls(int(thing.isna().sum()) if thing.hasnans else 0, what, f"{what}.dropna()")
+    data = thing.astype("int64").values if dtype.kind in "mM" else thing.values
+
+    def wrap(result: Any, dtype: np.dtype[Any]) -> Any:
+        if dtype.kind not in "biufmM" or getattr(result, "ndim", 1) != 1:
+            return result
+        if isinstance(thing, cudf.Series):
+            made = cudf.Series(result, index=thing.index if len(thing) == len(result) else None)
+        else:
+            made = cudf.Index(result)
+        return made.astype(dtype) if dtype.kind in "mM" else made
+
+    return Taken(data, "cuda", dtype if dtype.kind in "mM" else None, wrap)
+
+
+def _arrow(pa: ModuleType, thing: Any, what: str) -> Taken | None:
+    if isinstance(thing, pa.Table | pa.RecordBatch):
+        raise ShapeError(
+            f"{what} is an Arrow table; pass one column, or index several with dgpuhash.FrameIndex"
+        )
+    if not isinstance(thing, pa.Array | pa.ChunkedArray):
+        return None
+    fixed = pa.types.is_primitive(thing.type) and getattr(thing.type, "tz", None) is None
+    if not fixed:
+        raise _no_dtype(what, thing.type)
+    _refuse_nulls(thing.null_count, what, f"{what}.drop_null()")
+    flat = thing.combine_chunks() if isinstance(thing, pa.ChunkedArray) else thing
+
+    def wrap(result: Any, dtype: np.dtype[Any]) -> Any:
+        if dtype.kind in "cV" or (
+            dtype.kind in "mM" and np.datetime_data(dtype.str)[0] not in _ARROW_UNITS
+        ):
+            return result
+        return pa.array(result)
+
+    data = flat.to_numpy(zero_copy_only=False)
+    return Taken(data, "cpu", None, wrap)
+
+
+def _refuse_nulls(nulls: int, what: str, remedy: str) -> None:
+    if nulls:
+        raise ShapeError(
+            f"{what} hold {nulls:,} nulls, and a table has no null key or value; drop them "
+            f"({remedy}), fill them, or use dgpuhash.FrameIndex, which matches nulls as pandas does"
+        )
+
+
+def _no_dtype(what: str, dtype: object) -> KeyTypeError:
+    return KeyTypeError(
+        f"{what} of dtype {dtype} have no fixed-size NumPy form; for text and categories use "
+        "dgpuhash.FrameIndex, for zoned times pass .dt.tz_convert('UTC').dt.tz_localize(None)"
+    )

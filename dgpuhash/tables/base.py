@@ -1,0 +1,302 @@
+"""What every table has: a device found when data comes, keys as words, statistics, a saved form."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+
+from dgpuhash import backend as backends
+from dgpuhash.backend import Backend
+from dgpuhash.errors import FormatError, SpecError
+from dgpuhash.spec import TableSpec, check_capacity
+from dgpuhash.tables.arrays import Taken, take
+from dgpuhash.tables.bits import key_bits, keys_of, word
+from dgpuhash.tables.intake import adopt, same_length
+from dgpuhash.tables.persist import read_file, write_file
+from dgpuhash.tables.stats import TableStats, bytes_in_words, html_table
+from dgpuhash.tables.storage import Storage
+
+__all__ = ["Buffers", "Table"]
+
+_BOOL = np.dtype(bool)
+
+
+class Table:
+    """The part that sets, maps and multimaps share."""
+
+    kind = ""
+
+    def __init__(self, spec: TableSpec, capacity: int, device: str | None) -> None:
+        self._spec = spec
+        self._least_capacity = check_capacity(capacity)
+        self._key = spec.key
+        self._backend: Backend | None = None if device is None else backends.get(device)
+        self._store: Storage | None = None
+        if self._backend is not None:
+            self._open(self._backend)
+
+    @property
+    def spec(self) -> TableSpec:
+        """The settings that the table was made with."""
+        return self._spec
+
+    @property
+    def key_dtype(self) -> np.dtype[Any]:
+        """The keys' dtype."""
+        return self._key
+
+    @property
+    def value_dtype(self) -> np.dtype[Any] | None:
+        """The values' dtype; None for sets."""
+        return self._spec.value
+
+    @property
+    def device(self) -> str | None:
+        """``"cpu"``, ``"cuda"``, or None until the first arrays decide."""
+        return None if self._backend is None else self._backend.name
+
+    @property
+    def capacity(self) -> int:
+        """Distinct keys that fit before the table grows."""
+        return self._least_capacity if self._store is None else self._store.capacity
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that the table holds, in bytes."""
+        return 0 if self._store is None else self._store.slots.nbytes
+
+    def __len__(self) -> int:
+        return 0 if self._store is None else len(self._store)
+
+    def contains(self, keys: Any) -> Any:
+        """Whether each key is stored: a mask in input order, of the same kind as `keys`."""
+        taken, bits = self._keys(keys)
+        found = self._opened().find(bits)[1]
+        return taken.wrap(found.view(bool), _BOOL)
+
+    def count(self, keys: Any) -> Any:
+        """How often each key is stored: int64 in input order, of the same kind as `keys`."""
+        taken, bits = self._keys(keys)
+        found = self._opened().find(bits)[1]
+        return taken.wrap(found.astype(np.int64), np.dtype(np.int64))
+
+    def erase(self, keys: Any) -> Any:
+        """Remove keys: a mask of the same kind, true in one row of each key that was stored."""
+        taken, bits = self._keys(keys)
+        return taken.wrap(self._opened().erase(bits).view(bool), _BOOL)
+
+    def clear(self) -> None:
+        """Forget every key; the capacity stays."""
+        if self._store is not None:
+            self._store.clear()
+
+    def reserve(self, keys: int) -> None:
+        """Make room for `keys` distinct keys in all, so that inserts up to there do not grow.
+
+        Raises
+        ------
+        SpecError
+            When `keys` is negative or absurd.
+        OutOfMemoryError
+            When there is not enough memory; the table is as it was.
+        """
+        wanted = check_capacity(keys, "reserve")
+        if self._store is None:
+            self._least_capacity = max(self._least_capacity, wanted)
+        else:
+            self._store.reserve(wanted)
+
+    def copy(self) -> Self:
+        """An independent table with the same content on the same device."""
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__)
+        if self._store is not None:
+            made._store = self._store.copy()
+        return made
+
+    def stats(self) -> TableStats:
+        """Size, load, memory and lines per lookup; reads the whole table once."""
+        store = self._opened()
+        state = store.slots.state()
+        size, nbytes = len(self), self.nbytes
+        value = self.value_dtype
+        width = 0 if value is None else value.itemsize
+        payload = state.occupied * self._key.itemsize + size * width
+        return TableStats(
+            size=size,
+            capacity=self.capacity,
+            slots=store.slots.slots,
+            load=state.occupied / store.slots.slots,
+            tombstones=state.erased,
+            nbytes=nbytes,
+            storage_density=payload / nbytes,
+            lines_per_lookup=store.slots.lines() / max(state.occupied, 1),
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the table to one file, at a path or an fsspec URL, whole or not at all.
+
+        Raises
+        ------
+        OSError
+            When the disk is full or may not be written; what was under `path` is untouched then.
+        """
+        self._opened()
+        header = {"spec": self._spec.to_json(), "size": len(self)}
+        write_file(path, header, self._saved_buffers())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], device: str | None = None) -> Self:
+        """The table saved under `path`, on any device.
+
+        Raises
+        ------
+        FormatError
+            When the file is foreign, truncated or damaged, or holds another kind of table.
+        """
+        header, buffers = read_file(path)
+        try:
+            spec = TableSpec.from_json(header["spec"])
+            size = check_capacity(header["size"], "size")
+        except (KeyError, TypeError, SpecError) as error:
+            raise FormatError(f"{path} describes no table ({error}); save it again") from error
+        chosen = _kinds(cls).get(spec.kind)
+        if chosen is None:
+            raise FormatError(
+                f"{path} holds a {spec.kind} and not a {cls.kind}; use dgpuhash.load for any kind"
+            )
+        made = object.__new__(chosen)
+        Table.__init__(made, spec, 0, device or "cpu")
+        made._restore(Buffers(os.fspath(path), buffers), size)
+        if len(made) != size:
+            raise FormatError(
+                f"{path} is damaged: it holds {len(made):,} distinct entries and claims {size:,}; "
+                "save the table again"
+            )
+        return made
+
+    def __repr__(self) -> str:
+        return f"<{self._title()}>"
+
+    def _repr_html_(self) -> str:
+        rows = [] if self._store is None else self.stats().rows()
+        return html_table(self._title(), rows)
+
+    def _title(self) -> str:
+        value = self.value_dtype
+        types = str(self._key) if value is None else f"{self._key} -> {value}"
+        filled = f"{len(self):,} of {self.capacity:,}"
+        where = self.device or "no device yet"
+        return f"{type(self).__name__} {types}: {filled}, {bytes_in_words(self.nbytes)}, {where}"
+
+    @property
+    def _value(self) -> np.dtype[Any]:
+        value = self._spec.value
+        assert value is not None
+        return value
+
+    def _value_word(self) -> np.dtype[Any] | None:
+        """The dtype of the words that slots hold beside keys."""
+        return None
+
+    def _open(self, backend: Backend) -> None:
+        spec = self._spec
+        self._store = Storage(
+            backend,
+            word(self._key),
+            self._value_word(),
+            max_load=spec.max_load,
+            seed=spec.seed,
+            tile=spec.tile,
+            capacity=self._least_capacity,
+        )
+        self._backend = backend
+
+    def _opened(self) -> Storage:
+        """The storage; on the CPU when no array has said otherwise."""
+        if self._store is None:
+            self._open(backends.get("cpu"))
+        assert self._store is not None
+        return self._store
+
+    def _home(self, *arguments: Taken) -> Backend:
+        """The backend where the arguments and the table are."""
+        placed = [taken.data for taken in arguments if taken.location is not None]
+        return backends.get(self.device, *placed)
+
+    def _keys(self, keys: Any) -> tuple[Taken, Any]:
+        """The argument and its canonical words, on a table that is open."""
+        taken = take(keys, "keys")
+        backend = self._home(taken)
+        bits = key_bits(backend, adopt(backend, taken, self._key, "keys"))
+        if self._store is None:
+            self._open(backend)
+        return taken, bits
+
+    def _pairs(self, keys: Any, values: Any) -> tuple[Taken, Any, Any]:
+        """Keys' words and values' rows, checked before the table changes."""
+        taken, given = take(keys, "keys"), take(values, "values")
+        backend = self._home(taken, given)
+        adopted = adopt(backend, taken, self._key, "keys")
+        rows = adopt(backend, given, self._value, "values")
+        same_length(adopted, rows)
+        if self._store is None:
+            self._open(backend)
+        return taken, key_bits(backend, adopted), rows
+
+    def _stored_keys(self, bits: Any) -> Any:
+        assert self._backend is not None
+        return keys_of(self._backend, bits, self._key)
+
+    def _saved_buffers(self) -> Mapping[str, np.ndarray]:
+        raise AssertionError(f"{type(self).__name__} must say what it saves")
+
+    def _restore(self, buffers: Buffers, size: int) -> None:
+        raise AssertionError(f"{type(self).__name__} must say how it is restored")
+
+    def _restored_bits(self, raw: np.ndarray) -> Any:
+        """Saved key words on this table's device, canonical whatever the file held."""
+        backend = self._home()
+        return key_bits(backend, keys_of(backend, backend.from_host(raw), self._key))
+
+
+class Buffers:
+    """Buffers of a saved table, each checked for its length when it is read."""
+
+    def __init__(self, path: str, buffers: dict[str, np.ndarray]) -> None:
+        self._path = path
+        self._buffers = buffers
+
+    def get(self, name: str, dtype: np.dtype[Any], length: int | None = None) -> np.ndarray:
+        """Buffer `name` as `length` elements of `dtype`.
+
+        Raises
+        ------
+        FormatError
+            When it is missing or has another length.
+        """
+        raw = self._buffers.get(name)
+        self.check(raw is not None, f"buffer {name!r} is missing")
+        assert raw is not None
+        self.check(len(raw) % dtype.itemsize == 0, f"buffer {name!r} ends inside an element")
+        found = raw.view(dtype)
+        self.check(
+            length in (None, len(found)), f"it has {len(found):,} instead of {length} {name}"
+        )
+        return found
+
+    def check(self, sound: bool, otherwise: str) -> None:
+        """Raise FormatError, saying `otherwise`, unless the file is `sound`."""
+        if not sound:
+            raise FormatError(f"{self._path} is damaged: {otherwise}; save the table again")
+
+
+def _kinds(cls: type[Table]) -> dict[str, type[Table]]:
+    """Every concrete table that is a `cls`, by kind."""
+    found = {cls.kind: cls} if cls.kind else {}
+    for child in cls.__subclasses__():
+        found |= _kinds(child)
+    return found

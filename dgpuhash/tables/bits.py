@@ -1,0 +1,82 @@
+"""Keys and values as the unsigned words that kernels store, and back.
+
+Keys are canonical: equal keys have equal words. -0.0 becomes 0.0 and every NaN the same NaN.
+Keys and values of one and two bytes are widened to four.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dgpuhash.backend import Backend
+
+__all__ = ["carrier", "key_bits", "keys_of", "value_bits", "value_width", "values_of", "word"]
+
+
+def word(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The unsigned dtype that stores a key, or a value of 1, 2, 4 or 8 bytes."""
+    return np.dtype(np.uint64 if dtype.itemsize == 8 else np.uint32)
+
+
+def value_width(dtype: np.dtype[Any] | None) -> int:
+    """Bytes that a table stores per value: 0 (sets), 4 or 8; wide values are 8-byte row numbers."""
+    if dtype is None:
+        return 0
+    return word(dtype).itemsize if dtype.itemsize in (1, 2, 4, 8) else 8
+
+
+def carrier(backend: Backend, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype that the backend's arrays carry `dtype` in.
+
+    CuPy has no dates and no text: on a GPU dates travel as int64, anything but numbers as rows of
+    bytes.
+    """
+    if backend.xp is np or dtype.kind in "biufc":
+        return dtype
+    return np.dtype(np.int64 if dtype.kind in "mM" else np.uint8)
+
+
+def key_bits(backend: Backend, keys: Any) -> Any:
+    """The canonical words of `keys`, a contiguous array of a key dtype or of its carrier."""
+    if keys.dtype.kind != "f":
+        return _words(keys)
+    # On the words, since arithmetic on signalling NaNs warns.
+    xp, dtype = backend.xp, np.dtype(f"u{keys.dtype.itemsize}")
+    words = keys.view(dtype)
+    without_sign = words & dtype.type(np.iinfo(dtype).max >> 1)
+    infinity, nan = (np.array(x, keys.dtype).view(dtype)[()] for x in (np.inf, np.nan))
+    words = xp.where(without_sign == 0, dtype.type(0), words)
+    return _words(xp.where(without_sign > infinity, nan, words))
+
+
+def keys_of(backend: Backend, bits: Any, dtype: np.dtype[Any]) -> Any:
+    """The keys that `key_bits` turned into `bits`."""
+    return _from_words(bits, carrier(backend, dtype))
+
+
+def value_bits(backend: Backend, values: Any, dtype: np.dtype[Any]) -> Any:
+    """The words of `values`, whose dtype has 1, 2, 4 or 8 bytes."""
+    if values.ndim == 2:
+        values = values.view(f"u{dtype.itemsize}").reshape(len(values))
+    return _words(values)
+
+
+def values_of(backend: Backend, bits: Any, dtype: np.dtype[Any]) -> Any:
+    """The values that `value_bits` turned into `bits`."""
+    carried = carrier(backend, dtype)
+    if carried.itemsize == dtype.itemsize:
+        return _from_words(bits, carried)
+    return _from_words(bits, np.dtype(f"u{dtype.itemsize}")).view(carried).reshape(len(bits), -1)
+
+
+def _words(array: Any) -> Any:
+    plain = array.view(f"u{array.dtype.itemsize}")
+    return plain if plain.dtype.itemsize >= 4 else plain.astype(np.uint32)
+
+
+def _from_words(bits: Any, dtype: np.dtype[Any]) -> Any:
+    if dtype.itemsize < 4:
+        bits = bits.astype(f"u{dtype.itemsize}")
+    return bits.view(dtype)

@@ -1,0 +1,75 @@
+"""Casts that keep every value, and only those."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dgpuhash.errors import KeyTypeError
+
+__all__ = ["cast", "keeps_values"]
+
+
+def keeps_values(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
+    """Whether every value of `source` is also a value of `target`, and means the same.
+
+    Stricter than `numpy.can_cast(..., 'safe')`, which takes int64 to float64 and bool to dates.
+
+    Examples
+    --------
+    >>> keeps_values(np.dtype("int32"), np.dtype("int64"))
+    True
+    >>> keeps_values(np.dtype("int64"), np.dtype("float64"))
+    False
+    """
+    if source == target:
+        return True
+    if source.kind in "biu" and target.kind in "biufc":
+        exact = target.kind in "biu" or source.itemsize < 8
+        return exact and np.can_cast(source, target, "safe")
+    if source.kind in "fc" and target.kind in "fc":
+        return np.can_cast(source, target, "safe")
+    return source.kind == target.kind and source.kind in "mMSU" and np.can_cast(source, target)
+
+
+def cast(array: Any, target: np.dtype[Any], what: str, *, by_value: bool = False) -> Any:
+    """`array` as `target` when no value changes; with `by_value` the values decide, not the dtype.
+
+    Raises
+    ------
+    KeyTypeError
+        When a value would change, or could.
+    """
+    source = array.dtype
+    if source == target:
+        return array
+    if by_value and (array.size == 0 or _fits(array, target)):
+        return array.astype(target)
+    if not keeps_values(source, target):
+        raise KeyTypeError(
+            f"{what} of dtype {source} cannot become the table's {target} without changing values; "
+            f"convert them yourself (.astype('{target}')) or make the table with dtype '{source}'"
+        )
+    made = array.astype(target)
+    if target.kind in "mM" and not bool((made.astype(source) == array)[array == array].all()):
+        raise KeyTypeError(
+            f"{what} of dtype {source} reach beyond the range of {target}; "
+            f"make the table with dtype '{source}'"
+        )
+    return made
+
+
+def _fits(array: np.ndarray[Any, Any], target: np.dtype[Any]) -> bool:
+    """Whether Python values, as NumPy read them, all survive the cast."""
+    source = array.dtype
+    if source.kind == "f" and target.kind == "f":
+        return True
+    if source.kind == "b" or source.kind not in "iu" or target.kind not in "iuf":
+        return False
+    if target.kind == "f":
+        most = 2 ** (np.finfo(target).nmant + 1)
+        least = -most
+    else:
+        least, most = np.iinfo(target).min, np.iinfo(target).max
+    return least <= int(array.min()) and int(array.max()) <= most

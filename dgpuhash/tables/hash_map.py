@@ -1,0 +1,250 @@
+"""HashMap: one value for each key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from dgpuhash.backend import Backend
+from dgpuhash.errors import SpecError
+from dgpuhash.spec import TableSpec
+from dgpuhash.tables.arrays import Taken, take
+from dgpuhash.tables.base import Buffers, Table
+from dgpuhash.tables.bits import word
+from dgpuhash.tables.grouping import winners
+from dgpuhash.tables.intake import adopt, default_row, natural_dtype
+from dgpuhash.tables.values import Values, values_for
+
+__all__ = ["HashMap"]
+
+_BOOL = np.dtype(bool)
+
+
+class HashMap(Table):
+    """A map from keys to values on a CPU or a GPU.
+
+    Open addressing with cooperative probing (WarpCore, Jünger et al. 2020, §IV-B): double hashing
+    between windows of 512 bytes, linear probing inside a window.
+
+    Parameters
+    ----------
+    key_dtype : dtype
+        Any bool, integer, float, datetime64 or timedelta64 of at most 8 bytes. Every value can be
+        stored; -0.0 is 0.0, all NaNs are one key, and so is NaT.
+    value_dtype : dtype
+        Any fixed size: values of more than 8 bytes lie in an array beside the slots.
+    capacity : int
+        Keys to make room for; the table grows by itself beyond.
+    max_load : float
+        Share of the slots in use above which it grows.
+    device : {"cpu", "cuda"}, optional
+        None: where the first arrays are.
+    seed : int
+        Seed of the hash function.
+    tile : int, optional
+        Lanes that serve one key on a GPU: 1, 2, 4, 8, 16 or 32.
+
+    Raises
+    ------
+    KeyTypeError
+        When a dtype cannot be stored.
+    SpecError
+        When a setting is impossible.
+    DeviceError
+        When there is no such device.
+    OutOfMemoryError
+        When `capacity` does not fit.
+
+    Notes
+    -----
+    Dates, text and records, which CuPy has no arrays for, travel on a GPU as int64 (dates) or as
+    rows of bytes (the rest); cuDF Series of dates are taken and given as such.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> ages = HashMap("int64", "float32")
+    >>> ages.insert(np.array([7, 8, 7]), np.array([1.5, 2.5, 9.5], "float32"), keep="first")
+    array([ True,  True, False])
+    >>> ages.find(np.array([8, 9, 7]), default=-1)
+    (array([ 2.5, -1. ,  1.5], dtype=float32), array([ True, False,  True]))
+    """
+
+    kind = "map"
+
+    def __init__(
+        self,
+        key_dtype: DTypeLike,
+        value_dtype: DTypeLike,
+        capacity: int = 0,
+        *,
+        max_load: float = 0.8,
+        device: str | None = None,
+        seed: int = 0,
+        tile: int | None = None,
+    ) -> None:
+        spec = TableSpec.of("map", key_dtype, value_dtype, max_load=max_load, seed=seed, tile=tile)
+        super().__init__(spec, capacity, device)
+
+    @classmethod
+    def from_arrays(cls, keys: Any, values: Any, *, keep: str = "any", **settings: Any) -> HashMap:
+        """A map of `keys` to `values`, of their dtypes and on their device.
+
+        Examples
+        --------
+        >>> HashMap.from_arrays([1, 2], [0.5, 0.25]).find([2])[0]
+        array([0.25])
+        """
+        dtypes = natural_dtype(take(keys, "keys")), natural_dtype(take(values, "values"))
+        made = cls(*dtypes, **settings)
+        made.insert(keys, values, keep=keep)
+        return made
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that the table holds, in bytes."""
+        return super().nbytes + (0 if self._store is None else self._values.nbytes)
+
+    def insert(self, keys: Any, values: Any, *, keep: str = "any") -> Any:
+        """Add pairs whose keys are not stored yet; stored keys keep their value.
+
+        Parameters
+        ----------
+        keys, values : array
+            One value for each key.
+        keep : {"any", "first", "last"}
+            Which pair counts when a new key comes more than once: any one of them, whole (the
+            fastest), or the one in the first or the last row.
+
+        Returns
+        -------
+        array of bool
+            True in the row of each new key that counts; of the same kind as `keys`.
+
+        Raises
+        ------
+        KeyTypeError, ShapeError, DeviceError, SpecError
+            When an argument does not fit the table.
+        OutOfMemoryError
+            When the table cannot grow; it is as it was.
+
+        Examples
+        --------
+        >>> codes = HashMap("uint8", "S2")
+        >>> codes.insert([1, 1, 2], [b"de", b"dk", b"es"], keep="last")
+        array([False,  True,  True])
+        """
+        if keep not in ("any", "first", "last"):
+            raise SpecError(f"keep={keep!r}; use 'any', 'first' or 'last'")
+        taken, bits, rows = self._pairs(keys, values)
+        store = self._opened()
+        if keep == "any":
+            fresh = self._values.insert(store, bits, rows)
+        else:
+            chosen = winners(store.backend, bits, last=keep == "last")
+            fresh = store.backend.zeros(len(bits), np.uint8)
+            fresh[chosen] = self._values.insert(store, bits[chosen], rows[chosen])
+        return taken.wrap(fresh.view(bool), _BOOL)
+
+    def upsert(self, keys: Any, values: Any) -> None:
+        """Store pairs, over those of the same keys; the last row of a key counts.
+
+        Raises
+        ------
+        KeyTypeError, ShapeError, DeviceError
+            When an argument does not fit the table.
+        OutOfMemoryError
+            When the table cannot grow; it is as it was.
+
+        Examples
+        --------
+        >>> stock = HashMap.from_arrays([1, 2], [10, 20])
+        >>> stock.upsert([2, 3, 3], [21, 30, 31])
+        >>> stock.find([1, 2, 3])[0]
+        array([10, 21, 31])
+        """
+        _, bits, rows = self._pairs(keys, values)
+        store = self._opened()
+        chosen = winners(store.backend, bits, last=True)
+        self._values.upsert(store, bits[chosen], rows[chosen])
+
+    def find(self, keys: Any, default: Any = None) -> tuple[Any, Any]:
+        """The value of each key, and whether it is stored.
+
+        Parameters
+        ----------
+        keys : array
+            Any kind; safe casts to the key dtype are done.
+        default : scalar, optional
+            The value where a key is absent; zero bytes when None.
+
+        Returns
+        -------
+        values, found : array
+            In input order and of the same kind as `keys`; `found` is a mask.
+
+        Raises
+        ------
+        KeyTypeError, ShapeError, DeviceError
+            When an argument does not fit the table.
+
+        Examples
+        --------
+        >>> HashMap.from_arrays([1, 2], [10, 20]).find([2, 5])
+        (array([20,  0]), array([ True, False]))
+        """
+        taken, bits = self._keys(keys)
+        store = self._opened()
+        row = default_row(store.backend, default, self._value)
+        values, found = self._values.find(store, bits, row)
+        return taken.wrap(values, self._value), taken.wrap(found.view(bool), _BOOL)
+
+    def items(self) -> tuple[Any, Any]:
+        """All keys and their values, in no particular order, as NumPy or CuPy arrays.
+
+        Examples
+        --------
+        >>> keys, values = HashMap.from_arrays([4], [0.5]).items()
+        >>> keys, values
+        (array([4]), array([0.5]))
+        """
+        bits, words = self._opened().items()
+        return self._stored_keys(bits), self._values.decode(words)
+
+    def clear(self) -> None:
+        """Forget every pair; the capacity stays."""
+        super().clear()
+        if self._store is not None:
+            self._values.clear()
+
+    def copy(self) -> Self:
+        """An independent map with the same content on the same device."""
+        made = super().copy()
+        if self._store is not None:
+            made._values = self._values.copy()
+        return made
+
+    def _value_word(self) -> np.dtype[Any]:
+        return self._values_word
+
+    def _open(self, backend: Backend) -> None:
+        self._values: Values = values_for(backend, self._value)
+        self._values_word = self._values.word
+        super()._open(backend)
+
+    def _saved_buffers(self) -> Mapping[str, np.ndarray]:
+        store = self._opened()
+        bits, words = store.items()
+        values = store.backend.to_host(self._values.decode(words))
+        return {"keys": store.backend.to_host(bits), "values": values}
+
+    def _restore(self, buffers: Buffers, size: int) -> None:
+        store = self._opened()
+        raw = buffers.get("keys", word(self._key), size)
+        values = buffers.get("values", self._value, size)
+        store.reserve(size)
+        rows = adopt(store.backend, Taken(values, None), self._value, "values")
+        self._values.insert(store, self._restored_bits(raw), rows)

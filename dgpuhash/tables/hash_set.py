@@ -1,0 +1,132 @@
+"""HashSet: distinct keys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from dgpuhash.spec import TableSpec
+from dgpuhash.tables.arrays import take
+from dgpuhash.tables.base import Buffers, Table
+from dgpuhash.tables.bits import word
+from dgpuhash.tables.intake import natural_dtype
+
+__all__ = ["HashSet"]
+
+
+class HashSet(Table):
+    """A set of distinct keys on a CPU or a GPU.
+
+    Open addressing with cooperative probing (WarpCore, Jünger et al. 2020, §IV-B): double hashing
+    between windows of 512 bytes, linear probing inside a window.
+
+    Parameters
+    ----------
+    key_dtype : dtype
+        Any bool, integer, float, datetime64 or timedelta64 of at most 8 bytes. Every value can be
+        stored; -0.0 is 0.0, all NaNs are one key, and so is NaT.
+    capacity : int
+        Keys to make room for; the table grows by itself beyond.
+    max_load : float
+        Share of the slots in use above which it grows.
+    device : {"cpu", "cuda"}, optional
+        None: where the first arrays are.
+    seed : int
+        Seed of the hash function.
+    tile : int, optional
+        Lanes that serve one key on a GPU: 1, 2, 4, 8, 16 or 32.
+
+    Raises
+    ------
+    KeyTypeError
+        When the dtype cannot be a key.
+    SpecError
+        When a setting is impossible.
+    DeviceError
+        When there is no such device.
+    OutOfMemoryError
+        When `capacity` does not fit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> seen = HashSet("int64")
+    >>> seen.insert(np.array([3, 1, 3]))
+    array([ True,  True, False])
+    >>> seen.contains(np.array([1, 2]))
+    array([ True, False])
+    >>> len(seen)
+    2
+    """
+
+    kind = "set"
+
+    def __init__(
+        self,
+        key_dtype: DTypeLike,
+        capacity: int = 0,
+        *,
+        max_load: float = 0.8,
+        device: str | None = None,
+        seed: int = 0,
+        tile: int | None = None,
+    ) -> None:
+        spec = TableSpec.of("set", key_dtype, max_load=max_load, seed=seed, tile=tile)
+        super().__init__(spec, capacity, device)
+
+    @classmethod
+    def from_keys(cls, keys: Any, **settings: Any) -> HashSet:
+        """A set of `keys`, of their dtype and on their device; `settings` as for the class.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> len(HashSet.from_keys(np.array([2.5, 2.5, np.nan])))
+        2
+        """
+        made = cls(natural_dtype(take(keys, "keys")), **settings)
+        made.insert(keys)
+        return made
+
+    def insert(self, keys: Any) -> Any:
+        """Add keys: a mask of the same kind, true in one row of each key that was not stored yet.
+
+        Raises
+        ------
+        KeyTypeError, ShapeError, DeviceError
+            When the keys do not fit the table.
+        OutOfMemoryError
+            When the table cannot grow; it is as it was.
+
+        Examples
+        --------
+        >>> seen = HashSet("int8")
+        >>> seen.insert([5, 7, 5]).sum()
+        np.int64(2)
+        """
+        taken, bits = self._keys(keys)
+        fresh = self._opened().insert(bits, None)
+        return taken.wrap(fresh.view(bool), np.dtype(bool))
+
+    def items(self) -> Any:
+        """All keys, in no particular order, as a NumPy or CuPy array.
+
+        Examples
+        --------
+        >>> HashSet.from_keys([4, 4, 2]).items().tolist()
+        [2, 4]
+        """
+        return self._stored_keys(self._opened().items()[0])
+
+    def _saved_buffers(self) -> Mapping[str, np.ndarray]:
+        store = self._opened()
+        return {"keys": store.backend.to_host(store.items()[0])}
+
+    def _restore(self, buffers: Buffers, size: int) -> None:
+        store = self._opened()
+        raw = buffers.get("keys", word(self.key_dtype), size)
+        store.reserve(size)
+        store.insert(self._restored_bits(raw), None)

@@ -1,0 +1,202 @@
+"""The slots of one open-addressing table of a fixed size, and the kernels that work on them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dgpuhash.backend import Backend, args
+from dgpuhash.tables.primes import next_prime
+
+__all__ = ["Slots", "State"]
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What the table counts on its device."""
+
+    occupied: int
+    """Keys stored."""
+    erased: int
+    """Slots that erased keys still take."""
+
+
+class Slots:
+    """Uninitialised slots for key words, and value words for maps; `clear` makes them usable.
+
+    Parameters
+    ----------
+    backend : Backend
+        Where the slots live.
+    key, value : dtype
+        uint32 or uint64; `value` is None for sets.
+    slots : int
+        The least number of slots.
+    seed : int
+        Seed of the hash function.
+    tile : int, optional
+        Lanes that serve one operation.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        key: np.dtype[Any],
+        value: np.dtype[Any] | None,
+        *,
+        slots: int,
+        seed: int,
+        tile: int | None,
+    ) -> None:
+        self._backend = backend
+        self._key, self._value = key, value
+        self._seed = seed
+        self._tile = tile or args.DEFAULT_TILE
+        self._paired = value == key
+        nbytes = key.itemsize * (2 if self._paired else 1)
+        per_window = args.WINDOW_BYTES // nbytes
+        wanted = -(-slots // per_window)
+        self._windows = 1 if wanted == 1 else next_prime(wanted)
+        self.slots = self._windows * per_window
+        self._keys = backend.empty(self.slots * nbytes, np.uint8)
+        self._values = None
+        if value is not None and not self._paired:
+            self._values = backend.empty(self.slots * value.itemsize, np.uint8)
+        self._state = backend.empty(args.OPEN_STATE.itemsize // 8, np.uint64)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+        buffers = (self._keys, self._values, self._state)
+        return sum(int(buffer.nbytes) for buffer in buffers if buffer is not None)
+
+    @property
+    def storage(self) -> np.ndarray:
+        """The table as kernels get it."""
+        made = np.zeros((), args.OPEN_STORAGE)
+        made["keys"] = self._backend.pointer(self._keys)
+        made["values"] = self._backend.pointer(self._values)
+        made["state"] = self._backend.pointer(self._state)
+        made["windows"], made["seed"] = self._windows, self._seed
+        return made
+
+    @property
+    def key(self) -> np.dtype[Any]:
+        """The words that stand for keys."""
+        return self._key
+
+    def clear(self) -> None:
+        """Empty every slot."""
+        for buffer in (self._keys, self._values):
+            if buffer is not None:
+                buffer.fill(0xFF)
+        state = np.zeros((), args.OPEN_STATE)
+        state["side_value"] = 2**64 - 1
+        self._state[:] = self._backend.from_host(np.frombuffer(state.tobytes(), np.uint64))
+
+    def copy(self) -> Slots:
+        """Independent slots with the same content."""
+        made = object.__new__(Slots)
+        made.__dict__.update(self.__dict__)
+        for name in ("_keys", "_values", "_state"):
+            buffer = getattr(self, name)
+            if buffer is not None:
+                copied = self._backend.empty(buffer.shape, buffer.dtype)
+                copied[...] = buffer
+                setattr(made, name, copied)
+        return made
+
+    def state(self) -> State:
+        """The counts; waits for the device."""
+        state = self._host_state()
+        return State(int(state["occupied"]), int(state["erased"]))
+
+    def insert(self, keys: Any, values: Any, *, overwrite: bool = False) -> Any:
+        """Store pairs, for all of which there is room; 1 in the row that created each key."""
+        fresh = self._backend.empty(len(keys), np.uint8)
+        self._launch_insert(keys, values, fresh, overwrite=overwrite)
+        return fresh
+
+    def insert_limited(self, keys: Any, values: Any, limit: int) -> tuple[Any, Any]:
+        """Store pairs while fewer than `limit` slots are taken.
+
+        Gives 1 in the row that created each key, and the numbers of the rows that found no place.
+        """
+        fresh = self._backend.empty(len(keys), np.uint8)
+        pending = self._backend.empty(len(keys), np.uint64)
+        self._state[2] = 0
+        self._launch_insert(keys, values, fresh, pending=pending, limit=limit)
+        return fresh, pending[: int(self._host_state()["pending"])].view(np.int64)
+
+    def find(self, keys: Any, default: int) -> tuple[Any, Any]:
+        """Value words (None for sets), `default` where absent; and 1 where found."""
+        found = self._backend.empty(len(keys), np.uint8)
+        values = None if self._value is None else self._backend.empty(len(keys), self._value)
+        made = np.zeros((), args.OPEN_FIND)
+        made["table"] = self.storage
+        made["keys"] = self._backend.pointer(keys)
+        made["values"] = self._backend.pointer(values)
+        made["found"] = self._backend.pointer(found)
+        made["n"], made["default_value"] = len(keys), default
+        self._launch(args.open_find, made, len(keys))
+        return values, found
+
+    def erase(self, keys: Any) -> Any:
+        """Remove keys; 1 in one row of each that was stored."""
+        erased = self._backend.empty(len(keys), np.uint8)
+        made = np.zeros((), args.OPEN_ERASE)
+        made["table"] = self.storage
+        made["keys"] = self._backend.pointer(keys)
+        made["erased"] = self._backend.pointer(erased)
+        made["n"] = len(keys)
+        self._launch(args.open_erase, made, len(keys))
+        return erased
+
+    def items(self) -> tuple[Any, Any]:
+        """All key words, and their value words (None for sets); those in side slots last."""
+        xp = self._backend.xp
+        words = self._keys.view(self._key)
+        table_keys = words[::2] if self._paired else words
+        empty = np.iinfo(self._key).max
+        live = xp.flatnonzero(table_keys < self._key.type(empty - 1))
+        keys, values = table_keys[live], None
+        if self._value is not None:
+            table_values = words[1::2] if self._paired else self._values.view(self._value)
+            values = table_values[live]
+        state = self._host_state()
+        aside = np.flatnonzero(state["side_present"])
+        if len(aside):
+            marks = (empty - aside.astype(self._key)).astype(self._key)
+            keys = xp.concatenate([keys, self._backend.from_host(marks)])
+            if values is not None:
+                stored = state["side_value"][aside].astype(self._value)
+                values = xp.concatenate([values, self._backend.from_host(stored)])
+        return keys, values
+
+    def _host_state(self) -> np.ndarray:
+        return self._backend.to_host(self._state).view(args.OPEN_STATE)[0]
+
+    def _launch_insert(
+        self,
+        keys: Any,
+        values: Any,
+        fresh: Any,
+        *,
+        pending: Any = None,
+        limit: int = args.UNLIMITED,
+        overwrite: bool = False,
+    ) -> None:
+        made = np.zeros((), args.OPEN_INSERT)
+        made["table"] = self.storage
+        made["keys"] = self._backend.pointer(keys)
+        made["values"] = self._backend.pointer(values)
+        made["fresh"] = self._backend.pointer(fresh)
+        made["pending_rows"] = self._backend.pointer(pending)
+        made["n"], made["limit"], made["overwrite"] = len(keys), limit, overwrite
+        self._launch(args.open_insert, made, len(keys))
+
+    def _launch(self, kernel: Any, made: np.ndarray, n: int) -> None:
+        if n:
+            self._backend.launch(kernel(self._key, self._value, self._tile), made, n)

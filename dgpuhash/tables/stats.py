@@ -1,0 +1,83 @@
+"""What a table says about itself: figures, one line, a small HTML table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from html import escape
+
+__all__ = ["TableStats", "bytes_in_words"]
+
+
+@dataclass(frozen=True, slots=True)
+class TableStats:
+    """Figures of one table.
+
+    Attributes
+    ----------
+    size : int
+        Stored keys (sets, maps) or stored pairs (multimaps).
+    capacity : int
+        Keys that fit before the table grows.
+    slots : int
+        Places for keys.
+    load : float
+        Share of the slots that hold a key.
+    tombstones : int
+        Slots that erased keys still take.
+    nbytes : int
+        Memory held.
+    storage_density : float
+        Bytes of the stored keys and values in their own dtypes, divided by `nbytes`.
+    lines_per_lookup : float
+        Mean number of 64-byte lines read to find a stored key.
+    """
+
+    size: int
+    capacity: int
+    slots: int
+    load: float
+    tombstones: int
+    nbytes: int
+    storage_density: float
+    lines_per_lookup: float
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Names and figures as text."""
+        made = []
+        for field in fields(self):
+            figure = getattr(self, field.name)
+            if field.name == "nbytes":
+                made.append(("memory", bytes_in_words(figure)))
+            else:
+                text = f"{figure:,}" if isinstance(figure, int) else f"{figure:.3f}"
+                made.append((field.name.replace("_", " "), text))
+        return made
+
+    def _repr_html_(self) -> str:
+        return html_table("table statistics", self.rows())
+
+
+def html_table(title: str, rows: list[tuple[str, str]]) -> str:
+    """A two-column HTML table with a caption."""
+    body = "".join(
+        f"<tr><th style='text-align:left'>{escape(name)}</th>"
+        f"<td style='text-align:right'>{escape(text)}</td></tr>"
+        for name, text in rows
+    )
+    return f"<table><caption>{escape(title)}</caption><tbody>{body}</tbody></table>"
+
+
+def bytes_in_words(nbytes: int) -> str:
+    """Bytes with a binary unit.
+
+    Examples
+    --------
+    >>> bytes_in_words(3 << 20)
+    '3.0 MiB'
+    """
+    size = float(nbytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{nbytes} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"

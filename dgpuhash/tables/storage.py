@@ -1,0 +1,196 @@
+"""A table of words that grows: when to grow, by how much, and how to undo what failed."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from dgpuhash.backend import Backend
+from dgpuhash.tables.slots import Slots
+
+__all__ = ["Storage"]
+
+_UNDO_ROWS = 1 << 20
+
+
+class Storage:
+    """Key words, and value words for maps, on one device.
+
+    Parameters
+    ----------
+    backend : Backend
+        Where the slots live.
+    key, value : dtype
+        uint32 or uint64; `value` is None for sets.
+    max_load : float
+        Share of the slots above which the table grows.
+    seed : int
+        Seed of the hash function.
+    tile : int, optional
+        Lanes that serve one operation.
+    capacity : int
+        Keys that fit at first.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        key: np.dtype[Any],
+        value: np.dtype[Any] | None,
+        *,
+        max_load: float,
+        seed: int,
+        tile: int | None,
+        capacity: int,
+    ) -> None:
+        self.backend = backend
+        self._key, self._value = key, value
+        self._max_load, self._seed, self._tile = max_load, seed, tile
+        self._slots = self._allocate(capacity)
+        # At least as many slots as are taken, known without waiting for the device.
+        self._taken_bound = 0
+
+    def _allocate(self, capacity: int) -> Slots:
+        slots = math.ceil(max(capacity, 1) / self._max_load) + 1
+        made = Slots(
+            self.backend, self._key, self._value, slots=slots, seed=self._seed, tile=self._tile
+        )
+        made.clear()
+        return made
+
+    def __len__(self) -> int:
+        return self._slots.state().occupied
+
+    @property
+    def capacity(self) -> int:
+        """Keys that fit before the table grows."""
+        return max(1, int(self._slots.slots * self._max_load))
+
+    @property
+    def slots(self) -> Slots:
+        """The slots themselves; replaced when the table grows."""
+        return self._slots
+
+    def insert(self, keys: Any, values: Any) -> Any:
+        """Store the keys that are not there yet; 1 in the row that created each."""
+        if self._has_room(len(keys)):
+            return self._slots.insert(keys, values)
+        return self._insert_growing(keys, values)
+
+    def upsert(self, keys: Any, values: Any) -> None:
+        """Store pairs whose keys are distinct, over those that are there."""
+        if not self._has_room(len(keys)):
+            self._insert_growing(keys, values)
+        self.replace(keys, values)
+
+    def replace(self, keys: Any, values: Any) -> None:
+        """Store the values of distinct keys that are in the table, or have room for sure."""
+        self._slots.insert(keys, values, overwrite=True)
+
+    def undo(self, keys: Any, fresh: Any) -> None:
+        """Take back the insert that created the keys in the rows `fresh`, in little memory."""
+        for start in range(0, len(keys), _UNDO_ROWS):
+            part = slice(start, start + _UNDO_ROWS)
+            self._slots.erase(keys[part][fresh[part].view(bool)])
+
+    def find(self, keys: Any, default: int = 0) -> tuple[Any, Any]:
+        """The value words (None for sets) of keys, `default` where absent, and 1 where found."""
+        return self._slots.find(keys, default)
+
+    def erase(self, keys: Any) -> Any:
+        """Remove keys; 1 in one row of each that was there."""
+        return self._slots.erase(keys)
+
+    def items(self) -> tuple[Any, Any]:
+        """All key words, and their value words (None for sets)."""
+        return self._slots.items()
+
+    def reserve(self, keys: int) -> None:
+        """Make `capacity` at least `keys`."""
+        if keys > self.capacity:
+            self._rebuild(keys)
+
+    def make_room(self, keys: Any) -> None:
+        """Grow, if need be, until distinct `keys` can all be placed."""
+        if self._has_room(len(keys)):
+            return
+        new = len(keys) - int(self.find(keys)[1].sum())
+        if not self._has_room(new):
+            live = len(self)
+            enough = live + new <= self.capacity * 3 // 4
+            self._rebuild(self.capacity if enough else max(2 * self.capacity, live + new))
+            self._taken_bound += new
+
+    def clear(self) -> None:
+        """Forget every key; the capacity stays."""
+        self._slots.clear()
+        self._taken_bound = 0
+
+    def copy(self) -> Storage:
+        """An independent table with the same content."""
+        made = object.__new__(Storage)
+        made.__dict__.update(self.__dict__)
+        made._slots = self._slots.copy()
+        return made
+
+    def _has_room(self, rows: int) -> bool:
+        """Whether `rows` new keys fit for sure; if so, they are booked."""
+        if self._taken_bound + rows > self.capacity:
+            state = self._slots.state()
+            self._taken_bound = state.occupied + state.erased
+            if self._taken_bound + rows > self.capacity:
+                return False
+        self._taken_bound += rows
+        return True
+
+    def _insert_growing(self, keys: Any, values: Any) -> Any:
+        """Insert until the table is full, grow, go on with the rows that found no place.
+
+        Rows whose keys are stored already take no place, so a batch of duplicates never grows
+        the table beyond need.
+        """
+        fresh, rows = self._slots.insert_limited(keys, values, self.capacity)
+        new, tried = fresh, len(keys)
+        try:
+            while len(rows):
+                self._grow(int(new.sum()), tried - len(rows), len(rows))
+                tried = len(rows)
+                new, pending = self._slots.insert_limited(
+                    keys[rows], None if values is None else values[rows], self.capacity
+                )
+                fresh[rows] = new
+                rows = rows[pending]
+        except BaseException:
+            self.undo(keys, fresh)
+            raise
+        finally:
+            state = self._slots.state()
+            self._taken_bound = state.occupied + state.erased
+        return fresh
+
+    def _grow(self, placed: int, settled: int, pending: int) -> None:
+        """Make room for the new keys to be expected among `pending` rows.
+
+        Of the `settled` rows, `placed` were new; the pending ones are taken to be alike.
+        """
+        state = self._slots.state()
+        live = state.occupied
+        # Rows that race for the same new key can be turned away from a table that is not full.
+        if live + state.erased < self.capacity // 2:
+            return
+        share = placed / settled if settled else 1.0
+        expected = live + max(1, math.ceil(share * pending))
+        if expected <= self.capacity * 3 // 4:
+            self._rebuild(self.capacity)
+        else:
+            self._rebuild(max(2 * self.capacity, min(expected, live + pending)))
+
+    def _rebuild(self, capacity: int) -> None:
+        """Move the keys to new slots; the old ones stay in use when that fails."""
+        moved = self._allocate(capacity)
+        keys, values = self._slots.items()
+        moved.insert(keys, values)
+        self._slots = moved
+        self._taken_bound = len(keys)

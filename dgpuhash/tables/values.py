@@ -1,0 +1,157 @@
+"""How a map keeps its values: as words in the slots, or as rows beside them."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, Self
+
+import numpy as np
+
+from dgpuhash.backend import Backend
+from dgpuhash.tables.bits import value_bits, values_of, word
+from dgpuhash.tables.payload import Payload
+from dgpuhash.tables.storage import Storage
+
+__all__ = ["Values", "values_for"]
+
+
+class Values(Protocol):
+    """Values of one dtype beside, or inside, a `Storage`."""
+
+    word: np.dtype[Any]
+    """The words that the slots hold."""
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held outside the slots."""
+
+    def insert(self, store: Storage, bits: Any, values: Any) -> Any:
+        """Store the pairs of new keys; 1 in the row that created each."""
+
+    def upsert(self, store: Storage, bits: Any, values: Any) -> None:
+        """Store pairs with distinct keys."""
+
+    def find(self, store: Storage, bits: Any, default: np.ndarray) -> tuple[Any, Any]:
+        """Values and 1 where found."""
+
+    def decode(self, words: Any) -> Any:
+        """The values that words from the slots stand for."""
+
+    def clear(self) -> None:
+        """Forget every value."""
+
+    def copy(self) -> Self:
+        """An independent copy."""
+
+
+def values_for(backend: Backend, dtype: np.dtype[Any]) -> Values:
+    """Where values of `dtype` are kept: in the slots when they have 1, 2, 4 or 8 bytes."""
+    if dtype.itemsize in (1, 2, 4, 8):
+        return InlineValues(backend, dtype)
+    return WideValues(backend, dtype)
+
+
+class InlineValues:
+    """Values that are words in the slots."""
+
+    nbytes = 0
+
+    def __init__(self, backend: Backend, dtype: np.dtype[Any]) -> None:
+        self._backend, self._dtype = backend, dtype
+        self.word = word(dtype)
+
+    def insert(self, store: Storage, bits: Any, values: Any) -> Any:
+        """See `Values`."""
+        return store.insert(bits, value_bits(self._backend, values, self._dtype))
+
+    def upsert(self, store: Storage, bits: Any, values: Any) -> None:
+        """See `Values`."""
+        store.upsert(bits, value_bits(self._backend, values, self._dtype))
+
+    def find(self, store: Storage, bits: Any, default: np.ndarray) -> tuple[Any, Any]:
+        """See `Values`."""
+        absent = int(default.view(f"u{default.dtype.itemsize}")[0])
+        words, found = store.find(bits, absent)
+        return self.decode(words), found
+
+    def decode(self, words: Any) -> Any:
+        """See `Values`."""
+        return values_of(self._backend, words, self._dtype)
+
+    def clear(self) -> None:
+        """See `Values`."""
+
+    def copy(self) -> Self:
+        """See `Values`."""
+        return self
+
+
+class WideValues:
+    """Values in a payload; the slots hold row numbers."""
+
+    word = np.dtype(np.uint64)
+
+    def __init__(self, backend: Backend, dtype: np.dtype[Any]) -> None:
+        self._backend, self._dtype = backend, dtype
+        self._payload = Payload(backend, dtype)
+
+    @property
+    def nbytes(self) -> int:
+        """See `Values`."""
+        return self._payload.nbytes
+
+    def insert(self, store: Storage, bits: Any, values: Any) -> Any:
+        """See `Values`."""
+        xp = self._backend.xp
+        self._tidy(store)
+        # Which rows create keys is known only after the insert, so that room is made for all.
+        self._payload.reserve(len(bits))
+        first = self._payload.used
+        fresh = store.insert(bits, xp.zeros(len(bits), np.uint64))
+        try:
+            rows = xp.flatnonzero(fresh)
+            numbers = xp.arange(first, first + len(rows), dtype=np.uint64)
+            store.replace(bits[rows], numbers)
+            self._payload.append(values[rows])
+        except BaseException:
+            store.undo(bits, fresh)
+            raise
+        return fresh
+
+    def upsert(self, store: Storage, bits: Any, values: Any) -> None:
+        """See `Values`."""
+        self._tidy(store)
+        numbers, found = store.find(bits)
+        stored = self._backend.xp.flatnonzero(found)
+        numbers, replacing = numbers[stored].view(np.int64), values[stored]
+        self.insert(store, bits, values)
+        self._payload.put(numbers, replacing)
+
+    def find(self, store: Storage, bits: Any, default: np.ndarray) -> tuple[Any, Any]:
+        """See `Values`."""
+        numbers, found = store.find(bits)
+        absent = self._backend.xp.flatnonzero(found == 0)
+        return self._payload.take(numbers.view(np.int64), absent, default), found
+
+    def decode(self, words: Any) -> Any:
+        """See `Values`."""
+        return self._payload.take(words.view(np.int64))
+
+    def clear(self) -> None:
+        """See `Values`."""
+        self._payload.clear()
+
+    def copy(self) -> WideValues:
+        """See `Values`."""
+        made = WideValues(self._backend, self._dtype)
+        made._payload = self._payload.copy()
+        return made
+
+    def _tidy(self, store: Storage) -> None:
+        """Drop the rows of erased keys when they are the larger part."""
+        live = len(store)
+        if self._payload.used - live <= max(live, 1024):
+            return
+        bits, numbers = store.items()
+        kept = self._payload.kept(numbers.view(np.int64))
+        store.replace(bits, self._backend.xp.arange(live, dtype=np.uint64))
+        self._payload = kept

@@ -1,0 +1,237 @@
+"""Arrays of any kind in, the same kind out."""
+
+from __future__ import annotations
+
+import array
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from dgpuhash.errors import DeviceError
+from dgpuhash.tables import HashMap, HashSet, MultiMap
+
+KEYS = np.array([5, 1, 9, 1])
+VALUES = np.array([0.5, 1.5, 2.5, 1.5])
+
+
+def filled() -> HashMap:
+    return HashMap.from_arrays(KEYS[:2], VALUES[:2])
+
+
+def test_numpy():
+    values, found = filled().find(KEYS)
+    assert type(values) is np.ndarray
+    assert type(found) is np.ndarray
+    assert values.tolist() == [0.5, 1.5, 0, 1.5]
+    assert found.tolist() == [True, True, False, True]
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        pd.Series(KEYS, index=list("abcd"), name="key"),
+        pd.Series(KEYS, index=list("abcd"), dtype="Int64"),
+        pd.Series(KEYS, index=list("abcd"), dtype="int64[pyarrow]"),
+        pd.Series(KEYS, index=list("abcd"), dtype="int32"),
+    ],
+)
+def test_pandas_series_keep_their_index(keys):
+    values, found = filled().find(keys)
+    pd.testing.assert_series_equal(values, pd.Series([0.5, 1.5, 0, 1.5], index=list("abcd")))
+    pd.testing.assert_series_equal(found, pd.Series([True, True, False, True], index=list("abcd")))
+    assert isinstance(filled().contains(keys), pd.Series)
+    assert isinstance(filled().erase(keys), pd.Series)
+    assert isinstance(filled().count(keys), pd.Series)
+    assert isinstance(HashSet("int64").insert(keys), pd.Series)
+
+
+def test_pandas_series_of_lists():
+    table = MultiMap.from_arrays(pd.Series(KEYS), pd.Series(VALUES))
+    values, offsets = table.find(pd.Series([1, 5], index=[7, 8]))
+    pd.testing.assert_series_equal(values, pd.Series([1.5, 1.5, 0.5]))
+    pd.testing.assert_series_equal(offsets, pd.Series([0, 2, 3]))
+
+
+def test_pandas_index_and_arrays():
+    values, found = filled().find(pd.Index(KEYS))
+    pd.testing.assert_index_equal(values, pd.Index([0.5, 1.5, 0, 1.5]))
+    assert isinstance(found, pd.Index)
+    extension = filled().find(pd.array(KEYS, dtype="Int64"))[0]
+    assert isinstance(extension, pd.api.extensions.ExtensionArray)
+    assert np.asarray(extension).tolist() == [0.5, 1.5, 0, 1.5]
+
+
+def test_pandas_dates():
+    days = pd.Series(pd.date_range("2020-01-01", periods=3))
+    table = HashMap.from_arrays(days, days)
+    values, _ = table.find(days[::-1])
+    pd.testing.assert_series_equal(values, days[::-1])
+    assert table.key_dtype == days.dtype
+
+
+def test_numpy_nullable_without_nulls_and_float_nans_are_taken():
+    table = HashSet("float64")
+    table.insert(pd.Series([1.0, np.nan]))
+    assert table.contains(pd.Series([np.nan])).all()
+    assert HashSet("bool").insert(pd.Series([True, False], dtype="boolean")).all()
+
+
+@pytest.mark.parametrize("keys", [pa.array(KEYS), pa.chunked_array([KEYS[:1], KEYS[1:]])])
+def test_arrow(keys):
+    values, found = filled().find(keys)
+    assert values.equals(pa.array([0.5, 1.5, 0, 1.5]))
+    assert found.equals(pa.array([True, True, False, True]))
+
+
+def test_arrow_dates_and_bools():
+    days = pa.array(np.array(["2020-01-01", "2020-01-02"], "M8[D]"))
+    table = HashMap.from_arrays(days, pa.array([True, False]))
+    assert table.key_dtype == np.dtype("M8[D]")
+    assert table.find(days)[0].equals(pa.array([True, False]))
+
+
+def test_arrow_protocol_of_other_libraries():
+    class Foreign:
+        def __arrow_c_array__(self, schema=None):
+            return pa.array(KEYS).__arrow_c_array__(schema)
+
+    class Stream:
+        def __arrow_c_stream__(self, schema=None):
+            return pa.chunked_array([KEYS]).__arrow_c_stream__(schema)
+
+    for keys in (Foreign(), Stream()):
+        assert filled().contains(keys).equals(pa.array([True, True, False, True]))
+
+
+def test_dlpack_of_other_libraries():
+    class Tensor:
+        def __dlpack__(self, **options):
+            return KEYS.__dlpack__(**options)
+
+        def __dlpack_device__(self):
+            return KEYS.__dlpack_device__()
+
+    assert filled().contains(Tensor()).tolist() == [True, True, False, True]
+
+
+@pytest.mark.parametrize(
+    "keys", [KEYS.tolist(), tuple(KEYS), range(3), array.array("q", KEYS), memoryview(KEYS)]
+)
+def test_sequences(keys):
+    found = filled().contains(keys)
+    assert type(found) is np.ndarray
+    assert found.tolist() == [key in (5, 1) for key in keys]
+
+
+def test_lists_are_cast_by_value():
+    table = HashMap("uint8", "float32")
+    table.insert([0, 255], [0.1, 2])
+    assert table.find([255])[0].tolist() == [2]
+    assert HashSet("uint64").insert([2**64 - 1, 0]).all()
+    assert HashSet("float32").insert([2**24]).all()
+    assert HashSet("int8").insert([]).tolist() == []
+    assert HashSet("M8[s]").insert([np.datetime64("2020-01-01")]).all()
+
+
+def test_safe_casts():
+    assert filled().contains(np.array([5, 9], "int32")).tolist() == [True, False]
+    assert filled().contains(np.array([5, 9], "uint8")).tolist() == [True, False]
+    assert filled().contains(np.array([5, 9], ">i8")).tolist() == [True, False]
+    table = HashSet.from_keys(np.array(["2020-01-01"], "M8[ns]"))
+    assert table.contains(np.array(["2020-01-01"], "M8[D]")).all()
+    text = HashMap("int64", "S8")
+    text.insert([1], np.array([b"abc"]))
+    assert text.find([1])[0].tolist() == [b"abc"]
+
+
+def test_noncontiguous_readonly_and_reversed_arrays(device):
+    keys = np.arange(20).reshape(10, 2)
+    keys.flags.writeable = False
+    table = HashMap("int64", "int64", device=device.name)
+    moved = device.array(keys)
+    table.insert(moved[:, 0], moved[::-1, 1])
+    values, found = table.find(moved[::-2, 0])
+    assert device.backend.to_host(found).all()
+    assert device.backend.to_host(values).tolist() == keys[::2, 1].tolist()
+
+
+def test_device_follows_the_data(device):
+    table = HashSet("int64")
+    assert table.device is None
+    table.insert(device.array(KEYS))
+    assert table.device == device.name
+    assert HashSet("int64", device=device.name).insert([1, 2]).tolist() == [True, True]
+
+
+class OnGpu:
+    """What a table sees of an array in GPU memory before it touches it."""
+
+    dtype = np.dtype(np.int64)
+
+    @property
+    def __cuda_array_interface__(self):
+        return {"shape": (1,), "typestr": "<i8", "data": (0, True), "version": 3}
+
+    def __len__(self):
+        return 1
+
+
+def test_arrays_of_two_devices_are_refused():
+    table = filled()
+    for call in (
+        lambda: table.contains(OnGpu()),
+        lambda: table.insert(KEYS[:1], OnGpu()),
+        lambda: table.upsert(OnGpu(), VALUES[:1]),
+        lambda: HashMap("int64", "float64").insert(OnGpu(), VALUES[:1]),
+    ):
+        with pytest.raises(DeviceError, match="cupy"):
+            call()
+    assert len(table) == 2
+
+
+@pytest.mark.gpu
+def test_gpu_kinds():
+    import cupy
+
+    table = HashMap.from_arrays(cupy.asarray(KEYS[:2]), cupy.asarray(VALUES[:2]))
+    values, found = table.find(cupy.asarray(KEYS))
+    assert isinstance(values, cupy.ndarray)
+    assert isinstance(found, cupy.ndarray)
+    assert values.get().tolist() == [0.5, 1.5, 0, 1.5]
+    with pytest.raises(DeviceError, match="cupy"):
+        table.find(KEYS)
+    with pytest.raises(DeviceError, match="cupy"):
+        table.insert(cupy.asarray(KEYS), VALUES)
+    with pytest.raises(DeviceError, match="cupy"):
+        HashMap("int64", "float64").insert(KEYS, cupy.asarray(VALUES))
+
+
+@pytest.mark.gpu
+def test_work_is_ordered_on_the_current_stream():
+    import cupy
+
+    table = HashMap("int64", "int64", device="cuda", capacity=1 << 20)
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        keys = cupy.arange(1 << 20)
+        table.insert(keys, keys * 2)
+        values, found = table.find(keys)
+        right = (values == keys * 2).all() & found.all()
+    stream.synchronize()
+    assert bool(right)
+
+
+@pytest.mark.gpu
+def test_cudf_series():
+    cudf = pytest.importorskip("cudf", reason="cuDF is installed on GPU machines that test frames")
+    table = HashMap.from_arrays(cudf.Series(KEYS[:2]), cudf.Series(VALUES[:2]))
+    keys = cudf.Series(KEYS, index=[3, 4, 5, 6])
+    values, found = table.find(keys)
+    assert values.to_pandas().to_dict() == {3: 0.5, 4: 1.5, 5: 0, 6: 1.5}
+    assert found.to_pandas().tolist() == [True, True, False, True]
+    days = cudf.Series(pd.Series(pd.date_range("2020-01-01", periods=3)))
+    dated = HashMap.from_arrays(days, days)
+    assert dated.key_dtype.kind == "M"
+    assert dated.find(days)[0].to_pandas().equals(days.to_pandas())

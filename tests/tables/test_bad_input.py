@@ -1,0 +1,181 @@
+"""Bad input: the error's type, the remedy it names, and a table that is as it was."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from dgpuhash import errors
+from dgpuhash.tables import HashMap, HashSet, MultiMap
+
+
+@pytest.mark.parametrize(
+    ("make", "kind", "remedy"),
+    [
+        (lambda: HashSet("object"), errors.KeyTypeError, "FrameIndex"),
+        (lambda: HashSet("complex64"), errors.KeyTypeError, "FrameIndex"),
+        (lambda: HashSet("complex128"), errors.KeyTypeError, "FrameIndex"),
+        (lambda: HashSet("S4"), errors.KeyTypeError, "FrameIndex"),
+        (lambda: HashSet("i4,i4"), errors.KeyTypeError, "FrameIndex"),
+        (lambda: HashSet("longdouble"), errors.KeyTypeError, "at most 8 bytes"),
+        (lambda: HashSet("no such dtype"), errors.KeyTypeError, "such as 'int64'"),
+        (lambda: HashSet("M8"), errors.KeyTypeError, r"\[ns\]"),
+        (lambda: HashMap("i8", "object"), errors.KeyTypeError, "row number"),
+        (lambda: HashMap("i8", "S0"), errors.KeyTypeError, "fixed-size"),
+        (lambda: HashMap("i8", ("f4", (3,))), errors.KeyTypeError, "field"),
+        (lambda: HashSet("i8", capacity=-1), errors.SpecError, "0 to"),
+        (lambda: HashSet("i8", capacity=2**60), errors.SpecError, "0 to"),
+        (lambda: HashSet("i8", capacity=1.5), errors.SpecError, "whole number"),
+        (lambda: HashSet("i8", max_load=0), errors.SpecError, r"\[0.01, 1\)"),
+        (lambda: HashSet("i8", max_load=1), errors.SpecError, r"\[0.01, 1\)"),
+        (lambda: HashSet("i8", max_load=-0.5), errors.SpecError, r"\[0.01, 1\)"),
+        (lambda: HashSet("i8", max_load=float("nan")), errors.SpecError, "finite"),
+        (lambda: HashSet("i8", max_load="full"), errors.SpecError, "float"),
+        (lambda: HashSet("i8", tile=3), errors.SpecError, "16"),
+        (lambda: HashSet("i8", seed=-1), errors.SpecError, "integer from 0"),
+        (lambda: HashSet("i8", seed="x"), errors.SpecError, "whole number"),
+        (lambda: MultiMap("i8", "i8", initial_bucket=0), errors.SpecError, "1 to"),
+        (lambda: MultiMap("i8", "i8", growth=0.9), errors.SpecError, "1.0 to"),
+        (lambda: HashSet("i8", device="tpu"), errors.DeviceError, "'cuda'"),
+    ],
+)
+def test_impossible_tables(make, kind, remedy):
+    with pytest.raises(kind, match=remedy):
+        make()
+
+
+GOOD = np.arange(3)
+MASKED = np.ma.masked_equal(GOOD, 1)
+
+BAD_KEYS = [
+    (np.array([1, "a", None], object), errors.KeyTypeError, "astype"),
+    (np.array([1j, 2, 3]), errors.KeyTypeError, "astype"),
+    (np.array([1.0, 2, 3]), errors.KeyTypeError, "astype"),
+    (np.array([1, 2, 3], np.uint64), errors.KeyTypeError, "astype"),
+    (np.array(["a", "b", "c"]), errors.KeyTypeError, "astype"),
+    (np.array(["2020"] * 3, "M8[D]"), errors.KeyTypeError, "astype"),
+    (np.ones((3, 1), int), errors.ShapeError, "ravel"),
+    (np.ones((), int), errors.ShapeError, "ravel"),
+    ([[1, 2], [3, 4], [5, 6]], errors.ShapeError, "ravel"),
+    ([[1], [2, 3], [4]], errors.ShapeError, "one number a row"),
+    ([1.5, 2, 3], errors.KeyTypeError, "astype"),
+    ([2**70, 1, 2], errors.KeyTypeError, "astype"),
+    ([1, "a", None], errors.KeyTypeError, "astype"),
+    ([2**63, -1, 0], errors.KeyTypeError, "astype"),
+    (7, errors.ShapeError, "a list"),
+    ("abc", errors.ShapeError, "a list"),
+    ({1, 2, 3}, errors.ShapeError, "a list"),
+    (None, errors.ShapeError, "a list"),
+    (MASKED, errors.ShapeError, "compressed"),
+    (pd.Series([1, None, 3], dtype="Int64"), errors.ShapeError, "dropna"),
+    (pd.Series([1, None, 3], dtype="int64[pyarrow]"), errors.ShapeError, "dropna"),
+    (pd.array([1, None, 3], dtype="Int64"), errors.ShapeError, "dropna"),
+    (pd.Series(["a", "b", "c"]), errors.KeyTypeError, "FrameIndex"),
+    (pd.Series(["a", "b", "c"], dtype="category"), errors.KeyTypeError, "FrameIndex"),
+    (pd.Series(pd.date_range("2020", periods=3, tz="UTC")), errors.KeyTypeError, "tz_convert"),
+    (pd.DataFrame({"a": GOOD}), errors.ShapeError, "FrameIndex"),
+    (pd.MultiIndex.from_arrays([GOOD, GOOD]), errors.KeyTypeError, "astype"),
+    (pa.array([1, None, 3]), errors.ShapeError, "drop_null"),
+    (pa.array(["a", "b", "c"]), errors.KeyTypeError, "FrameIndex"),
+    (pa.array([[1], [2], [3]]), errors.KeyTypeError, "FrameIndex"),
+    (pa.table({"a": GOOD}), errors.ShapeError, "FrameIndex"),
+]
+
+
+@pytest.mark.parametrize("keys", range(len(BAD_KEYS)))
+@pytest.mark.parametrize("kind", ["set", "map", "multimap"])
+def test_bad_keys_change_nothing(kind, keys):
+    keys, error, remedy = BAD_KEYS[keys]
+    table = {
+        "set": lambda: HashSet.from_keys(GOOD),
+        "map": lambda: HashMap.from_arrays(GOOD, GOOD),
+        "multimap": lambda: MultiMap.from_arrays(GOOD, GOOD),
+    }[kind]()
+    verbs = [table.contains, table.count, table.erase]
+    if kind == "set":
+        verbs.append(table.insert)
+    else:
+        verbs += [table.find, lambda bad: table.insert(bad, GOOD)]
+    if kind == "map":
+        verbs.append(lambda bad: table.upsert(bad, GOOD))
+    for verb in verbs:
+        with pytest.raises(error, match=remedy):
+            verb(keys)
+    stored = table.items() if kind == "set" else table.items()[0]
+    assert sorted(stored.tolist()) == GOOD.tolist()
+
+
+@pytest.mark.parametrize(
+    ("values", "error", "remedy"),
+    [
+        (GOOD[:2], errors.ShapeError, "one value for each key"),
+        (np.ones((3, 3), int), errors.ShapeError, "ravel"),
+        (np.ones(3), errors.KeyTypeError, "astype"),
+        (np.array([None] * 3), errors.KeyTypeError, "astype"),
+        (MASKED, errors.ShapeError, "compressed"),
+        (pd.Series([1, None, 3], dtype="Int64"), errors.ShapeError, "dropna"),
+        ([2**40, 0, 0], errors.KeyTypeError, "astype"),
+        (5, errors.ShapeError, "a list"),
+    ],
+)
+def test_bad_values_change_nothing(values, error, remedy):
+    keys = np.array([2, 3, 4])
+    table = HashMap.from_arrays(GOOD, GOOD.astype("int32"))
+    lists = MultiMap.from_arrays(GOOD, GOOD.astype("int32"))
+    for verb in (table.insert, table.upsert, lists.insert):
+        with pytest.raises(error, match=remedy):
+            verb(keys, values)
+    assert (len(table), len(lists)) == (3, 3)
+
+
+def test_bad_settings_of_verbs():
+    table = HashMap.from_arrays(GOOD, GOOD.astype("int32"))
+    with pytest.raises(errors.SpecError, match="'any', 'first' or 'last'"):
+        table.insert(GOOD, GOOD.astype("int32"), keep="all")
+    for default, remedy in (
+        (1.5, "astype"),
+        ("x", "astype"),
+        ([1], "one scalar"),
+        (2**40, "astype"),
+    ):
+        with pytest.raises(errors.DgpuhashError, match=remedy):
+            table.find(GOOD, default=default)
+    with pytest.raises(errors.SpecError, match="whole number"):
+        table.reserve("many")
+    with pytest.raises(errors.SpecError, match="0 to"):
+        table.reserve(-1)
+    assert len(table) == 3
+
+
+def test_failed_first_insert_leaves_the_device_open():
+    table = HashMap("int64", "int64")
+    with pytest.raises(errors.ShapeError):
+        table.insert(GOOD, GOOD[:2])
+    assert table.device is None
+    assert len(table) == 0
+
+
+def test_no_gpu_is_said_plainly(monkeypatch):
+    import sys
+
+    from dgpuhash import backend
+
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    backend._open.cache_clear()
+    with pytest.raises(errors.DeviceError, match="pip install"):
+        HashSet("int64", device="cuda")
+    backend._open.cache_clear()
+
+
+def test_dates_beyond_the_range_are_refused():
+    table = HashSet("M8[ns]")
+    with pytest.raises(errors.KeyTypeError, match="range"):
+        table.insert(np.array(["9999-01-01"], "M8[D]"))
+
+
+def test_structured_values_need_the_same_fields():
+    table = HashMap("int64", "i4,f8")
+    with pytest.raises(errors.KeyTypeError, match="astype"):
+        table.insert(GOOD, np.zeros(3, "i4,f4"))

@@ -1,0 +1,137 @@
+"""Every verb of HashMap for every key and value dtype, against a dictionary."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from agreement import agree, fresh_once, pairs_of
+from model import MapModel, keys_of, rows_of
+from strategies import KEY_DTYPES, VALUE_DTYPES, random_keys, random_values
+
+from dgpuhash.tables import HashMap
+
+ROWS = 200
+
+
+@pytest.mark.parametrize("value", VALUE_DTYPES)
+@pytest.mark.parametrize("key", KEY_DTYPES)
+def test_verbs(device, key, value):
+    table, model = HashMap(key, value, device=device.name), MapModel()
+    for seed, keep in enumerate(["first", "last", "first"]):
+        keys = random_keys(key, ROWS, seed, distinct=80)
+        values = random_values(value, ROWS, seed)
+        fresh = table.insert(device.array(keys), device.array(values), keep=keep)
+        assert device.backend.to_host(fresh).tolist() == model.insert(keys, values, keep)
+        agree(device, table, model)
+
+        keys = random_keys(key, ROWS, seed + 10, distinct=80)
+        values = random_values(value, ROWS, seed + 10)
+        table.upsert(device.array(keys), device.array(values))
+        model.upsert(keys, values)
+        agree(device, table, model)
+
+        asked = random_keys(key, ROWS, seed + 20)
+        found_values, found = table.find(device.array(asked))
+        blank = np.zeros(1, value).tobytes()
+        assert rows_of(device.host(found_values, value)) == model.find(asked, blank)
+        assert device.backend.to_host(found).tolist() == model.contains(asked)
+        assert device.backend.to_host(table.contains(device.array(asked))).tolist() == (
+            model.contains(asked)
+        )
+        assert device.backend.to_host(table.count(device.array(asked))).tolist() == (
+            model.contains(asked)
+        )
+
+        gone = np.concatenate([keys[: ROWS // 4], random_keys(key, 20, seed + 30)])
+        erased = table.erase(device.array(gone))
+        fresh_once(gone, device.backend.to_host(erased), model.erase(gone))
+        agree(device, table, model)
+    copied = table.copy()
+    table.clear()
+    agree(device, table, MapModel())
+    agree(device, copied, model)
+
+
+@pytest.mark.parametrize("value", ["uint16", "int32", "int64", "complex128"])
+@pytest.mark.parametrize("key", ["int8", "int32", "float64"])
+def test_keep_any_keeps_one_whole_pair(device, key, value):
+    table, model = HashMap(key, value, device=device.name), MapModel()
+    for seed in range(3):
+        keys = random_keys(key, 2000, seed, distinct=100)
+        values = random_values(value, 2000, seed)
+        candidates = model.candidates(keys, values)
+        old = dict(model.pairs)
+        fresh = device.backend.to_host(table.insert(device.array(keys), device.array(values)))
+        fresh_once(keys, fresh, model.insert(keys, values))
+        stored = dict(pairs_of(device, table))
+        assert stored.keys() == model.pairs.keys()
+        for name, value_bytes in stored.items():
+            assert value_bytes == old[name] if name in old else value_bytes in candidates[name]
+        chosen = {name: row for name, row, mark in _rows(keys, values, fresh) if mark}
+        assert all(stored[name] == row for name, row in chosen.items())
+        model.pairs = stored
+
+
+def _rows(keys, values, fresh):
+    return zip(keys_of(keys), rows_of(values), fresh, strict=True)
+
+
+@pytest.mark.parametrize("value", VALUE_DTYPES)
+def test_default_stands_where_keys_are_absent(device, value):
+    values = random_values(value, 5, 1)
+    table = HashMap("int64", value, device=device.name)
+    default, blank = values[4], values[4:].tobytes()
+    asked = device.array(np.array([10, 11, 0, 1]))
+    before, found = table.find(asked, default=default)
+    assert not device.backend.to_host(found).any()
+    assert rows_of(device.host(before, value)) == [blank] * 4
+    table.insert(device.array(np.array([0, 1])), device.array(values[:2]))
+    after, found = table.find(asked, default=default)
+    assert device.backend.to_host(found).tolist() == [False, False, True, True]
+    assert rows_of(device.host(after, value)) == rows_of(values[[4, 4, 0, 1]])
+
+
+@pytest.mark.parametrize("value", ["int32", "int64", "S20"])
+def test_stored_keys_keep_their_value(device, value):
+    keys = device.array(np.arange(100))
+    first, second = random_values(value, 100, 1), random_values(value, 100, 2)
+    table = HashMap("int64", value, device=device.name)
+    assert device.backend.to_host(table.insert(keys, device.array(first))).all()
+    for keep in ("any", "first", "last"):
+        assert not device.backend.to_host(table.insert(keys, device.array(second), keep=keep)).any()
+    assert rows_of(device.host(table.find(keys)[0], value)) == rows_of(first)
+
+
+def test_rows_of_erased_wide_values_are_reused(device):
+    table = HashMap("int64", "V40", device=device.name)
+    keys = np.arange(4000)
+    for round_ in range(12):
+        values = random_values("V40", len(keys), round_)
+        table.insert(device.array(keys), device.array(values))
+        if round_ < 11:
+            table.erase(device.array(keys))
+    assert rows_of(device.host(table.find(device.array(keys))[0], "V40")) == rows_of(values)
+    assert table.nbytes < 6 * 4000 * 48
+
+
+def test_from_arrays(device):
+    table = HashMap.from_arrays(
+        device.array(np.array([1, 1], "uint16")),
+        device.array(np.array([1.5, 2.5], "float32")),
+        keep="last",
+    )
+    assert (table.key_dtype, table.value_dtype) == (np.uint16, np.float32)
+    assert device.backend.to_host(table.items()[1]).tolist() == [2.5]
+
+
+def test_empty_batches(device):
+    for value in ("int32", "S20"):
+        table = HashMap("int32", value, device=device.name)
+        keys = device.array(np.empty(0, "int32"))
+        values = device.array(np.empty(0, value))
+        for keep in ("any", "first", "last"):
+            assert len(table.insert(keys, values, keep=keep)) == 0
+        table.upsert(keys, values)
+        found_values, found = table.find(keys)
+        assert (len(found_values), len(found), len(table)) == (0, 0, 0)
+        assert [len(part) for part in table.items()] == [0, 0]

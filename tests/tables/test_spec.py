@@ -1,0 +1,57 @@
+"""Descriptions of tables, casts, and the errors' tree."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from strategies import KEY_DTYPES, VALUE_DTYPES
+
+from dgpuhash import errors
+from dgpuhash.spec import TableSpec
+from dgpuhash.tables.casts import keeps_values
+
+
+@pytest.mark.parametrize(
+    "value", [*VALUE_DTYPES, [("a", "f4"), ("b", [("c", "i1"), ("d", "M8[s]")])]]
+)
+@pytest.mark.parametrize("key", KEY_DTYPES)
+def test_spec_survives_json(key, value):
+    spec = TableSpec.of("multimap", key, value, seed=2**64 - 1, tile=8, growth=1.5)
+    assert TableSpec.from_json(spec.to_json()) == spec
+    assert spec.key == np.dtype(key)
+    assert spec.value == np.dtype(value)
+    assert hash(TableSpec.of("set", key)) == hash(TableSpec.of("set", key))
+
+
+def test_aligned_records_survive_json():
+    value = np.dtype([("a", "i1"), ("b", "f8", (2, 2))], align=True)
+    assert TableSpec.from_json(TableSpec.of("map", "i8", value).to_json()).value == value
+
+
+@pytest.mark.parametrize("text", ["", "[]", "3", "{", '{"kind": "map"}', '{"kind": "tree"}'])
+def test_text_that_is_no_spec(text):
+    with pytest.raises(errors.SpecError):
+        TableSpec.from_json(text)
+
+
+@pytest.mark.parametrize("source", KEY_DTYPES)
+@pytest.mark.parametrize("target", KEY_DTYPES)
+def test_casts_that_keep_values_do(source, target):
+    if not keeps_values(np.dtype(source), np.dtype(target)):
+        return
+    width = np.dtype(source).itemsize
+    raw = np.random.default_rng(0).integers(0, 256, (200, width), np.uint8)
+    values = (raw & 1 if source == "bool" else raw).view(source).reshape(-1)
+    if values.dtype.kind in "mM":
+        values = np.arange(-100, 100).astype(source)
+    with np.errstate(invalid="ignore"):
+        back = values.astype(target).astype(source)
+    np.testing.assert_array_equal(back, values)
+
+
+def test_error_tree():
+    assert issubclass(errors.KeyTypeError, TypeError)
+    assert issubclass(errors.OutOfMemoryError, MemoryError)
+    assert issubclass(errors.CompileError, errors.DeviceError)
+    for name in errors.__all__:
+        assert name in errors.__doc__
