@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dgpuhash.frames.arrow_stream import frame_from_bytes, frame_to_bytes
 from dgpuhash.frames.assembly import (
     assemble,
     check_how,
@@ -24,6 +25,8 @@ __all__ = [
     "Matches",
     "assemble",
     "check_how",
+    "frame_from_bytes",
+    "frame_to_bytes",
     "frames_named",
     "frames_of",
     "join_columns",

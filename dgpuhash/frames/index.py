@@ -164,6 +164,7 @@ class FrameIndex:
         """
         self._same_library(frame)
         key_names(frame, list(self._rows.meta.columns))
+        join_columns(frame, self._encoder)
         rows = self._rows.conform(frame)
         encoded = self._encoder.encode_rows(rows)
         if self._unique:

@@ -6,10 +6,9 @@ import os
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from dgpuhash.errors import FormatError
-from dgpuhash.frames.dataframes import frames_named, frames_of
+from dgpuhash.frames.arrow_stream import frame_from_bytes, frame_to_bytes
 from dgpuhash.frames.keys import KeyEncoder
 from dgpuhash.tables.persist import read_file, write_file
 
@@ -22,12 +21,8 @@ def write_index(
     path: str | os.PathLike[str], rows: Any, encoder: KeyEncoder, unique: bool | None
 ) -> None:
     """Write rows and how they are indexed to one file, whole or not at all."""
-    table = frames_of(rows).to_arrow(rows)
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
     header = {"kind": KIND, "encoder": encoder.to_json(), "unique": unique, "rows": len(rows)}
-    write_file(path, header, {"rows": np.frombuffer(sink.getvalue(), np.uint8)})
+    write_file(path, header, {"rows": np.frombuffer(frame_to_bytes(rows), np.uint8)})
 
 
 def read_index(
@@ -45,12 +40,10 @@ def read_index(
         raise FormatError(f"{os.fspath(path)} holds no saved index; dgpuhash.load reads tables")
     encoder = KeyEncoder.from_json(header.get("encoder", {}))
     try:
-        table = pa.ipc.open_stream(pa.py_buffer(buffers["rows"])).read_all()
-        table.validate(full=True)
-        rows = frames_named(library).from_arrow(table)
-    except (pa.ArrowException, ValueError, KeyError, TypeError, IndexError, OSError) as error:
+        rows = frame_from_bytes(buffers["rows"], library)
+    except FormatError as error:
         raise FormatError(
-            f"{os.fspath(path)} is damaged: its rows cannot be read ({error}); save the index again"
+            f"{os.fspath(path)} is damaged: {error}; restore it from a backup or save it again"
         ) from error
     missing = [name for name in encoder.names if name not in list(rows.columns)]
     if len(rows) != header.get("rows") or missing:

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pytest
 from frames.generated import frame_pairs
 from hypothesis import given, settings
 from hypothesis import strategies as st

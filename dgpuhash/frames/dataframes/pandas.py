@@ -135,7 +135,7 @@ class PandasFrames(Frames):
             dtype = _string_dtype(storage)
             label = frame.columns[position]
             if dtype is not None and frame[label].dtype != dtype:
-                frame[label] = frame[label].astype(dtype)
+                frame[label] = _restored(frame[label], dtype)
         return frame.set_axis(pd.Index(about["labels"]), axis=1)
 
 
@@ -167,23 +167,29 @@ def _replaced(frame: Any, columns: Mapping[Hashable, Any]) -> Any:
 def _cast(series: Any, like: Any) -> Any:
     """`series` as the dtype of `like` when the values survive; numbers that do not are kept."""
     wanted, own = like.dtype, series.dtype
-    if isinstance(wanted, pd.CategoricalDtype):
-        return series if isinstance(own, pd.CategoricalDtype) else series.astype("category")
-    try:
-        cast = series.astype(wanted)
-        back = cast.astype(own)
-        same = ((back == series) | (back.isna() & series.isna())).fillna(False).all()
-        same = same and not (cast.isna() & ~series.isna()).any()
-    except (ValueError, TypeError, pa.ArrowInvalid):
-        same = False
-    if same:
-        return cast
-    if pd.api.types.is_numeric_dtype(own) and pd.api.types.is_numeric_dtype(wanted):
-        return series
+    if _family(wanted) == _family(own):
+        if isinstance(wanted, pd.CategoricalDtype):
+            return series if isinstance(own, pd.CategoricalDtype) else series.astype("category")
+        cast = _exact_cast(series, wanted)
+        if cast is not None:
+            return cast
+        if _family(own) == "number":
+            return series
     raise ColumnError(
         f"column {series.name!r} is {own}, and the index stores it as {wanted}; convert it with "
         f".astype({str(wanted)!r}) before inserting"
     )
+
+
+def _exact_cast(series: Any, dtype: Any) -> Any:
+    """`series` as `dtype`, or None when a value would change."""
+    try:
+        cast = series.astype(dtype)
+        back = cast.astype(series.dtype)
+    except (ValueError, TypeError, pa.ArrowInvalid):
+        return None
+    same = (back == series).fillna(False) | (cast.isna() & series.isna())
+    return cast if same.all() else None
 
 
 def _specimen(meta: Any, rows: int) -> Any:
@@ -208,6 +214,23 @@ def _sample(empty: Any) -> Any:
     return pd.array([None], dtype=dtype)
 
 
+def _restored(series: Any, dtype: Any) -> Any:
+    if dtype != np.dtype(object):
+        return series.astype(dtype)
+    return series.astype(object).where(series.notna(), None)
+
+
+def _family(dtype: Any) -> str:
+    """Dtypes of one family hold the same kind of value."""
+    if pd.api.types.is_numeric_dtype(dtype):
+        return "number"
+    if isinstance(dtype, pd.CategoricalDtype):
+        return _family(dtype.categories.dtype)
+    if pd.api.types.is_object_dtype(dtype) or _string_storage(dtype):
+        return "string or object"
+    return str(dtype.kind)
+
+
 def _string_storage(dtype: Any) -> str | None:
     if isinstance(dtype, pd.StringDtype):
         return f"{dtype.storage} {'nan' if dtype.na_value is np.nan else 'NA'}"
@@ -215,12 +238,12 @@ def _string_storage(dtype: Any) -> str | None:
         return "arrow"
     if isinstance(dtype, pd.ArrowDtype) and pa.types.is_large_string(dtype.pyarrow_dtype):
         return "arrow large"
-    return None
+    return "object" if dtype == np.dtype(object) else None
 
 
 def _string_dtype(storage: str | None) -> Any:
-    if storage is None:
-        return None
+    if storage is None or storage == "object":
+        return None if storage is None else np.dtype(object)
     if storage.startswith("arrow"):
         return pd.ArrowDtype(pa.string() if storage == "arrow" else pa.large_string())
     where, _, null = storage.partition(" ")

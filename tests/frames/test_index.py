@@ -1,0 +1,215 @@
+"""FrameIndex: rows come and go; its settings and refusals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from frames.generated import frame_pairs
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pandas.testing import assert_frame_equal
+
+from dgpuhash.errors import ColumnError, DeviceError, KeyTypeError, UnsupportedError
+from dgpuhash.frames import FrameIndex, KeyEncoder
+
+PLANES = pd.DataFrame(
+    {
+        "tailnum": ["N1", "N2", "N3"],
+        "seats": np.array([55, 182, 20], "int16"),
+        "maker": pd.Categorical(["A", "B", None]),
+    }
+)
+FLIGHTS = pd.DataFrame({"flight": [1, 2, 3, 4], "tailnum": ["N2", None, "N9", "N1"]})
+
+
+@settings(max_examples=60)
+@given(frame_pairs(most_keys=2), st.sampled_from([64, 2]), st.data())
+def test_insert_and_erase_agree_with_a_frame(pair, hash_bits, data):
+    _, rows, _, on = pair
+    encoder = KeyEncoder.for_frame(rows, on, hash_bits=hash_bits)
+    index = FrameIndex.build(rows.iloc[:0], on, encoder=encoder)
+    model = rows.iloc[:0]
+    for _ in range(data.draw(st.integers(1, 4))):
+        some = data.draw(st.lists(st.sampled_from(range(len(rows))), max_size=8))
+        batch = rows.iloc[some]
+        if data.draw(st.booleans()):
+            index.insert(batch)
+            model = pd.concat([model, batch], ignore_index=True)
+        else:
+            gone = _matches(model, batch, on)
+            assert index.erase(batch) == int(gone.sum())
+            model = model[~gone].reset_index(drop=True)
+        assert len(index) == len(model)
+        assert_frame_equal(index.frame(), model)
+        assert_frame_equal(index.merge(rows[on], on=on), rows[on].merge(model, on=on))
+
+
+def _matches(frame: pd.DataFrame, keys: pd.DataFrame, on: list[str]) -> np.ndarray:
+    numbered = frame[on].assign(row=np.arange(len(frame)))
+    return np.isin(numbered["row"], numbered.merge(keys[on].drop_duplicates(), on=on)["row"])
+
+
+def test_erased_rows_are_dropped_when_they_are_more_than_half():
+    index = FrameIndex.build(pd.DataFrame({"k": range(100), "v": range(100)}), "k")
+    index.erase(pd.DataFrame({"k": range(50)}))
+    assert index.stats().erased_rows == 50
+    assert index.erase(pd.DataFrame({"k": range(10, 51)})) == 1
+    assert index.stats().erased_rows == 0
+    assert index.frame()["v"].tolist() == list(range(51, 100))
+    assert index.lookup([60, 3]).frame["v"].tolist()[0] == 60
+
+
+def test_only_the_columns_asked_for_are_kept():
+    index = FrameIndex.build(PLANES, "tailnum", columns=["maker"])
+    assert list(index.meta.columns) == ["tailnum", "maker"]
+    found = index.merge(FLIGHTS, columns=[])
+    assert list(found.columns) == ["flight", "tailnum"]
+    with pytest.raises(ColumnError, match=r"no column \['seats'\] in the index"):
+        index.merge(FLIGHTS, columns=["seats"])
+    with pytest.raises(ColumnError, match=r"no column \['wings'\]"):
+        FrameIndex.build(PLANES, "tailnum", columns=["wings"])
+
+
+@pytest.mark.parametrize("hash_bits", [64, 1])
+@pytest.mark.parametrize("dtype", ["str", "int64", "Int64"])
+def test_unique(hash_bits, dtype):
+    frame = pd.DataFrame({"k": pd.Series(range(20)).astype(dtype), "v": range(20)})
+    encoder = KeyEncoder.for_frame(frame, "k", hash_bits=hash_bits)
+    index = FrameIndex.build(frame, "k", unique=True, encoder=encoder)
+    assert index.is_unique
+    with pytest.raises(ColumnError, match=r"'k'.*drop_duplicates"):
+        index.insert(frame.iloc[3:4])
+    fresh = frame.assign(k=pd.Series([100, 101] + [102] * 18).astype(dtype))
+    with pytest.raises(ColumnError, match="more than one row"):
+        index.insert(fresh)
+    assert len(index) == 20
+    index.insert(fresh.iloc[:3])
+    assert len(index) == 23
+    open_index = FrameIndex.build(frame, "k", encoder=encoder)
+    open_index.insert(frame.iloc[3:4])
+    assert not open_index.is_unique
+    open_index.erase(frame.iloc[3:4])
+    assert open_index.is_unique
+
+
+def test_null_keys_of_a_unique_index():
+    frame = pd.DataFrame({"k": pd.array([1, None, None], dtype="Int64")})
+    with pytest.raises(ColumnError, match="unique"):
+        FrameIndex.build(frame, "k", unique=True)
+    assert FrameIndex.build(frame[:2], "k", unique=True).is_unique
+
+
+@pytest.mark.parametrize("dtype", ["UInt64", "UInt32"])
+def test_the_reserved_code_is_told_from_null(dtype):
+    from dgpuhash.frames.keys import NULL_CODE
+
+    reserved = NULL_CODE[8 if dtype == "UInt64" else 4]
+    rows = pd.DataFrame({"k": pd.array([None, reserved, None], dtype=dtype), "v": [1, 2, 3]})
+    index = FrameIndex.build(rows, "k")
+    query = pd.DataFrame({"k": pd.array([reserved, None, 5], dtype=dtype)})
+    assert_frame_equal(index.merge(query, how="left"), query.merge(rows, how="left"))
+    assert index.erase(query[:1]) == 1
+    assert index.frame()["v"].tolist() == [1, 3]
+
+
+def test_inserted_columns_take_the_dtypes_of_the_index():
+    index = FrameIndex.build(PLANES, "tailnum")
+    more = pd.DataFrame(
+        {
+            "maker": ["C", "A"],
+            "wings": [2, 2],
+            "seats": [7, 8],
+            "tailnum": pd.Series(["N4", "N5"], dtype=object),
+        }
+    )
+    index.insert(more)
+    assert list(index.frame()["maker"].cat.categories) == ["A", "B", "C"]
+    expected = PLANES.assign(maker=PLANES["maker"].cat.add_categories("C"))
+    assert_frame_equal(index.frame()[:3], expected)
+    index.insert(more.assign(seats=[1.5, 2.5]))
+    assert index.frame()["seats"].dtype == "float64"
+    with pytest.raises(ColumnError, match=r"'seats' is str.*astype\('int16'\)"):
+        index.insert(more.assign(seats=["a", "b"]))
+    with pytest.raises(ColumnError, match=r"no column \['maker'\]"):
+        index.insert(more.drop(columns="maker"))
+    with pytest.raises(KeyTypeError):
+        index.insert(more.assign(tailnum=[4, 5]))
+    assert len(index) == 7
+
+
+def test_match_gives_rows_in_query_order_and_insertion_order():
+    rows = pd.DataFrame({"k": [1, 2, 1, 3, 1], "v": [10, 20, 11, 30, 12]})
+    index = FrameIndex.build(rows, "k")
+    query_rows, frame = index.match(pd.DataFrame({"q": [3, 1, 9]}), on="q", columns=["v"])
+    assert query_rows.dtype == np.int64
+    assert query_rows.tolist() == [0, 1, 1, 1]
+    assert frame["v"].tolist() == [30, 10, 11, 12]
+    assert index.match(rows[:2], how="semi").query_rows.tolist() == [0, 1]
+    anti = index.match(pd.DataFrame({"k": [9, 1, 8]}), how="anti")
+    assert anti.query_rows.tolist() == [0, 2]
+    assert anti.frame is None
+
+
+@pytest.mark.parametrize("how", ["outer", "right", "cross", "nonsense"])
+def test_other_joins_are_refused_with_the_way_to_get_them(how):
+    index = FrameIndex.build(PLANES, "tailnum")
+    remedy = "anti" if how in {"outer", "right"} else "use one of"
+    for refused in (index.merge, index.match):
+        with pytest.raises(UnsupportedError, match=remedy):
+            refused(FLIGHTS, how=how)
+
+
+def test_join_columns_are_checked():
+    index = FrameIndex.build(PLANES.assign(year=2000), ["tailnum", "year"])
+    flights = FLIGHTS.assign(year=2000)
+    assert len(index.merge(flights, on=["year", "tailnum"])) == 2
+    with pytest.raises(ColumnError, match="left_on="):
+        index.merge(flights, on="tailnum")
+    with pytest.raises(ColumnError, match="left_on has 1 columns"):
+        index.merge(flights, left_on="tailnum")
+    with pytest.raises(ColumnError, match="exclude each other"):
+        index.merge(flights, on=["year", "tailnum"], left_on=["year", "tailnum"])
+    with pytest.raises(ColumnError, match=r"no column \['year'\]"):
+        index.merge(FLIGHTS)
+    with pytest.raises(KeyTypeError, match="'flight' holds int64"):
+        index.merge(flights, left_on=["flight", "year"])
+
+
+def test_frames_of_another_kind_are_refused():
+    index = FrameIndex.build(PLANES, "tailnum")
+    for wrong in ({"tailnum": ["N1"]}, [1], np.arange(3)):
+        with pytest.raises(KeyTypeError, match=r"pandas.DataFrame"):
+            index.merge(wrong)
+    with pytest.raises(DeviceError):
+        FrameIndex.build(PLANES, "tailnum", device="tpu")
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_tiny_indexes(rows):
+    index = FrameIndex.build(PLANES[:rows], "tailnum")
+    for how in ("inner", "left"):
+        found = index.merge(FLIGHTS, how=how)
+        assert_frame_equal(found, FLIGHTS.merge(PLANES[:rows], how=how))
+        assert_frame_equal(index.merge(FLIGHTS[:0], how=how), FLIGHTS[:0].merge(PLANES[:rows]))
+    assert len(index.merge(FLIGHTS, how="semi")) == rows
+    assert len(index.merge(FLIGHTS, how="anti")) == 4 - rows
+    assert index.erase(FLIGHTS) == rows
+    assert len(index.lookup([])) == 0
+
+
+def test_it_describes_itself():
+    index = FrameIndex.build(PLANES, "tailnum")
+    assert repr(index).startswith("<FrameIndex on ['tailnum']: 3 rows")
+    stats: Any = index.stats()
+    assert (stats.rows, stats.packing, stats.table, stats.frames) == (
+        3,
+        "hashed",
+        "HashMap",
+        "pandas",
+    )
+    assert index.nbytes == stats.row_nbytes + stats.table_nbytes
+    index.insert(PLANES)
+    assert index.stats().table == "MultiMap"

@@ -1,0 +1,107 @@
+"""Saved indexes: dtypes survive, damage is noticed, nothing half-written stays."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from frames.generated import FAMILIES, column
+from pandas.testing import assert_frame_equal
+
+from dgpuhash.errors import FormatError, UnsupportedError
+from dgpuhash.frames import FrameIndex, frame_from_bytes, frame_to_bytes, frames_of
+from dgpuhash.tables.persist import read_file, write_file
+
+EVERY_DTYPE = pd.DataFrame(
+    {
+        f"{family} {dtype!r}": column([v for v in pool if v is not None][:2] * 2, dtype)
+        for family, (pool, dtypes) in FAMILIES.items()
+        for dtype in dtypes
+        if not (str(dtype).startswith("uint") and family == "integers")
+    }
+).assign(
+    ordered=pd.Categorical([5, None, 7, 5], categories=[7, 5], ordered=True),
+    arrow_time=pd.array([0, None, 1, 2], dtype=pd.ArrowDtype(pa.timestamp("s", "UTC"))),
+    months=pd.period_range("2020", periods=4, freq="M"),
+    half=np.arange(4, dtype="float16"),
+)
+
+
+@pytest.mark.parametrize("rows", [4, 0])
+def test_every_dtype_survives(tmp_path, rows):
+    frame = EVERY_DTYPE[:rows]
+    on = list(frame.columns[:3])
+    index = FrameIndex.build(frame, on)
+    index.save(tmp_path / "index.dgph")
+    again = FrameIndex.load(tmp_path / "index.dgph")
+    assert again.encoder == index.encoder
+    assert_frame_equal(again.frame(), frame.reset_index(drop=True))
+    assert_frame_equal(again.merge(frame[on]), index.merge(frame[on]))
+
+
+def test_what_was_erased_is_not_saved_and_unique_stays(tmp_path):
+    frame = pd.DataFrame({"k": ["a", "b"], 7: [1, 2]})
+    index = FrameIndex.build(frame, "k", unique=True)
+    index.erase(frame[:1])
+    index.save(f"file://{tmp_path}/index.dgph")
+    again = FrameIndex.load(f"file://{tmp_path}/index.dgph")
+    assert_frame_equal(again.frame(), frame[1:].reset_index(drop=True))
+    with pytest.raises(ValueError, match="unique"):
+        again.insert(frame[1:])
+
+
+def test_arrow_is_the_wire_form():
+    for frame in (EVERY_DTYPE, EVERY_DTYPE[:0]):
+        assert_frame_equal(frame_from_bytes(frame_to_bytes(frame)), frame)
+    assert frames_of(EVERY_DTYPE).from_arrow(pa.table({"a": [1]}))["a"].tolist() == [1]
+    with pytest.raises(FormatError, match="Arrow stream"):
+        frame_from_bytes(b"foreign")
+
+
+@pytest.fixture
+def saved(tmp_path):
+    path = tmp_path / "index.dgph"
+    FrameIndex.build(EVERY_DTYPE, EVERY_DTYPE.columns[0]).save(path)
+    return path
+
+
+@pytest.mark.parametrize("keep", [0, 10, 100, -1])
+def test_truncated_files_are_refused(saved, keep):
+    saved.write_bytes(saved.read_bytes()[:keep])
+    with pytest.raises(FormatError):
+        FrameIndex.load(saved)
+
+
+def test_a_flipped_bit_is_noticed(saved):
+    raw = bytearray(saved.read_bytes())
+    raw[-100] ^= 1
+    saved.write_bytes(raw)
+    with pytest.raises(FormatError, match="checksum"):
+        FrameIndex.load(saved)
+
+
+def test_hostile_files_are_refused(saved):
+    header, buffers = read_file(saved)
+    cases = [
+        (header | {"kind": "map"}, buffers),
+        (header, {}),
+        (header | {"rows": 5}, buffers),
+        (header | {"encoder": {}}, buffers),
+        (header | {"encoder": header["encoder"] | {"names": ["absent"]}}, buffers),
+        (header | {"encoder": header["encoder"] | {"names": [["list"]]}}, buffers),
+        (header, {"rows": buffers["rows"][:-200]}),
+        (header, {"rows": np.zeros(64, np.uint8)}),
+        (header, {"rows": np.frombuffer(b"\x80\x04cos\nsystem\n", np.uint8)}),
+    ]
+    for changed, parts in cases:
+        write_file(saved, changed, parts)
+        with pytest.raises(FormatError):
+            FrameIndex.load(saved)
+
+
+def test_a_column_that_arrow_cannot_hold(tmp_path):
+    frame = pd.DataFrame({"k": [1, 2], "odd": [1, "a"]})
+    with pytest.raises(UnsupportedError, match="astype"):
+        FrameIndex.build(frame, "k").save(tmp_path / "index.dgph")
+    assert list(tmp_path.iterdir()) == []
