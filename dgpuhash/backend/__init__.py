@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from dgpuhash.backend.base import Backend, Kernel
+from dgpuhash.backend.base import Backend
+from dgpuhash.backend.kernel import Kernel
 from dgpuhash.backend.placement import device_of
 from dgpuhash.errors import DeviceError
 

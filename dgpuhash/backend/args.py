@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import DTypeLike
 
-from dgpuhash.backend.base import Kernel
+from dgpuhash.backend.kernel import Kernel
 
 __all__ = [
     "LIMIT",

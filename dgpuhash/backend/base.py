@@ -3,35 +3,20 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
 
+from dgpuhash.backend import args as structs
+from dgpuhash.backend.kernel import Kernel
+from dgpuhash.backend.multisplit import multisplit
+from dgpuhash.errors import KeyTypeError, ShapeError
+
 __all__ = ["Backend", "Kernel"]
 
 Shape = int | tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Kernel:
-    """One instance of a kernel template.
-
-    Parameters
-    ----------
-    expression : str
-        The C++ name expression, e.g. ``dg::open_insert<dg::u32,dg::u64,4>``.
-    file : str
-        The file below ``kernels/`` that defines the template, e.g. ``launch/open.cuh``.
-    tile : int
-        Lanes that serve one row on a GPU; on the CPU it is always one.
-    """
-
-    expression: str
-    file: str
-    tile: int = 1
 
 
 class Backend(ABC):
@@ -124,3 +109,105 @@ class Backend(ABC):
         made = self.empty(shape, dtype)
         made.fill(value)
         return made
+
+    def run(self, kernel: Kernel, struct: np.dtype[Any], n: int, **fields: Any) -> None:
+        """Launch `kernel` with a `struct` made of `fields`: arrays (as pointers) and numbers."""
+        made = np.zeros((), struct)
+        made["n"] = n
+        for name, field in fields.items():
+            made[name] = field if isinstance(field, int | np.integer) else self.pointer(field)
+        self.launch(kernel, made, n)
+
+    def multisplit(self, destinations: Any, parts: int) -> tuple[Any, np.ndarray]:
+        """The rows by destination, those of one destination in input order.
+
+        Parameters
+        ----------
+        destinations : array of uint32
+            Each below `parts`.
+        parts : int
+            Number of destinations.
+
+        Returns
+        -------
+        order : array of int64
+            Row numbers, destination by destination.
+        counts : numpy.ndarray of int64
+            Rows of each destination, on the host.
+
+        Examples
+        --------
+        >>> from dgpuhash import backend
+        >>> order, counts = backend.get("cpu").multisplit(np.array([1, 0, 1], np.uint32), 3)
+        >>> order.tolist(), counts.tolist()
+        ([1, 0, 2], [1, 2, 0])
+        """
+        return multisplit(self, destinations, parts)
+
+    def hash_keys(self, keys: Any, seed: int) -> Any:
+        """Hashes (uint64) of uint32 or uint64 keys; different keys never share a hash.
+
+        Raises
+        ------
+        KeyTypeError
+            When the keys have another dtype.
+        """
+        if keys.dtype not in (np.dtype(np.uint32), np.dtype(np.uint64)):
+            raise KeyTypeError(
+                f"keys of dtype {keys.dtype} cannot be hashed as they are; view them as uint32 or "
+                "uint64 first"
+            )
+        keys = self.asarray(keys)
+        hashes = self.empty(len(keys), np.uint64)
+        kernel = structs.hash_keys(keys.dtype)
+        self.run(kernel, structs.HASH_KEYS, len(keys), keys=keys, hashes=hashes, seed=seed)
+        return hashes
+
+    def hash_strings(self, offsets: Any, chars: Any, seed: int) -> Any:
+        """Hashes (uint64) of strings.
+
+        Parameters
+        ----------
+        offsets : array of int64
+            ``n + 1`` positions in `chars`: string i is ``chars[offsets[i]:offsets[i + 1]]``.
+        chars : array of uint8
+            The strings' bytes.
+        seed : int
+            64 bits.
+        """
+        offsets, chars = self.asarray(offsets), self.asarray(chars)
+        n = max(len(offsets) - 1, 0)
+        hashes = self.empty(n, np.uint64)
+        self.run(
+            structs.hash_strings(), structs.HASH_STRINGS, n,
+            offsets=offsets, bytes=chars, hashes=hashes, seed=seed,
+        )  # fmt: skip
+        return hashes
+
+    def hash_combine(self, first: Any, second: Any) -> Any:
+        """One hash of two columns' hashes; depends on their order.
+
+        Raises
+        ------
+        ShapeError
+            When the columns differ in length.
+        """
+        if len(first) != len(second):
+            raise ShapeError(
+                f"hashes of {len(first)} and {len(second)} rows cannot be combined; hash columns "
+                "of one frame"
+            )
+        hashes = self.asarray(first).copy()
+        kernel = structs.hash_combine()
+        self.run(
+            kernel, structs.HASH_COMBINE, len(hashes), hashes=hashes, next=self.asarray(second)
+        )
+        return hashes
+
+    def owner_of(self, hashes: Any, parts: int) -> Any:
+        """Which of `parts` owns each hash, as uint32; equal shares of the hashes' range."""
+        hashes = self.asarray(hashes)
+        owners = self.empty(len(hashes), np.uint32)
+        kernel = structs.owner_of()
+        self.run(kernel, structs.OWNER_OF, len(hashes), hashes=hashes, owners=owners, parts=parts)
+        return owners

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -12,7 +13,6 @@ from pathlib import Path
 
 import platformdirs
 
-from dgpuhash.backend.base import Kernel
 from dgpuhash.backend.compiler import (
     Cubin,
     compile_kernels,
@@ -21,6 +21,7 @@ from dgpuhash.backend.compiler import (
     nvrtc_version,
     options_for,
 )
+from dgpuhash.backend.kernel import Kernel
 
 __all__ = ["CacheInfo", "cache_folder", "clear", "info", "load_or_compile"]
 
@@ -50,7 +51,11 @@ def info() -> CacheInfo:
     >>> info().files >= 0
     True
     """
-    sizes = [path.stat().st_size for path in cache_folder().glob("*.cubin")]
+    sizes = []
+    for path in cache_folder().glob("*.cubin"):
+        # Another process may clear the cache at the same time.
+        with contextlib.suppress(FileNotFoundError):
+            sizes.append(path.stat().st_size)
     return CacheInfo(cache_folder(), len(sizes), sum(sizes))
 
 

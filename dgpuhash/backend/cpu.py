@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from dgpuhash.backend.base import Backend, Kernel, Shape
+from dgpuhash.backend.base import Backend, Shape
+from dgpuhash.backend.kernel import Kernel
 from dgpuhash.backend.placement import reject_nulls, require_host
 from dgpuhash.errors import CompileError, OutOfMemoryError
 

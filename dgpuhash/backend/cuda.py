@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from dgpuhash.backend.base import Backend, Kernel, Shape
+from dgpuhash.backend.base import Backend, Shape
 from dgpuhash.backend.cache import load_or_compile
 from dgpuhash.backend.compiler import architecture_for
+from dgpuhash.backend.kernel import Kernel
 from dgpuhash.backend.placement import device_of, reject_nulls, require_gpu
 from dgpuhash.errors import DeviceError, OutOfMemoryError
 

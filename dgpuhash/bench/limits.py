@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -133,9 +134,5 @@ def _slots(backend: Backend, keys: Any, nbytes: int) -> tuple[str, Any]:
 def _time(
     backend: Backend, kernel: Kernel, n: int, repeats: int, *, slot_count: int, **arrays: Any
 ) -> float:
-    args = np.zeros((), LIMIT)
-    args["n"], args["slot_count"] = n, slot_count
-    for name, array in arrays.items():
-        args[name] = backend.pointer(array)
-    seconds, _ = median_time(backend, lambda: backend.launch(kernel, args, n), repeats=repeats)
-    return seconds
+    work = partial(backend.run, kernel, LIMIT, n, slot_count=slot_count, **arrays)
+    return median_time(backend, work, repeats=repeats)[0]

@@ -62,7 +62,7 @@ def _measure(
     backend: Backend, dtype: np.dtype[Any], n: int, load: float, repeats: int
 ) -> Iterator[dict[str, Any]]:
     table = HashMap(dtype, dtype, capacity=n, max_load=load, device=backend.name)
-    nbytes = table.stats().slots * 2 * dtype.itemsize
+    nbytes = table.nbytes // 64 * 64
     keys = unique_keys(backend, 0, n, dtype)
     values = values_of(keys, dtype)
     seconds = {}

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from dgpuhash.backend import cache
-from dgpuhash.backend.base import Kernel
 from dgpuhash.backend.compiler import Cubin
+from dgpuhash.backend.kernel import Kernel
 
 KERNEL = Kernel("dg::put<int>", "launch/put.cuh")
 

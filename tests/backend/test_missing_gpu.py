@@ -11,7 +11,7 @@ import pytest
 
 from dgpuhash import backend
 from dgpuhash.backend import compiler, cuda
-from dgpuhash.backend.base import Kernel
+from dgpuhash.backend.kernel import Kernel
 from dgpuhash.errors import CompileError, DeviceError
 
 

@@ -1,0 +1,26 @@
+"""The name of one kernel instance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Kernel"]
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One instance of a kernel template.
+
+    Parameters
+    ----------
+    expression : str
+        The C++ name expression, e.g. ``dg::open_insert<dg::u32,dg::u64,4>``.
+    file : str
+        The file below ``kernels/`` that defines the template, e.g. ``launch/open.cuh``.
+    tile : int
+        Lanes that serve one row on a GPU; on the CPU it is always one.
+    """
+
+    expression: str
+    file: str
+    tile: int = 1
