@@ -16,10 +16,9 @@ from dgpuhash.frames.assembly import (
     moved_columns,
 )
 from dgpuhash.frames.dataframes import frames_of
-from dgpuhash.frames.key_table import KeyTable
-from dgpuhash.frames.keys import EncodedKeys, KeyEncoder, key_names, same_keys
+from dgpuhash.frames.keyed_rows import KeyedRows, first_double
+from dgpuhash.frames.keys import EncodedKeys, KeyEncoder, key_names
 from dgpuhash.frames.lookup import Lookup, lookup_rows
-from dgpuhash.frames.rows import RowStore
 from dgpuhash.frames.saved import read_index, write_index
 from dgpuhash.frames.stats import FrameStats
 
@@ -73,8 +72,7 @@ class FrameIndex:
         self._device = device or self._frames.device
         self._encoder = encoder
         self._unique = unique
-        self._rows = RowStore(meta)
-        self._table = KeyTable(encoder.code_dtype, self._device, self._frames.device)
+        self._rows = KeyedRows(meta, encoder, self._device)
 
     @classmethod
     def build(
@@ -130,7 +128,7 @@ class FrameIndex:
     @property
     def meta(self) -> Any:
         """An empty frame with the stored columns."""
-        return self._rows.meta
+        return self._rows.store.meta
 
     @property
     def device(self) -> str:
@@ -140,16 +138,17 @@ class FrameIndex:
     @property
     def is_unique(self) -> bool:
         """No key has two rows; after a double was seen, this reads all keys once."""
-        if self._table.one_row_per_code:
+        if self._rows.table.one_row_per_code:
             return True
-        return self._first_double(self._encoder.encode(self.frame(list(self._encoder.names)))) < 0
+        keys = self._encoder.encode(self.frame(list(self._encoder.names)))
+        return first_double(keys, self._frames.xp) < 0
 
     def __len__(self) -> int:
-        return len(self._table)
+        return len(self._rows)
 
     def frame(self, columns: Sequence[Hashable] | None = None) -> Any:
         """The rows (or `columns` of them) in insertion order, numbered from 0."""
-        return self._rows.take(self._table.items()[1], columns)
+        return self._rows.store.take(self._rows.table.items()[1], columns)
 
     def insert(self, frame: Any) -> None:
         """Add the rows of `frame`, which has at least the stored columns.
@@ -163,16 +162,13 @@ class FrameIndex:
             When a key value does not fit the index's key column; the index is as it was.
         """
         self._same_library(frame)
-        key_names(frame, list(self._rows.meta.columns))
+        key_names(frame, list(self._rows.store.meta.columns))
         join_columns(frame, self._encoder)
-        rows = self._rows.conform(frame)
+        rows = self._rows.store.conform(frame)
         encoded = self._encoder.encode_rows(rows)
         if self._unique:
             self._refuse_doubles(rows, encoded)
-        first = len(self._rows)
-        numbers = self._frames.xp.arange(first, first + len(rows))
-        self._table.insert(encoded.codes, numbers)
-        self._rows.append(rows)
+        self._rows.insert(rows, encoded)
 
     def match(
         self,
@@ -205,10 +201,10 @@ class FrameIndex:
         encoded = self._encoder.encode(keys, on)
         xp = self._frames.xp
         if how in {"semi", "anti"}:
-            found = self._found(encoded)
+            found = self._rows.found(encoded)
             return Matches(xp.flatnonzero(found if how == "semi" else ~found), None)
-        query_rows, rows = self._pairs(encoded)
-        return Matches(query_rows, self._rows.take(rows, columns))
+        query_rows, rows = self._rows.pairs(encoded)
+        return Matches(query_rows, self._rows.store.take(rows, columns))
 
     def merge(
         self,
@@ -299,26 +295,17 @@ class FrameIndex:
             Its key columns; default: the index's.
         """
         self._same_library(keys)
-        encoded = self._encoder.encode(keys, on)
-        if encoded.doubtful is False:
-            valid = encoded.valid
-            gone = self._table.erase(encoded.codes if valid is None else encoded.codes[valid])
-        else:
-            query_rows, rows = self._pairs(encoded)
-            gone = self._table.erase_pairs(encoded.codes[query_rows], rows)
-        if len(self._rows) > 2 * len(self):
-            self._compact()
-        return gone
+        return self._rows.erase(self._encoder.encode(keys, on))
 
     def stats(self) -> FrameStats:
         """Rows, bytes and how the keys are kept."""
         return FrameStats(
             rows=len(self),
-            erased_rows=len(self._rows) - len(self),
-            row_nbytes=self._rows.nbytes,
-            table_nbytes=self._table.nbytes,
+            erased_rows=self._rows.erased,
+            row_nbytes=self._rows.store.nbytes,
+            table_nbytes=self._rows.table.nbytes,
             packing=self._encoder.packing,
-            table=type(self._table.table).__name__,
+            table=type(self._rows.table.table).__name__,
             frames=self._frames.name,
             device=self._device,
         )
@@ -326,7 +313,7 @@ class FrameIndex:
     @property
     def nbytes(self) -> int:
         """Bytes of the rows and the key table."""
-        return self._rows.nbytes + self._table.nbytes
+        return self._rows.store.nbytes + self._rows.table.nbytes
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the index to one file, at a path or an fsspec URL, whole or not at all.
@@ -377,39 +364,10 @@ class FrameIndex:
                 f"a {given.name} frame for an index of {self._frames.name} rows; pass {remedy}"
             )
 
-    def _found(self, encoded: EncodedKeys) -> Any:
-        xp = self._frames.xp
-        if encoded.doubtful is False:
-            found = self._table.contains(encoded.codes)
-            return found if encoded.valid is None else found & encoded.valid
-        found = xp.zeros(len(encoded), dtype=bool)
-        found[self._pairs(encoded)[0]] = True
-        return found
-
-    def _pairs(self, encoded: EncodedKeys) -> tuple[Any, Any]:
-        """Positions in the query and the stored rows they match, verified."""
-        query_rows, rows = self._table.find(encoded.codes, encoded.valid)
-        if encoded.doubtful is False or len(rows) == 0:
-            return query_rows, rows
-        xp = self._frames.xp
-        right = xp.ones(len(rows), dtype=bool)
-        if encoded.doubtful is True:
-            asked = xp.arange(len(rows))
-        else:
-            asked = xp.flatnonzero(encoded.doubtful[query_rows])
-        if len(asked) == 0:
-            return query_rows, rows
-        names = list(self._encoder.names)
-        stored = self._encoder.normalise(self._rows.take(rows[asked], names))
-        right[asked] = same_keys(encoded.columns, query_rows[asked], stored, None)
-        if bool(right.all()):
-            return query_rows, rows
-        return query_rows[right], rows[right]
-
     def _refuse_doubles(self, rows: Any, encoded: EncodedKeys) -> None:
-        double = self._first_double(encoded)
+        double = first_double(encoded, self._frames.xp)
         if double < 0 and len(self):
-            known = self._pairs(encoded)[0]
+            known = self._rows.pairs(encoded)[0]
             double = int(known[0]) if len(known) else -1
         if double >= 0:
             names = list(self._encoder.names)
@@ -418,28 +376,3 @@ class FrameIndex:
                 f"the index on {names!r} is unique, and {key.to_dict('records')[0]!r} is a key of "
                 "more than one row; drop the doubles (drop_duplicates), or build with unique=False"
             )
-
-    def _first_double(self, encoded: EncodedKeys) -> int:
-        """A row whose key another row of the batch has too; -1 when all are distinct."""
-        xp = self._frames.xp
-        rows = xp.arange(len(encoded))
-        while len(rows):
-            order = rows[xp.argsort(encoded.codes[rows], kind="stable")]
-            codes = encoded.codes[order]
-            starts = xp.concatenate([xp.ones(1, dtype=bool), codes[1:] != codes[:-1]])
-            if bool(starts.all()):
-                return -1
-            # The first row of each code stands for it; rows that differ from it are tried again.
-            heads = order[starts][xp.cumsum(starts) - 1]
-            later, heads = order[~starts], heads[~starts]
-            same = same_keys(encoded.columns, later, encoded.columns, heads)
-            if bool(same.any()):
-                return int(later[same].min())
-            rows = later
-        return -1
-
-    def _compact(self) -> None:
-        codes, rows = self._table.items()
-        self._rows.keep(rows)
-        self._table.clear()
-        self._table.insert(codes, self._frames.xp.arange(len(rows)))

@@ -219,7 +219,7 @@ class KeyEncoder:
 
     def _hash(self, columns: Sequence[NormalColumn], frames: Any) -> Any:
         device = backend.get(frames.device)
-        total = None
+        total: Any = None
         for position, column in enumerate(columns):
             seed = COLUMN_SEED + position
             if column.strings is not None:

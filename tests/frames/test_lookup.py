@@ -17,8 +17,16 @@ WEATHER = pd.DataFrame(
         "wind": [3.5, np.nan, 9.0, 1.0],
     }
 )
-UNIQUE = FrameIndex.build(pd.DataFrame({"k": [10, 20, 30], "v": ["a", "b", None]}), "k")
-DOUBLES = FrameIndex.build(pd.DataFrame({"k": ["x", "y", "x"], "v": [1, 2, 3]}), "k")
+
+
+@pytest.fixture(scope="module")
+def unique():
+    return FrameIndex.build(pd.DataFrame({"k": [10, 20, 30], "v": ["a", "b", None]}), "k")
+
+
+@pytest.fixture(scope="module")
+def doubles():
+    return FrameIndex.build(pd.DataFrame({"k": ["x", "y", "x"], "v": [1, 2, 3]}), "k")
 
 
 @pytest.mark.parametrize(
@@ -36,8 +44,8 @@ DOUBLES = FrameIndex.build(pd.DataFrame({"k": ["x", "y", "x"], "v": [1, 2, 3]}),
     ],
     ids=lambda keys: type(keys).__name__,
 )
-def test_keys_in_any_form_come_back_in_input_order(keys):
-    found = UNIQUE.lookup(keys)
+def test_keys_in_any_form_come_back_in_input_order(unique, keys):
+    found = unique.lookup(keys)
     assert list(found.frame.columns) == ["k", "v"]
     assert found.frame["k"].tolist() == [30, 99, 10]
     assert found.frame["v"].isna().tolist() == [True, True, False]
@@ -47,14 +55,14 @@ def test_keys_in_any_form_come_back_in_input_order(keys):
 
 
 @pytest.mark.parametrize(("key", "rows"), [("x", 2), ("y", 1), ("z", 1)])
-def test_a_single_key(key, rows):
-    found = DOUBLES.lookup(key)
+def test_a_single_key(doubles, key, rows):
+    found = doubles.lookup(key)
     assert len(found) == rows
     assert found.found.tolist() == [key != "z"]
 
 
-def test_all_rows_of_a_key_in_insertion_order():
-    found = DOUBLES.lookup(["z", "x", "y", "x"])
+def test_all_rows_of_a_key_in_insertion_order(doubles):
+    found = doubles.lookup(["z", "x", "y", "x"])
     assert found.query_rows.tolist() == [0, 1, 1, 2, 3, 3]
     assert found.found.tolist() == [False, True, True, True]
     np.testing.assert_array_equal(found.arrays()["v"], [np.nan, 1, 3, 2, 1, 3])
@@ -82,15 +90,15 @@ def test_several_key_columns():
 @pytest.mark.parametrize(
     "keys", [[], np.array([], "int64"), pd.DataFrame({"k": []}, dtype="int64")]
 )
-def test_no_keys(keys):
-    found = UNIQUE.lookup(keys)
+def test_no_keys(unique, keys):
+    found = unique.lookup(keys)
     assert len(found) == 0
     assert list(found.frame.columns) == ["k", "v"]
     assert len(found.found) == 0
 
 
-def test_nulls_and_two_dimensions():
-    assert UNIQUE.lookup([None, 10]).found.tolist() == [False, True]
-    assert DOUBLES.lookup([None]).found.tolist() == [False]
+def test_nulls_and_two_dimensions(unique, doubles):
+    assert unique.lookup([None, 10]).found.tolist() == [False, True]
+    assert doubles.lookup([None]).found.tolist() == [False]
     with pytest.raises(ShapeError, match="2 dimensions"):
-        UNIQUE.lookup(np.ones((2, 2)))
+        unique.lookup(np.ones((2, 2)))

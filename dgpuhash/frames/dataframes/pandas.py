@@ -210,7 +210,7 @@ def _sample(empty: Any) -> Any:
     if isinstance(dtype, np.dtype):
         return pd.Series(["a"], dtype=object) if dtype.kind == "O" else np.ones(1, dtype)
     if isinstance(dtype, pd.DatetimeTZDtype):
-        return pd.Series(np.ones(1, f"M8[{dtype.unit}]")).dt.tz_localize("UTC").astype(dtype)
+        return pd.Series([pd.Timestamp(1, tz=dtype.tz)]).astype(dtype)
     return pd.array([None], dtype=dtype)
 
 

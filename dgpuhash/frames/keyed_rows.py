@@ -1,0 +1,113 @@
+"""Stored rows together with the table that finds them by key; every hit is a true match."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dgpuhash.frames.dataframes import frames_of
+from dgpuhash.frames.key_table import KeyTable
+from dgpuhash.frames.keys import EncodedKeys, KeyEncoder, same_keys
+from dgpuhash.frames.rows import RowStore
+
+__all__ = ["KeyedRows", "first_double"]
+
+
+class KeyedRows:
+    """Rows and a table of their key codes; hits that codes do not prove are verified here.
+
+    Parameters
+    ----------
+    meta : DataFrame
+        An empty frame like the rows.
+    encoder : KeyEncoder
+    device : {"cpu", "cuda"}
+        Where the key table lives.
+    """
+
+    def __init__(self, meta: Any, encoder: KeyEncoder, device: str) -> None:
+        frames = frames_of(meta)
+        self._xp = frames.xp
+        self._encoder = encoder
+        self.store = RowStore(meta)
+        self.table = KeyTable(encoder.code_dtype, device, frames.device)
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    @property
+    def erased(self) -> int:
+        """Rows that cannot be found any more, but still take memory."""
+        return len(self.store) - len(self.table)
+
+    def insert(self, rows: Any, encoded: EncodedKeys) -> None:
+        """Add rows that have the stored columns, with their codes."""
+        first = len(self.store)
+        self.table.insert(encoded.codes, self._xp.arange(first, first + len(rows)))
+        self.store.append(rows)
+
+    def pairs(self, encoded: EncodedKeys) -> tuple[Any, Any]:
+        """Who matches what: positions in the query, ascending, and stored row numbers."""
+        query_rows, rows = self.table.find(encoded.codes, encoded.valid)
+        if encoded.doubtful is False or len(rows) == 0:
+            return query_rows, rows
+        xp = self._xp
+        if encoded.doubtful is True:
+            asked = xp.arange(len(rows))
+        else:
+            asked = xp.flatnonzero(encoded.doubtful[query_rows])
+            if len(asked) == 0:
+                return query_rows, rows
+        keys = self.store.take(rows[asked], self._encoder.names)
+        matches = xp.ones(len(rows), dtype=bool)
+        matches[asked] = same_keys(
+            encoded.columns, query_rows[asked], self._encoder.normalise(keys), None
+        )
+        if bool(matches.all()):
+            return query_rows, rows
+        return query_rows[matches], rows[matches]
+
+    def found(self, encoded: EncodedKeys) -> Any:
+        """Mask of the queries that match a row."""
+        if encoded.doubtful is False:
+            found = self.table.contains(encoded.codes)
+            return found if encoded.valid is None else found & encoded.valid
+        found = self._xp.zeros(len(encoded), dtype=bool)
+        found[self.pairs(encoded)[0]] = True
+        return found
+
+    def erase(self, encoded: EncodedKeys) -> int:
+        """Forget the rows that match; their memory is freed when they outnumber the others."""
+        if encoded.doubtful is False:
+            valid = encoded.valid
+            gone = self.table.erase(encoded.codes if valid is None else encoded.codes[valid])
+        else:
+            query_rows, rows = self.pairs(encoded)
+            gone = self.table.erase_pairs(encoded.codes[query_rows], rows)
+        if self.erased > len(self):
+            self._compact()
+        return gone
+
+    def _compact(self) -> None:
+        codes, rows = self.table.items()
+        self.store.keep(rows)
+        self.table.clear()
+        self.table.insert(codes, self._xp.arange(len(rows)))
+
+
+def first_double(encoded: EncodedKeys, xp: Any) -> int:
+    """A row whose key another row of the batch has too; -1 when all are distinct."""
+    rows = xp.arange(len(encoded))
+    while len(rows):
+        order = rows[xp.argsort(encoded.codes[rows], kind="stable")]
+        codes = encoded.codes[order]
+        starts = xp.concatenate([xp.ones(1, dtype=bool), codes[1:] != codes[:-1]])
+        if bool(starts.all()):
+            return -1
+        # The first row of each code stands for it; rows that differ from it are tried again.
+        heads = order[starts][xp.cumsum(starts) - 1]
+        later, heads = order[~starts], heads[~starts]
+        same = same_keys(encoded.columns, later, encoded.columns, heads)
+        if bool(same.any()):
+            return int(later[same].min())
+        rows = xp.sort(later)
+    return -1
