@@ -107,7 +107,8 @@ class Backend(ABC):
     def full(self, shape: Shape, value: Any, dtype: DTypeLike) -> Any:
         """As `empty`, all elements `value`."""
         made = self.empty(shape, dtype)
-        made.fill(value)
+        # CuPy takes Python integers as int64, which does not hold all of uint64.
+        made.fill(np.asarray(value, made.dtype)[()])
         return made
 
     def run(self, kernel: Kernel, struct: np.dtype[Any], n: int, **fields: Any) -> None:

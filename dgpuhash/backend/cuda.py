@@ -75,9 +75,8 @@ class CudaBackend(Backend):
         if device_of(data) == "cuda" and not hasattr(data, "__cuda_array_interface__"):
             data = self._cupy.from_dlpack(data)
         try:
-            return self._cupy.ascontiguousarray(self._cupy.asarray(data, dtype=dtype)).reshape(
-                np.shape(data) if device_of(data) is None else data.shape
-            )
+            array = self._cupy.asarray(data, dtype=dtype)
+            return array if array.flags.c_contiguous else self._cupy.ascontiguousarray(array)
         except MemoryError as error:
             made = np.dtype(dtype) if dtype is not None else data.dtype
             raise self._out_of_memory(np.shape(data), made) from error

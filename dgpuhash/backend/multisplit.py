@@ -19,7 +19,6 @@ MAX_PARTS = 2**16
 # Counters of all segments together, and tiles that are enough to fill a device.
 _COUNTERS = {"cpu": 2**20, "cuda": 2**23}
 _SEGMENTS = {"cpu": 16, "cuda": 2**14}
-_TILE = 32
 
 
 def multisplit(backend: Backend, destinations: Any, parts: int) -> tuple[Any, np.ndarray]:
@@ -31,9 +30,10 @@ def multisplit(backend: Backend, destinations: Any, parts: int) -> tuple[Any, np
     order = backend.empty(rows, np.int64)
     if rows == 0:
         return order, np.zeros(parts, np.int64)
+    count, scatter = structs.multisplit_count(), structs.multisplit_scatter()
     # Segments of one tile's step at least, and of no more counters than rows where parts are many.
     most = max(1, min(_SEGMENTS[backend.name], _COUNTERS[backend.name] // parts))
-    segment_rows = max(math.ceil(rows / most), _TILE, min(parts, rows))
+    segment_rows = max(math.ceil(rows / most), count.tile, min(parts, rows))
     segments = math.ceil(rows / segment_rows)
     counters = backend.zeros((segments, parts), np.uint64)
     fields = {
@@ -43,7 +43,6 @@ def multisplit(backend: Backend, destinations: Any, parts: int) -> tuple[Any, np
         "parts": parts,
         "segment_rows": segment_rows,
     }
-    count, scatter = structs.multisplit_count(_TILE), structs.multisplit_scatter(_TILE)
     backend.run(count, structs.MULTISPLIT, segments, counters=counters, **fields)
     by_part = backend.xp.ascontiguousarray(counters.T).reshape(-1)
     ends = backend.xp.cumsum(by_part, dtype=np.uint64)
