@@ -1,8 +1,37 @@
-"""A hash index for GPUs and CPUs."""
+"""A hash index that lives on GPUs and CPUs: build it once, look up and join against it."""
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from dgpuhash import errors
 from dgpuhash.spec import TableSpec
+from dgpuhash.tables import HashMap, HashSet, MultiMap, TableStats, load
 
-__all__ = ["TableSpec", "errors"]
+if TYPE_CHECKING:
+    from dgpuhash.frames import FrameIndex
+
+__all__ = [
+    "FrameIndex",
+    "HashMap",
+    "HashSet",
+    "MultiMap",
+    "TableSpec",
+    "TableStats",
+    "errors",
+    "load",
+]
+
+# Imported at first use, since they need pandas or Dask, which take long to load.
+_LATER = {"FrameIndex": "dgpuhash.frames"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LATER:
+        return getattr(importlib.import_module(_LATER[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,4 +1,4 @@
-"""The public tables: HashSet, HashMap."""
+"""The public tables: HashSet, HashMap, MultiMap."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import os
 from dgpuhash.tables.base import Table
 from dgpuhash.tables.hash_map import HashMap
 from dgpuhash.tables.hash_set import HashSet
+from dgpuhash.tables.multi_map import MultiMap
 from dgpuhash.tables.stats import TableStats
 
-__all__ = ["HashMap", "HashSet", "TableStats", "load"]
+__all__ = ["HashMap", "HashSet", "MultiMap", "TableStats", "load"]
 
 
-def load(path: str | os.PathLike[str], device: str | None = None) -> HashSet | HashMap:
+def load(path: str | os.PathLike[str], device: str | None = None) -> HashSet | HashMap | MultiMap:
     """The table saved under `path`, whichever kind it is.
 
     Parameters
@@ -36,5 +37,5 @@ def load(path: str | os.PathLike[str], device: str | None = None) -> HashSet | H
     [1, 3]
     """
     found = Table.load(path, device)
-    assert isinstance(found, HashSet | HashMap)
+    assert isinstance(found, HashSet | HashMap | MultiMap)
     return found

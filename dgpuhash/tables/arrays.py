@@ -98,9 +98,9 @@ def _sequence(thing: Any, what: str) -> Taken:
         raise ShapeError(f"{what} is a ragged list ({error}); pass one number a row") from error
     if not isinstance(thing, Sequence):
         return Taken(data, "cpu")
-    if data.dtype.kind == "f" and all(isinstance(number, int) for number in thing):
+    if data.dtype.kind == "f" and all(isinstance(number, int) and number >= 0 for number in thing):
         # NumPy reads [2**64 - 1, 0] as floats.
-        data = np.asarray(thing, np.uint64) if min(thing) >= 0 else data
+        data = np.asarray(thing, np.uint64)
     return Taken(data, None)
 
 

@@ -168,7 +168,7 @@ class Table:
             raise FormatError(
                 f"{path} holds a {spec.kind} and not a {cls.kind}; use dgpuhash.load for any kind"
             )
-        made = object.__new__(chosen)
+        made: Any = object.__new__(chosen)
         Table.__init__(made, spec, 0, device or "cpu")
         made._restore(Buffers(os.fspath(path), buffers), size)
         if len(made) != size:

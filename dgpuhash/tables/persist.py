@@ -87,7 +87,7 @@ def read_file(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, n
             array = np.empty(entry["nbytes"], np.uint8)
             if _fill(file, array) != len(array):
                 raise _damaged(name, f"buffer {entry['name']!r} is cut short")
-            if _digest(memoryview(array)).hex() != entry["blake2b"]:
+            if _digest(array.data).hex() != entry["blake2b"]:
                 raise _damaged(name, f"the checksum of buffer {entry['name']!r} is wrong")
             position += len(array)
             found[entry["name"]] = array
@@ -117,7 +117,7 @@ def _manifest(
         sizes = [(entry["name"], entry["nbytes"], entry["blake2b"]) for entry in described]
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise _damaged(name, f"its manifest cannot be read ({error!r})") from error
-    if not isinstance(header, dict) or len({buffer for buffer, _, _ in sizes}) != len(sizes):
+    if not isinstance(header, dict) or len({str(name) for name, _, _ in sizes}) != len(sizes):
         raise _damaged(name, "its manifest is malformed")
     position = end = _PREFIX.size + length
     for buffer, size, checksum in sizes:
@@ -192,7 +192,7 @@ def _fill(file: BinaryIO, array: np.ndarray) -> int:
 
 def _as_bytes(array: np.ndarray) -> memoryview:
     flat = np.ascontiguousarray(array)
-    return memoryview(flat.reshape(-1).view(np.uint8)) if flat.size else memoryview(b"")
+    return flat.reshape(-1).view(np.uint8).data if flat.size else memoryview(b"")
 
 
 def _digest(data: bytes | memoryview) -> bytes:

@@ -156,24 +156,51 @@ class Slots:
 
     def items(self) -> tuple[Any, Any]:
         """All key words, and their value words (None for sets); those in side slots last."""
-        xp = self._backend.xp
-        words = self._keys.view(self._key)
-        table_keys = words[::2] if self._paired else words
-        empty = np.iinfo(self._key).max
-        live = xp.flatnonzero(table_keys < self._key.type(empty - 1))
-        keys, values = table_keys[live], None
-        if self._value is not None:
-            table_values = words[1::2] if self._paired else self._values.view(self._value)
-            values = table_values[live]
-        state = self._host_state()
+        backend, state = self._backend, self._host_state()
         aside = np.flatnonzero(state["side_present"])
+        stored = int(state["occupied"])
+        regular = stored - len(aside)
+        keys = backend.empty(stored, self._key)
+        values = None if self._value is None else backend.empty(stored, self._value)
+        buckets = self._windows * args.WINDOW_BUCKETS
+        ends = backend.xp.cumsum(self._counts(buckets), dtype=np.uint64)
+        made = np.zeros((), args.OPEN_ITEMS)
+        made["table"] = self.storage
+        # A bucket's keys end where the next one's begin.
+        offsets = backend.zeros(buckets, np.uint64)
+        offsets[1:] = ends[:-1]
+        made["offsets"] = backend.pointer(offsets)
+        made["keys"] = backend.pointer(keys)
+        made["values"] = backend.pointer(values)
+        made["n"] = buckets
+        backend.launch(args.open_items(self._key, self._value), made, buckets)
         if len(aside):
-            marks = (empty - aside.astype(self._key)).astype(self._key)
-            keys = xp.concatenate([keys, self._backend.from_host(marks)])
+            marks = self._key.type(np.iinfo(self._key).max) - aside.astype(self._key)
+            keys[regular:] = backend.from_host(marks)
             if values is not None:
-                stored = state["side_value"][aside].astype(self._value)
-                values = xp.concatenate([values, self._backend.from_host(stored)])
+                beside = state["side_value"][aside].astype(self._value)
+                values[regular:] = backend.from_host(beside)
         return keys, values
+
+    def lines(self) -> int:
+        """Buckets, which are lines of 64 bytes, that a search for each stored key reads in all."""
+        lines = self._backend.zeros(1, np.uint64)
+        buckets = self._windows * args.WINDOW_BUCKETS
+        made = np.zeros((), args.OPEN_LINES)
+        made["table"] = self.storage
+        made["lines"] = self._backend.pointer(lines)
+        made["n"] = buckets
+        self._backend.launch(args.open_lines(self._key, self._value), made, buckets)
+        return int(lines[0])
+
+    def _counts(self, buckets: int) -> Any:
+        counts = self._backend.empty(buckets, np.uint32)
+        made = np.zeros((), args.OPEN_COUNT)
+        made["table"] = self.storage
+        made["counts"] = self._backend.pointer(counts)
+        made["n"] = buckets
+        self._backend.launch(args.open_count(self._key, self._value), made, buckets)
+        return counts
 
     def _host_state(self) -> np.ndarray:
         return self._backend.to_host(self._state).view(args.OPEN_STATE)[0]

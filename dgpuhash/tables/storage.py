@@ -48,12 +48,14 @@ class Storage:
         self.backend = backend
         self._key, self._value = key, value
         self._max_load, self._seed, self._tile = max_load, seed, tile
-        self._slots = self._allocate(capacity)
+        self._slots = self._allocate(self._slots_for(capacity))
         # At least as many slots as are taken, known without waiting for the device.
         self._taken_bound = 0
 
-    def _allocate(self, capacity: int) -> Slots:
-        slots = math.ceil(max(capacity, 1) / self._max_load) + 1
+    def _slots_for(self, capacity: int) -> int:
+        return math.ceil(max(capacity, 1) / self._max_load) + 1
+
+    def _allocate(self, slots: int) -> Slots:
         made = Slots(
             self.backend, self._key, self._value, slots=slots, seed=self._seed, tile=self._tile
         )
@@ -110,17 +112,12 @@ class Storage:
     def reserve(self, keys: int) -> None:
         """Make `capacity` at least `keys`."""
         if keys > self.capacity:
-            self._rebuild(keys)
+            self._rebuild(self._slots_for(keys))
 
-    def make_room(self, keys: Any) -> None:
-        """Grow, if need be, until distinct `keys` can all be placed."""
-        if self._has_room(len(keys)):
-            return
-        new = len(keys) - int(self.find(keys)[1].sum())
+    def make_room(self, new: int) -> None:
+        """Grow, if need be, until `new` further keys can be placed, and book their places."""
         if not self._has_room(new):
-            live = len(self)
-            enough = live + new <= self.capacity * 3 // 4
-            self._rebuild(self.capacity if enough else max(2 * self.capacity, live + new))
+            self._enlarge(len(self) + new)
             self._taken_bound += new
 
     def clear(self) -> None:
@@ -181,15 +178,17 @@ class Storage:
         if live + state.erased < self.capacity // 2:
             return
         share = placed / settled if settled else 1.0
-        expected = live + max(1, math.ceil(share * pending))
-        if expected <= self.capacity * 3 // 4:
-            self._rebuild(self.capacity)
-        else:
-            self._rebuild(max(2 * self.capacity, min(expected, live + pending)))
+        self._enlarge(live + min(pending, max(1, math.ceil(share * pending))))
 
-    def _rebuild(self, capacity: int) -> None:
+    def _enlarge(self, wanted: int) -> None:
+        """Make room for `wanted` keys: without tombstones if that does, else twice as large."""
+        enough = wanted <= self.capacity * 3 // 4
+        larger = self._slots_for(max(2 * self.capacity, wanted))
+        self._rebuild(self._slots.slots if enough else larger)
+
+    def _rebuild(self, slots: int) -> None:
         """Move the keys to new slots; the old ones stay in use when that fails."""
-        moved = self._allocate(capacity)
+        moved = self._allocate(slots)
         keys, values = self._slots.items()
         moved.insert(keys, values)
         self._slots = moved

@@ -110,7 +110,7 @@ def test_bad_keys_change_nothing(kind, keys):
 @pytest.mark.parametrize(
     ("values", "error", "remedy"),
     [
-        (GOOD[:2], errors.ShapeError, "one value for each key"),
+        (GOOD[:2].astype("int32"), errors.ShapeError, "one value for each key"),
         (np.ones((3, 3), int), errors.ShapeError, "ravel"),
         (np.ones(3), errors.KeyTypeError, "astype"),
         (np.array([None] * 3), errors.KeyTypeError, "astype"),

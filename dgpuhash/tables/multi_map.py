@@ -1,0 +1,348 @@
+"""MultiMap: any number of values for each key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from dgpuhash.backend import Backend
+from dgpuhash.spec import TableSpec
+from dgpuhash.tables.arrays import Taken, take
+from dgpuhash.tables.base import Buffers, Table
+from dgpuhash.tables.bits import value_bits, values_of, word
+from dgpuhash.tables.buckets import Buckets
+from dgpuhash.tables.grouping import group
+from dgpuhash.tables.intake import adopt, natural_dtype
+from dgpuhash.tables.payload import Payload
+
+__all__ = ["MultiMap"]
+
+_INT64 = np.dtype(np.int64)
+_GARBAGE_ROWS = 1024
+
+
+class MultiMap(Table):
+    """A map from keys to lists of values on a CPU or a GPU.
+
+    Each key holds a chain of buckets that grow geometrically in one pool (the bucket list hash
+    table of WarpCore, Jünger et al. 2020, §IV-C). The values of a key keep their insertion order.
+
+    Parameters
+    ----------
+    key_dtype : dtype
+        Any bool, integer, float, datetime64 or timedelta64 of at most 8 bytes. Every value can be
+        stored; -0.0 is 0.0, all NaNs are one key, and so is NaT.
+    value_dtype : dtype
+        Any fixed size: values of more than 8 bytes lie in an array of their own.
+    capacity : int
+        Distinct keys to make room for; the table grows by itself beyond.
+    max_load : float
+        Share of the key slots in use above which it grows.
+    device : {"cpu", "cuda"}, optional
+        None: where the first arrays are.
+    seed : int
+        Seed of the hash function.
+    tile : int, optional
+        Lanes that serve one key on a GPU: 1, 2, 4, 8, 16 or 32.
+    initial_bucket : int
+        Values in the first bucket of a key.
+    growth : float
+        How much larger each further bucket is.
+
+    Raises
+    ------
+    KeyTypeError
+        When a dtype cannot be stored.
+    SpecError
+        When a setting is impossible.
+    DeviceError
+        When there is no such device.
+    OutOfMemoryError
+        When `capacity` does not fit.
+
+    Notes
+    -----
+    ``len`` is the number of pairs, `n_keys` that of distinct keys.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> routes = MultiMap("int32", "int64")
+    >>> routes.insert(np.array([1, 2, 1], "int32"), np.array([10, 20, 30]))
+    >>> routes.find(np.array([1, 3, 2], "int32"))
+    (array([10, 30, 20]), array([0, 2, 2, 3]))
+    >>> len(routes), routes.n_keys
+    (3, 2)
+    """
+
+    kind = "multimap"
+    _size: int
+    _buckets: Buckets
+    _payload: Payload | None
+
+    def __init__(
+        self,
+        key_dtype: DTypeLike,
+        value_dtype: DTypeLike,
+        capacity: int = 0,
+        *,
+        max_load: float = 0.8,
+        device: str | None = None,
+        seed: int = 0,
+        tile: int | None = None,
+        initial_bucket: int = 1,
+        growth: float = 1.1,
+    ) -> None:
+        spec = TableSpec.of(
+            "multimap",
+            key_dtype,
+            value_dtype,
+            max_load=max_load,
+            seed=seed,
+            tile=tile,
+            initial_bucket=initial_bucket,
+            growth=growth,
+        )
+        super().__init__(spec, capacity, device)
+
+    @classmethod
+    def from_arrays(cls, keys: Any, values: Any, **settings: Any) -> MultiMap:
+        """A multimap of `keys` and `values`, of their dtypes and on their device.
+
+        Examples
+        --------
+        >>> MultiMap.from_arrays([1, 1], [0.5, 0.25]).count([1, 2])
+        array([2, 0])
+        """
+        dtypes = natural_dtype(take(keys, "keys")), natural_dtype(take(values, "values"))
+        made = cls(*dtypes, **settings)
+        made.insert(keys, values)
+        return made
+
+    @property
+    def n_keys(self) -> int:
+        """Distinct keys stored."""
+        return super().__len__()
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that the table holds, in bytes."""
+        if self._store is None:
+            return 0
+        beside = 0 if self._payload is None else self._payload.nbytes
+        return super().nbytes + self._buckets.nbytes + beside
+
+    def __len__(self) -> int:
+        return 0 if self._store is None else self._size
+
+    def insert(self, keys: Any, values: Any) -> None:
+        """Append each value to its key's list, in row order.
+
+        Raises
+        ------
+        KeyTypeError, ShapeError, DeviceError
+            When an argument does not fit the table.
+        CapacityError
+            When the pool would have more places than a handle can number.
+        OutOfMemoryError
+            When the table cannot grow; it is as it was.
+
+        Examples
+        --------
+        >>> lists = MultiMap("int8", "S2")
+        >>> lists.insert([5, 5], [b"b", b"a"])
+        >>> lists.find([5])[0]
+        array([b'b', b'a'], dtype='|S2')
+        """
+        _, bits, rows = self._pairs(keys, values)
+        if len(bits):
+            self._tidy()
+            self._append(bits, rows)
+
+    def find(self, keys: Any, *, stable: bool = False) -> tuple[Any, Any]:
+        """All values of each key.
+
+        Parameters
+        ----------
+        keys : array
+            Any kind; safe casts to the key dtype are done.
+        stable : bool
+            Ask for insertion order inside each key. Bucket lists always keep it.
+
+        Returns
+        -------
+        values : array
+            The values of the first key, of the second, and so on; of the same kind as `keys`.
+        offsets : array of int64
+            One more than `keys`: those of key *i* are ``values[offsets[i]:offsets[i + 1]]``.
+
+        Raises
+        ------
+        KeyTypeError, ShapeError, DeviceError
+            When an argument does not fit the table.
+
+        Examples
+        --------
+        >>> MultiMap.from_arrays([1, 2, 1], [10, 20, 30]).find([2, 1])
+        (array([20, 10, 30]), array([0, 1, 3]))
+        """
+        taken, bits = self._keys(keys)
+        words, offsets = self._retrieve(bits)
+        return taken.wrap(self._decode(words), self._value), taken.wrap(offsets, _INT64)
+
+    def count(self, keys: Any) -> Any:
+        """How many values each key has: int64 in input order, of the same kind as `keys`."""
+        taken, bits = self._keys(keys)
+        return taken.wrap(self._buckets.count(self._opened().slots, bits), _INT64)
+
+    def erase(self, keys: Any) -> Any:
+        """Remove keys with all their values.
+
+        Returns
+        -------
+        array of bool
+            True in one row of each key that was stored; of the same kind as `keys`.
+
+        Examples
+        --------
+        >>> lists = MultiMap.from_arrays([1, 1, 2], [10, 11, 20])
+        >>> lists.erase([1, 3])
+        array([ True, False])
+        >>> len(lists)
+        1
+        """
+        taken, bits = self._keys(keys)
+        store = self._opened()
+        counts = self._buckets.count(store.slots, bits)
+        erased = store.erase(bits)
+        self._size -= int((counts * erased).sum())
+        return taken.wrap(erased.view(bool), np.dtype(bool))
+
+    def items(self) -> tuple[Any, Any]:
+        """All pairs as two NumPy or CuPy arrays: equal keys together, their values in order.
+
+        Examples
+        --------
+        >>> MultiMap.from_arrays([4, 4], [0.5, 0.25]).items()
+        (array([4, 4]), array([0.5 , 0.25]))
+        """
+        bits, offsets, words = self._lists()
+        repeated = self._marks(offsets, len(words))
+        return self._stored_keys(bits[repeated]), self._decode(words)
+
+    def clear(self) -> None:
+        """Forget every pair; the capacity stays."""
+        super().clear()
+        if self._store is not None:
+            self._buckets.clear()
+            self._size = 0
+            if self._payload is not None:
+                self._payload.clear()
+
+    def copy(self) -> Self:
+        """An independent multimap with the same content on the same device."""
+        made = super().copy()
+        if self._store is not None:
+            made._buckets = self._buckets.copy()
+            made._payload = None if self._payload is None else self._payload.copy()
+        return made
+
+    def _value_word(self) -> np.dtype[Any]:
+        return np.dtype(np.uint64)
+
+    def _open(self, backend: Backend) -> None:
+        super()._open(backend)
+        self._size = 0
+        wide = self._value.itemsize not in (1, 2, 4, 8)
+        self._payload = Payload(backend, self._value) if wide else None
+        stored = np.dtype(np.uint64) if wide else word(self._value)
+        spec = self._spec
+        self._buckets = Buckets(
+            backend, stored, first=spec.initial_bucket, growth=spec.growth, tile=spec.tile
+        )
+
+    def _append(self, bits: Any, rows: Any) -> None:
+        store = self._opened()
+        order, starts = group(store.backend, bits)
+        if self._payload is None:
+            words = value_bits(store.backend, rows, self._value)[order]
+        else:
+            self._payload.reserve(len(rows))
+            words = (order + self._payload.used).view(np.uint64)
+        runs = bits[order[starts[:-1]]]
+        plan = self._buckets.plan(store.slots, runs, starts)
+        self._buckets.reserve(plan)
+        store.make_room(plan.new_keys)
+        if self._payload is not None:
+            self._payload.append(rows)
+        self._buckets.append(store.slots, plan, runs, starts, words)
+        self._size += len(bits)
+
+    def _retrieve(self, bits: Any) -> tuple[Any, Any]:
+        """The value words of each key, and the offsets where each key's begin."""
+        store = self._opened()
+        counts = self._buckets.count(store.slots, bits)
+        offsets = store.backend.zeros(len(bits) + 1, np.int64)
+        offsets[1:] = store.backend.xp.cumsum(counts)
+        return self._buckets.retrieve(store.slots, bits, offsets), offsets
+
+    def _lists(self) -> tuple[Any, Any, Any]:
+        """Distinct key words, offsets, value words."""
+        bits = self._opened().items()[0]
+        words, offsets = self._retrieve(bits)
+        return bits, offsets, words
+
+    def _marks(self, offsets: Any, total: int) -> Any:
+        """For each pair of a CSR layout without empty lists, the number of its list."""
+        marks = self._home().zeros(total, np.int64)
+        marks[offsets[1:-1]] = 1
+        return self._home().xp.cumsum(marks)
+
+    def _decode(self, words: Any) -> Any:
+        if self._payload is None:
+            return values_of(self._home(), words, self._value)
+        return self._payload.take(words.view(np.int64))
+
+    def _tidy(self) -> None:
+        """Build everything anew when erased lists take more room than those that live."""
+        used = self._buckets.appended
+        if used - self._size <= max(self._size, _GARBAGE_ROWS):
+            return
+        bits, offsets, words = self._lists()
+        fresh = self._emptied(self.n_keys)
+        fresh._append(bits[self._marks(offsets, len(words))], self._decode(words))
+        self.__dict__.update(fresh.__dict__)
+
+    def _emptied(self, capacity: int) -> Self:
+        """An empty multimap with the same settings."""
+        made = object.__new__(type(self))
+        Table.__init__(made, self._spec, capacity, self.device)
+        return made
+
+    def _saved_buffers(self) -> Mapping[str, np.ndarray]:
+        backend = self._home()
+        bits, offsets, words = self._lists()
+        return {
+            "keys": backend.to_host(bits),
+            "offsets": backend.to_host(offsets),
+            "values": backend.to_host(self._decode(words)),
+        }
+
+    def _restore(self, buffers: Buffers, size: int) -> None:
+        backend = self._home()
+        raw = buffers.get("keys", word(self._key))
+        offsets = buffers.get("offsets", _INT64, len(raw) + 1)
+        values = buffers.get("values", self._value, size)
+        buffers.check(
+            offsets[0] == 0 and offsets[-1] == size and bool((np.diff(offsets) > 0).all()),
+            "its offsets do not fit its values",
+        )
+        if size:
+            rows = adopt(backend, Taken(values, None), self._value, "values")
+            owners = self._marks(backend.from_host(offsets), size)
+            self._opened().reserve(len(raw))
+            self._append(self._restored_bits(raw)[owners], rows)
+        buffers.check(self.n_keys == len(raw), "its keys are not distinct")

@@ -1,0 +1,100 @@
+"""Every verb of MultiMap for every key and value dtype, against a dictionary of lists."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from agreement import agree, fresh_once
+from model import MultiMapModel, rows_of
+from strategies import KEY_DTYPES, VALUE_DTYPES, random_keys, random_values
+
+from dgpuhash.tables import MultiMap
+
+ROWS = 200
+
+
+@pytest.mark.parametrize("value", VALUE_DTYPES)
+@pytest.mark.parametrize("key", KEY_DTYPES)
+def test_verbs(device, key, value):
+    table, model = MultiMap(key, value, device=device.name), MultiMapModel()
+    for seed in range(3):
+        keys = random_keys(key, ROWS, seed, distinct=40)
+        values = random_values(value, ROWS, seed)
+        table.insert(device.array(keys), device.array(values))
+        model.insert(keys, values)
+        agree(device, table, model)
+        asked = random_keys(key, ROWS, seed + 20, distinct=60)
+        _same_lists(device, table, model, asked)
+        gone = np.concatenate([keys[: ROWS // 8], random_keys(key, 20, seed + 30)])
+        erased = table.erase(device.array(gone))
+        fresh_once(gone, device.backend.to_host(erased), model.erase(gone))
+        agree(device, table, model)
+    copied = table.copy()
+    table.clear()
+    agree(device, table, MultiMapModel())
+    agree(device, copied, model)
+
+
+def _same_lists(device, table, model, asked):
+    found, offsets = table.find(device.array(asked), stable=True)
+    values, expected = model.find(asked)
+    assert offsets.dtype == np.int64
+    assert device.backend.to_host(offsets).tolist() == expected
+    assert rows_of(device.host(found, table.value_dtype)) == values
+    counts = device.backend.to_host(table.count(device.array(asked)))
+    assert counts.tolist() == model.count(asked)
+    contained = device.backend.to_host(table.contains(device.array(asked)))
+    assert contained.tolist() == model.contains(asked)
+
+
+@pytest.mark.parametrize(("first", "growth"), [(1, 1.0), (1, 1.1), (3, 1.5), (16, 2.0), (1, 16.0)])
+@pytest.mark.parametrize("value", ["int32", "float64", "S20"])
+def test_bucket_growth(device, first, growth, value):
+    table = MultiMap("int64", value, device=device.name, initial_bucket=first, growth=growth)
+    model = MultiMapModel()
+    sizes = [1, 500, 3, 40, 700]
+    for seed, size in enumerate(sizes):
+        keys = random_keys("int64", size, 1, distinct=7)
+        values = random_values(value, size, seed)
+        table.insert(device.array(keys), device.array(values))
+        model.insert(keys, values)
+    agree(device, table, model)
+    _same_lists(device, table, model, random_keys("int64", 50, 2))
+
+
+def test_one_key_holds_everything(device):
+    table = MultiMap("int32", "int64", device=device.name)
+    for start in range(0, 50_000, 10_000):
+        keys = np.full(10_000, -1, "int32")
+        table.insert(device.array(keys), device.array(np.arange(start, start + 10_000)))
+    found, offsets = table.find(device.array(np.array([0, -1, -2], "int32")))
+    assert device.backend.to_host(found).tolist() == list(range(50_000))
+    assert device.backend.to_host(offsets).tolist() == [0, 0, 50_000, 50_000]
+    assert (len(table), table.n_keys) == (50_000, 1)
+
+
+def test_erased_lists_are_reused(device):
+    for value in ("int64", "V24"):
+        table = MultiMap("int64", value, device=device.name)
+        keys = np.repeat(np.arange(400), 10)
+        for round_ in range(12):
+            values = random_values(value, len(keys), round_)
+            table.insert(device.array(keys), device.array(values))
+            if round_ < 11:
+                table.erase(device.array(keys))
+        found, _ = table.find(device.array(np.arange(400)))
+        assert rows_of(device.host(found, value)) == rows_of(values)
+        assert table.nbytes < 8 * len(keys) * (np.dtype(value).itemsize + 16)
+
+
+def test_empty_batches(device):
+    for value in ("int32", "S20"):
+        table = MultiMap("int32", value, device=device.name)
+        keys = device.array(np.empty(0, "int32"))
+        table.insert(keys, device.array(np.empty(0, value)))
+        found, offsets = table.find(keys)
+        assert (len(found), len(table)) == (0, 0)
+        assert device.backend.to_host(offsets).tolist() == [0]
+        assert [len(part) for part in table.items()] == [0, 0]
+        found, offsets = table.find(device.array(np.array([1, 2], "int32")))
+        assert device.backend.to_host(offsets).tolist() == [0, 0, 0]
