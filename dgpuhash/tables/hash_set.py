@@ -116,7 +116,7 @@ class HashSet(Table):
 
         Examples
         --------
-        >>> HashSet.from_keys([4, 4, 2]).items().tolist()
+        >>> sorted(HashSet.from_keys([4, 4, 2]).items().tolist())
         [2, 4]
         """
         return self._stored_keys(self._opened().items()[0])

@@ -30,6 +30,13 @@ class TableStats:
         Bytes of the stored keys and values in their own dtypes, divided by `nbytes`.
     lines_per_lookup : float
         Mean number of 64-byte lines read to find a stored key.
+
+    Examples
+    --------
+    >>> from dgpuhash import HashSet
+    >>> stats = HashSet.from_keys(range(50)).stats()
+    >>> stats.size, stats.lines_per_lookup
+    (50, 1.0)
     """
 
     size: int
