@@ -12,27 +12,66 @@ from numpy.typing import DTypeLike
 from dgpuhash.backend.kernel import Kernel
 
 __all__ = [
+    "DEFAULT_TILE",
+    "GROWTH",
+    "HASH_COMBINE",
+    "HASH_KEYS",
+    "HASH_STRINGS",
     "LIMIT",
+    "LIST_APPEND",
+    "LIST_COUNT",
+    "LIST_NEED",
+    "LIST_RETRIEVE",
+    "LIST_STORAGE",
+    "MULTISPLIT",
+    "OPEN_COUNT",
     "OPEN_ERASE",
     "OPEN_FIND",
     "OPEN_INSERT",
+    "OPEN_ITEMS",
+    "OPEN_LINES",
     "OPEN_STATE",
     "OPEN_STORAGE",
+    "OWNER_OF",
+    "POOL",
+    "POOL_STATE",
     "STRUCTS",
     "TILE_WIDTHS",
     "UNLIMITED",
+    "WINDOW_BUCKETS",
     "WINDOW_BYTES",
+    "hash_combine",
+    "hash_keys",
+    "hash_strings",
+    "list_append",
+    "list_count",
+    "list_need",
+    "list_retrieve",
+    "multisplit_count",
+    "multisplit_scatter",
+    "open_count",
     "open_erase",
     "open_find",
     "open_insert",
+    "open_items",
+    "open_lines",
+    "owner_of",
 ]
 
 TILE_WIDTHS = (1, 2, 4, 8, 16, 32)
 DEFAULT_TILE = 4
-# The keys of eight buckets; a table has a prime number of windows.
-WINDOW_BYTES = 512
+# A table has a prime number of windows of eight buckets of 64 bytes.
+WINDOW_BUCKETS = 8
+WINDOW_BYTES = 64 * WINDOW_BUCKETS
 UNLIMITED = 2**64 - 1
 
+
+def _words(*fields: str, **nested: np.dtype) -> np.dtype:
+    """A struct of `nested` structs and then 64-bit words, as all argument structs are."""
+    return np.dtype([*nested.items(), *((field, "<u8") for field in fields)], align=True)
+
+
+# In device memory.
 OPEN_STATE = np.dtype(
     [
         ("occupied", "<u8"),
@@ -43,52 +82,157 @@ OPEN_STATE = np.dtype(
     ],
     align=True,
 )
+POOL_STATE = _words("used", "refused")
 
-
-def _words(*fields: str, **nested: np.dtype) -> np.dtype:
-    """A struct of `nested` structs and then 64-bit words, as all argument structs are."""
-    return np.dtype([*nested.items(), *((field, "<u8") for field in fields)], align=True)
-
-
+# Passed by value.
 OPEN_STORAGE = _words("keys", "values", "state", "windows", "seed")
 OPEN_INSERT = _words(
     "keys", "values", "fresh", "pending_rows", "n", "limit", "overwrite", table=OPEN_STORAGE
 )
 OPEN_FIND = _words("keys", "values", "found", "n", "default_value", table=OPEN_STORAGE)
 OPEN_ERASE = _words("keys", "erased", "n", table=OPEN_STORAGE)
+OPEN_COUNT = _words("counts", "n", table=OPEN_STORAGE)
+OPEN_ITEMS = _words("offsets", "keys", "values", "n", table=OPEN_STORAGE)
+OPEN_LINES = _words("lines", "n", table=OPEN_STORAGE)
+
+POOL = _words("slots", "state", "capacity")
+GROWTH = _words("slots_end", "levels", "grain_shift")
+LIST_STORAGE = np.dtype([("keys", OPEN_STORAGE), ("pool", POOL), ("growth", GROWTH)], align=True)
+LIST_NEED = _words("run_keys", "run_offsets", "slots", "absent", "n", table=LIST_STORAGE)
+LIST_APPEND = _words(
+    "run_keys", "run_offsets", "values", "places", "pending_runs", "n", "limit", table=LIST_STORAGE
+)
+LIST_COUNT = _words("keys", "counts", "n", table=LIST_STORAGE)
+LIST_RETRIEVE = _words("keys", "offsets", "values", "n", table=LIST_STORAGE)
+
+MULTISPLIT = _words("destinations", "counters", "order", "rows", "parts", "segment_rows", "n")
+HASH_KEYS = _words("keys", "hashes", "n", "seed")
+HASH_STRINGS = _words("offsets", "bytes", "hashes", "n", "seed")
+HASH_COMBINE = _words("hashes", "next", "n")
+OWNER_OF = _words("hashes", "owners", "n", "parts")
 LIMIT = _words("keys", "values", "slots", "n", "slot_count")
 
 # By the C++ name.
 STRUCTS = {
     "OpenState": OPEN_STATE,
+    "PoolState": POOL_STATE,
     "OpenStorage": OPEN_STORAGE,
     "OpenInsertArgs": OPEN_INSERT,
     "OpenFindArgs": OPEN_FIND,
     "OpenEraseArgs": OPEN_ERASE,
+    "OpenCountArgs": OPEN_COUNT,
+    "OpenItemsArgs": OPEN_ITEMS,
+    "OpenLinesArgs": OPEN_LINES,
+    "Pool": POOL,
+    "Growth": GROWTH,
+    "ListStorage": LIST_STORAGE,
+    "ListNeedArgs": LIST_NEED,
+    "ListAppendArgs": LIST_APPEND,
+    "ListCountArgs": LIST_COUNT,
+    "ListRetrieveArgs": LIST_RETRIEVE,
     "LimitArgs": LIMIT,
+    "MultisplitArgs": MULTISPLIT,
+    "HashKeysArgs": HASH_KEYS,
+    "HashStringsArgs": HASH_STRINGS,
+    "HashCombineArgs": HASH_COMBINE,
+    "OwnerOfArgs": OWNER_OF,
 }
 
-_WORDS = {np.dtype(np.uint32): "dg::u32", np.dtype(np.uint64): "dg::u64"}
+_NAMES = {np.dtype(np.uint32): "dg::u32", np.dtype(np.uint64): "dg::u64"}
 
 
 def _word(dtype: DTypeLike | None) -> str:
-    return "void" if dtype is None else _WORDS[np.dtype(dtype)]
+    return "void" if dtype is None else _NAMES[np.dtype(dtype)]
 
 
-def _pair(name: str, file: str, key: DTypeLike, value: DTypeLike | None, tile: int) -> Kernel:
-    return Kernel(f"dg::{name}<{_word(key)},{_word(value)},{tile}>", file, tile)
+def _open(name: str, key: DTypeLike, value: DTypeLike | None, tile: int) -> Kernel:
+    return Kernel(f"dg::{name}<{_word(key)},{_word(value)},{tile}>", "launch/open.cuh", tile)
+
+
+def _contents(name: str, key: DTypeLike, value: DTypeLike | None) -> Kernel:
+    return Kernel(f"dg::{name}<{_word(key)},{_word(value)},4>", "launch/contents.cuh", 4)
+
+
+def _list(name: str, tile: int, *words: DTypeLike) -> Kernel:
+    names = ",".join(map(_word, words))
+    return Kernel(f"dg::{name}<{names},{tile}>", "launch/bucket_list.cuh", tile)
 
 
 def open_insert(key: DTypeLike, value: DTypeLike | None, tile: int = DEFAULT_TILE) -> Kernel:
-    """Stores keys (`value` None) or pairs; takes `OPEN_INSERT`."""
-    return _pair("open_insert", "launch/open.cuh", key, value, tile)
+    """Stores keys (`value` None) or pairs; takes `OPEN_INSERT`, a row is a key."""
+    return _open("open_insert", key, value, tile)
 
 
 def open_find(key: DTypeLike, value: DTypeLike | None, tile: int = DEFAULT_TILE) -> Kernel:
-    """Looks keys up; takes `OPEN_FIND`."""
-    return _pair("open_find", "launch/open.cuh", key, value, tile)
+    """Looks keys up; takes `OPEN_FIND`, a row is a key."""
+    return _open("open_find", key, value, tile)
 
 
 def open_erase(key: DTypeLike, value: DTypeLike | None, tile: int = DEFAULT_TILE) -> Kernel:
-    """Removes keys; takes `OPEN_ERASE`."""
-    return _pair("open_erase", "launch/open.cuh", key, value, tile)
+    """Removes keys; takes `OPEN_ERASE`, a row is a key."""
+    return _open("open_erase", key, value, tile)
+
+
+def open_count(key: DTypeLike, value: DTypeLike | None) -> Kernel:
+    """Counts the keys in each bucket; takes `OPEN_COUNT`, a row is a bucket."""
+    return _contents("open_count", key, value)
+
+
+def open_items(key: DTypeLike, value: DTypeLike | None) -> Kernel:
+    """Writes keys and values in storage order; takes `OPEN_ITEMS`, a row is a bucket."""
+    return _contents("open_items", key, value)
+
+
+def open_lines(key: DTypeLike, value: DTypeLike | None) -> Kernel:
+    """Sums the buckets read to find each key; takes `OPEN_LINES`, a row is a bucket."""
+    return _contents("open_lines", key, value)
+
+
+def list_need(key: DTypeLike, tile: int = DEFAULT_TILE) -> Kernel:
+    """Pool slots that appending runs takes; takes `LIST_NEED`, a row is a run."""
+    return _list("list_need", tile, key)
+
+
+def list_append(key: DTypeLike, value: DTypeLike, tile: int = DEFAULT_TILE) -> Kernel:
+    """Appends runs of values to keys; takes `LIST_APPEND`, a row is a run."""
+    return _list("list_append", tile, key, value)
+
+
+def list_count(key: DTypeLike, tile: int = DEFAULT_TILE) -> Kernel:
+    """Values of each key; takes `LIST_COUNT`, a row is a key."""
+    return _list("list_count", tile, key)
+
+
+def list_retrieve(key: DTypeLike, value: DTypeLike, tile: int = DEFAULT_TILE) -> Kernel:
+    """Writes all values of each key in order; takes `LIST_RETRIEVE`, a row is a key."""
+    return _list("list_retrieve", tile, key, value)
+
+
+def multisplit_count(tile: int = 32) -> Kernel:
+    """Counts each segment's rows by destination; takes `MULTISPLIT`, a row is a segment."""
+    return Kernel(f"dg::multisplit_count<{tile}>", "launch/multisplit.cuh", tile)
+
+
+def multisplit_scatter(tile: int = 32) -> Kernel:
+    """Writes row numbers by destination; takes `MULTISPLIT`, a row is a segment."""
+    return Kernel(f"dg::multisplit_scatter<{tile}>", "launch/multisplit.cuh", tile)
+
+
+def hash_keys(key: DTypeLike) -> Kernel:
+    """Hashes words; takes `HASH_KEYS`, a row is an element."""
+    return Kernel(f"dg::hash_keys<{_word(key)}>", "launch/hash.cuh")
+
+
+def hash_strings() -> Kernel:
+    """Hashes byte strings; takes `HASH_STRINGS`, a row is a string."""
+    return Kernel("dg::hash_strings", "launch/hash.cuh")
+
+
+def hash_combine() -> Kernel:
+    """Hashes of several columns together; takes `HASH_COMBINE`, a row is an element."""
+    return Kernel("dg::hash_combine", "launch/hash.cuh")
+
+
+def owner_of() -> Kernel:
+    """Which of `parts` owns each hash; takes `OWNER_OF`, a row is an element."""
+    return Kernel("dg::owner_of", "launch/hash.cuh")

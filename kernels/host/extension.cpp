@@ -12,7 +12,11 @@
 
 #include "host/layouts.h"
 #include "host/pool.h"
+#include "launch/bucket_list.cuh"
+#include "launch/contents.cuh"
+#include "launch/hash.cuh"
 #include "launch/limits.cuh"
+#include "launch/multisplit.cuh"
 #include "launch/open.cuh"
 
 namespace nb = nanobind;

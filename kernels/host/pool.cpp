@@ -17,8 +17,9 @@
 namespace dg {
 namespace {
 
-constexpr u64 kInlineRows = 2048;
-constexpr u64 kPieceRows = 16384;
+// In units of a lookup: less is not worth waking a thread, and no piece is larger.
+constexpr u64 kInlineWork = 2048;
+constexpr u64 kPieceWork = 16384;
 
 struct Job {
   void (*run)(const void*, u64, u64);
@@ -147,19 +148,16 @@ void set_threads(unsigned count) {
   old.swap(here.pool);
 }
 
-void parallel_for(u64 rows, void (*run)(const void*, u64, u64), const void* context) {
-  if (rows <= kInlineRows) {
-    if (rows) run(context, 0, rows);
-    return;
-  }
+void parallel_for(u64 rows, u64 row_work, void (*run)(const void*, u64, u64), const void* context) {
+  if (rows == 0) return;
+  if (rows == 1 || rows <= kInlineWork / row_work) return run(context, 0, rows);
   const auto using_pool = pool();
-  if (using_pool->size() == 1) {
-    run(context, 0, rows);
-    return;
-  }
+  const u64 threads = using_pool->size();
+  if (threads == 1) return run(context, 0, rows);
   // Small pieces even out rows of unequal cost; large ones keep the counter out of the way.
-  const u64 even = (rows + 4 * using_pool->size() - 1) / (4 * using_pool->size());
-  Job job{run, context, rows, std::clamp<u64>(even, 512, kPieceRows)};
+  const u64 even = (rows + 4 * threads - 1) / (4 * threads);
+  const u64 least = 1 + (kInlineWork / 4) / row_work, most = 1 + kPieceWork / row_work;
+  Job job{run, context, rows, std::clamp(even, least, most)};
   using_pool->run(job);
 }
 

@@ -68,15 +68,17 @@ void for_each_tile(u64 rows, const Totals<counters>& totals, const Body& body, c
 #else
 
 /// Calls `run(context, first, last)` on the threads of the pool for pieces of [0, rows); returns
-/// when all are done. Defined by host/pool.cpp.
-void parallel_for(u64 rows, void (*run)(const void* context, u64 first, u64 last),
+/// when all are done. `row_work` is the cost of a row in units of a lookup. Defined by
+/// host/pool.cpp.
+void parallel_for(u64 rows, u64 row_work, void (*run)(const void* context, u64 first, u64 last),
                   const void* context);
 
 inline constexpr u64 kPrefetchRows = 16;
 
 /// A tile has one lane on the CPU, whatever `Width` the instance is named after.
 template <int Width, u32 counters, class Body, class Ahead>
-void for_each_tile(u64 rows, const Totals<counters>& totals, const Body& body, const Ahead& ahead) {
+void for_each_tile(u64 rows, const Totals<counters>& totals, const Body& body, const Ahead& ahead,
+                   u64 row_work = 1) {
   auto piece = [&](u64 first, u64 last) {
     Tally<counters> tally;
     for (u64 row = first; row < last; ++row) {
@@ -88,7 +90,7 @@ void for_each_tile(u64 rows, const Totals<counters>& totals, const Body& body, c
   };
   using Piece = decltype(piece);
   parallel_for(
-      rows,
+      rows, row_work,
       [](const void* context, u64 first, u64 last) {
         (*static_cast<const Piece*>(context))(first, last);
       },
@@ -101,6 +103,17 @@ template <int Width, class Body, class Ahead = NoPrefetch>
 DG_FN void for_each_tile(u64 rows, const Body& body, const Ahead& ahead = {}) {
   for_each_tile<Width>(
       rows, Totals<0>{}, [&](auto tile, u64 row, Tally<0>&) { body(tile, row); }, ahead);
+}
+
+/// One tile for each segment of a batch: few rows of `segment_rows` times the usual work.
+template <int Width, class Body>
+DG_FN void for_each_segment(u64 segments, [[maybe_unused]] u64 segment_rows, const Body& body) {
+  const auto tallied = [&](auto tile, u64 segment, Tally<0>&) { body(tile, segment); };
+#if DG_GPU || defined(DG_LOCKSTEP)
+  for_each_tile<Width>(segments, Totals<0>{}, tallied, NoPrefetch{});
+#else
+  for_each_tile<Width>(segments, Totals<0>{}, tallied, NoPrefetch{}, segment_rows);
+#endif
 }
 
 }  // namespace dg

@@ -69,7 +69,6 @@ DG_KERNEL open_insert(OpenInsertArgs args) {
 template <class Key, class Value, int W>
 DG_KERNEL open_find(OpenFindArgs args) {
   using Table = OpenTable<Key, Value>;
-  using Stored = typename Table::Value;
   const Table table{args.table};
   const Key* keys = static_cast<const Key*>(args.keys);
   for_each_tile<W>(
@@ -81,10 +80,10 @@ DG_KERNEL open_find(OpenFindArgs args) {
         if (tile.lane() != stop.lane) return;
         const bool found = stop.end == Table::End::key;
         if constexpr (Table::Slots::has_value) {
-          using Stored = typename Table::Value;
           if (args.values)
-            static_cast<Stored*>(args.values)[row] =
-                found ? table.value_of(stop) : static_cast<Stored>(args.default_value);
+            static_cast<typename Table::Value*>(args.values)[row] =
+                found ? table.value_of(stop)
+                      : static_cast<typename Table::Value>(args.default_value);
         }
         if (args.found) args.found[row] = found;
       },

@@ -233,6 +233,13 @@ struct OpenTable {
     return tile.shuffle(granted, 0) != 0;
   }
 
+  /// All ones are there already, and are not stored again: another tile may have replaced them by
+  /// now, as bucket lists do with the handle of a key that another tile has just created.
+  template <class Word>
+  DG_FN static void set_first_value(Word* at, Word value) {
+    if (value != ~Word{0}) atomic_store<Order::relaxed>(at, value);
+  }
+
   /// created, existed (another tile was faster with the same key), or refused (with another key).
   /// Relaxed: what is published is the slot itself, and nobody follows it to other memory.
   DG_FN Outcome publish(u64 slot, Key key, Value value) const {
@@ -248,13 +255,13 @@ struct OpenTable {
       atomic_swap_pair_if(pair, found, old_value, key, value);
 #else
       found = atomic_swap_if<Order::relaxed>(pair, Mark<Key>::empty, key);
-      if (found == Mark<Key>::empty) atomic_store<Order::relaxed>(pair + 1, value);
+      if (found == Mark<Key>::empty) set_first_value(pair + 1, value);
 #endif
     } else {
       found =
           atomic_swap_if<Order::relaxed>(static_cast<Key*>(at.keys) + slot, Mark<Key>::empty, key);
       if constexpr (Slots::has_value) {
-        if (found == Mark<Key>::empty) atomic_store<Order::relaxed>(value_at(slot), value);
+        if (found == Mark<Key>::empty) set_first_value(value_at(slot), value);
       }
     }
     if (found == Mark<Key>::empty) return Outcome::created;
@@ -298,7 +305,9 @@ struct OpenTable {
     if (tile.lane() == 0) {
       created = atomic_swap_if<Order::relaxed>(&at.state->side_present[index], 0ull, 1ull) == 0;
       if (created) {
-        replace(side(index), key, value);
+        if constexpr (Slots::has_value) {
+          if (value != ~Value{0}) replace(side(index), key, value);
+        }
         if (limit != unlimited) atomic_add<Order::relaxed>(&at.state->occupied, 1);
       }
     }

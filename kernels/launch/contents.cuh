@@ -1,0 +1,121 @@
+/// What a table holds: its keys and values in storage order, and how far the keys stand from home.
+/// A row is a bucket. Keys in the side slots are left to Python, which reads OpenState anyway.
+#pragma once
+
+#include "launch/for_each.cuh"
+#include "table/open.cuh"
+
+namespace dg {
+
+struct OpenCountArgs {
+  OpenStorage table;
+  u32* counts;  // keys in each bucket
+  u64 n;        // buckets: eight for each window
+};
+
+struct OpenItemsArgs {
+  OpenStorage table;
+  const u64* offsets;  // where each bucket's keys go: the exclusive sums of its counts
+  void* keys;
+  void* values;  // or null
+  u64 n;         // buckets
+};
+
+struct OpenLinesArgs {
+  OpenStorage table;
+  u64* lines;  // added to: buckets that a search for each stored key reads
+  u64 n;       // buckets
+};
+
+template <class Key>
+DG_FN bool live(Key key) {
+  return key < Mark<Key>::erased;
+}
+
+/// Calls `visit(part, quarter)` for the quarters of a bucket that this lane reads.
+template <class Slots, class Tile, class Visit>
+DG_FN void for_each_quarter(Tile tile, const OpenStorage& table, u64 bucket, const Visit& visit) {
+  constexpr u32 steps = Tile::size < kQuarters ? kQuarters / Tile::size : 1;
+  static_assert(Tile::size <= kQuarters, "a tile reads one bucket");
+  for (u32 step = 0; step < steps; ++step) {
+    const u32 part = step * Tile::size + tile.lane();
+    const char* from =
+        static_cast<const char*>(table.keys) + bucket * kBucketBytes + part * kQuarterBytes;
+    visit(part, load_quarter<Access::frozen, typename Slots::Unit>(from));
+  }
+}
+
+template <class Key, class Value, int W>
+DG_KERNEL open_count(OpenCountArgs args) {
+  using Slots = Slot<Key, Value>;
+  for_each_tile<W>(args.n, [&](auto tile, u64 bucket) {
+    u32 count = 0;
+    for_each_quarter<Slots>(tile, args.table, bucket, [&](u32, const Quarter& quarter) {
+      DG_UNROLL
+      for (u32 i = 0; i < Slots::per_quarter; ++i)
+        count += count_ones(tile.ballot(live(Slots::key(quarter, i))));
+    });
+    if (tile.lane() == 0) args.counts[bucket] = count;
+  });
+}
+
+template <class Key, class Value, int W>
+DG_KERNEL open_items(OpenItemsArgs args) {
+  using Slots = Slot<Key, Value>;
+  using Stored = typename Slots::Value;
+  for_each_tile<W>(args.n, [&](auto tile, u64 bucket) {
+    u64 place = args.offsets[bucket];
+    for_each_quarter<Slots>(tile, args.table, bucket, [&](u32 part, const Quarter& quarter) {
+      // The keys of lower lanes in this step go before mine, those of higher lanes after.
+      u32 before = 0, all = 0;
+      DG_UNROLL
+      for (u32 i = 0; i < Slots::per_quarter; ++i) {
+        const u32 lanes = tile.ballot(live(Slots::key(quarter, i)));
+        before += count_ones(lanes & ones_below(tile.lane()));
+        all += count_ones(lanes);
+      }
+      u64 mine = place + before;
+      place += all;
+      DG_UNROLL
+      for (u32 i = 0; i < Slots::per_quarter; ++i) {
+        const Key key = Slots::key(quarter, i);
+        if (!live(key)) continue;
+        static_cast<Key*>(args.keys)[mine] = key;
+        if constexpr (Slots::has_value) {
+          if (args.values) {
+            Stored value;
+            if constexpr (Slots::paired)
+              value = Slots::value(quarter, i);
+            else
+              value = static_cast<const Stored*>(
+                  args.table.values)[bucket * Slots::per_bucket + part * Slots::per_quarter + i];
+            static_cast<Stored*>(args.values)[mine] = value;
+          }
+        }
+        ++mine;
+      }
+    });
+  });
+}
+
+template <class Key, class Value, int W>
+DG_KERNEL open_lines(OpenLinesArgs args) {
+  using Slots = Slot<Key, Value>;
+  for_each_tile<W>(
+      args.n, Totals<1>{{args.lines}},
+      [&](auto tile, u64 bucket, Tally<1>& lines) {
+        for_each_quarter<Slots>(tile, args.table, bucket, [&](u32, const Quarter& quarter) {
+          for (u32 i = 0; i < Slots::per_quarter; ++i) {
+            const Key key = Slots::key(quarter, i);
+            if (!live(key)) continue;
+            // Counted in buckets, whatever the width of the tile that searches.
+            Cops<1> probe(args.table.windows, hash_key(key, args.table.seed));
+            ++lines.of[0];
+            for (; !probe.ended() && probe.bucket(0) != bucket; probe.next()) ++lines.of[0];
+          }
+        });
+      },
+      NoPrefetch{});
+}
+
+}  // namespace dg
