@@ -38,8 +38,9 @@ class Lookup:
         return len(self.frame)
 
     def arrays(self) -> dict[Hashable, Any]:
-        """The columns of `frame` as NumPy arrays (CuPy for cuDF), by name."""
-        return {label: self.frame[label].to_numpy() for label in self.frame.columns}
+        """The columns of `frame` by name: NumPy arrays, and CuPy ones for numbers in cuDF."""
+        frames = frames_of(self.frame)
+        return {label: frames.array(self.frame[label]) for label in self.frame.columns}
 
 
 def keys_frame(keys: Any, encoder: KeyEncoder, index_meta: Any) -> Any:
@@ -124,7 +125,7 @@ def lookup_rows(
         right_on=names,
         how="left",
     )
-    counts = xp.bincount(query_rows, minlength=len(asked))
+    counts = xp.bincount(query_rows, minlength=len(asked))[: len(asked)]
     ends = xp.cumsum(xp.maximum(counts, 1))
     positions = xp.searchsorted(ends, xp.arange(len(frame)), side="right")
     return Lookup(frame, positions.astype(xp.int64), counts > 0)

@@ -36,6 +36,10 @@ class Frames(ABC):
         """A frame of these columns."""
 
     @abstractmethod
+    def array(self, series: Any) -> Any:
+        """The values as a NumPy array, or a CuPy one where cuDF's dtype has one; nulls are NaN."""
+
+    @abstractmethod
     def key_column(self, series: Any, name: object) -> KeyColumn:
         """The values of a key column.
 

@@ -28,14 +28,15 @@ def frames_named(name: str) -> Frames:
         return PandasFrames()
     if name != "cudf":
         raise UnsupportedError(f"frames of {name!r}; use pandas or cuDF frames")
+    from dgpuhash.frames.dataframes.cudf import CudfFrames
+
     try:
-        from dgpuhash.frames.dataframes.cudf import CudfFrames
+        return CudfFrames()
     except ImportError as error:
         raise UnsupportedError(
             "GPU frames need cuDF, which is not installed; pip install 'dgpuhash[cudf-cu13]', or "
             "pass pandas frames with device='cuda' (keys on the GPU, rows on the host)"
         ) from error
-    return CudfFrames()
 
 
 def frames_of(frame: Any) -> Frames:

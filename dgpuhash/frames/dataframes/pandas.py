@@ -39,6 +39,9 @@ class PandasFrames(Frames):
         }
         return pd.DataFrame(plain, columns=list(plain))
 
+    def array(self, series: Any) -> Any:
+        return series.to_numpy()
+
     def key_column(self, series: Any, name: object) -> KeyColumn:
         return key_column(series, name)
 

@@ -1,0 +1,165 @@
+"""cuDF frames: rows in GPU memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+import pandas as pd
+
+from dgpuhash.errors import ColumnError, UnsupportedError
+from dgpuhash.frames.columns import KeyColumn
+from dgpuhash.frames.dataframes.base import Frames
+from dgpuhash.frames.dataframes.cudf_keys import key_column
+from dgpuhash.frames.dataframes.pandas import METADATA, PandasFrames
+
+__all__ = ["CudfFrames"]
+
+
+class CudfFrames(Frames):
+    """Functions over cuDF frames. Every cuDF column can hold nulls, so no dtype is promoted."""
+
+    name = "cudf"
+    device = "cuda"
+
+    def __init__(self) -> None:
+        import cudf
+        import cupy
+
+        self._cudf: Any = cudf
+        self._cp: Any = cupy
+
+    @property
+    def xp(self) -> ModuleType:
+        return self._cp
+
+    def make(self, columns: Mapping[Hashable, Any]) -> Any:
+        return self._cudf.DataFrame(
+            {
+                label: column.reset_index(drop=True) if hasattr(column, "iloc") else column
+                for label, column in columns.items()
+            }
+        )
+
+    def array(self, series: Any) -> Any:
+        if series.dtype.kind not in "biuf":
+            return series.to_pandas().to_numpy()
+        if series.has_nulls:
+            return series.astype("float64").to_cupy(na_value=float("nan"))
+        return series.to_cupy()
+
+    def key_column(self, series: Any, name: object) -> KeyColumn:
+        return key_column(series, name)
+
+    def take(self, frame: Any, rows: Any) -> Any:
+        return frame.take(rows).reset_index(drop=True)
+
+    def take_or_null(self, frame: Any, rows: Any) -> Any:
+        if len(rows) == 0 or int(rows.min()) >= 0:
+            return self.take(frame, rows)
+        if len(frame) == 0:
+            return self._cudf.DataFrame(
+                {
+                    label: self._cudf.Series([None], dtype=frame[label].dtype)
+                    .take(self._cp.zeros(len(rows), dtype=self._cp.int32))
+                    .reset_index(drop=True)
+                    for label in frame.columns
+                },
+                index=self._cudf.RangeIndex(len(rows)),
+            )
+        taken = self.take(frame, self._cp.maximum(rows, 0))
+        found = self._cudf.Series(rows >= 0)
+        for label in taken.columns:
+            taken[label] = taken[label].where(found)
+        return taken
+
+    def keep(self, frame: Any, rows: Any) -> Any:
+        return frame.take(rows)
+
+    def concat(self, frames: Sequence[Any]) -> Any:
+        if len(frames) == 1:
+            return frames[0].reset_index(drop=True)
+        return self._cudf.concat(list(frames), ignore_index=True)
+
+    def beside(self, left: Any, right: Any, labels: Sequence[Hashable]) -> Any:
+        joined = left.copy(deep=False)
+        joined.columns = list(labels[: len(left.columns)])
+        for label, own in zip(labels[len(left.columns) :], right.columns, strict=True):
+            joined[label] = right[own]
+        return joined
+
+    def conform(self, frame: Any, like: Any) -> Any:
+        conformed = frame[list(like.columns)].copy(deep=False)
+        for label in like.columns:
+            wanted, own = like[label].dtype, frame[label].dtype
+            if wanted == own or (
+                isinstance(wanted, self._cudf.CategoricalDtype) and wanted.name == own.name
+            ):
+                continue
+            cast = _exact_cast(frame[label], wanted)
+            if cast is not None:
+                conformed[label] = cast
+            elif wanted.kind not in "biuf" or own.kind not in "biuf":
+                raise ColumnError(
+                    f"column {label!r} is {own}, and the index stores it as {wanted}; convert it "
+                    f"with .astype({str(wanted)!r}) before inserting"
+                )
+        return conformed
+
+    def merge_meta(
+        self,
+        left: Any,
+        right: Any,
+        left_on: Sequence[Hashable],
+        right_on: Sequence[Hashable],
+        suffixes: tuple[str | None, str | None],
+    ) -> Any:
+        labels = PandasFrames().merge_meta(
+            pd.DataFrame(columns=list(left.columns)),
+            pd.DataFrame(columns=list(right.columns)),
+            left_on,
+            right_on,
+            suffixes,
+        )
+        shared = {name for name, other in zip(right_on, left_on, strict=True) if name == other}
+        added = right[[label for label in right.columns if label not in shared]]
+        left, added = (frame.iloc[:0].reset_index(drop=True) for frame in (left, added))
+        return self.beside(left, added, list(labels.columns))
+
+    def nbytes(self, frame: Any) -> int:
+        return int(frame.memory_usage(index=False, deep=True).sum())
+
+    def to_arrow(self, frame: Any) -> Any:
+        labels = list(frame.columns)
+        odd = [label for label in labels if not isinstance(label, str | int)]
+        if odd:
+            raise UnsupportedError(f"column labels {odd!r} cannot be saved; rename them to strings")
+        named = frame.copy(deep=False)
+        named.columns = [str(number) for number in range(len(labels))]
+        table = named.to_arrow(preserve_index=False)
+        about = {"labels": labels, "strings": [None] * len(labels)}
+        return table.replace_schema_metadata(
+            {**(table.schema.metadata or {}), METADATA: json.dumps(about).encode()}
+        )
+
+    def from_arrow(self, table: Any) -> Any:
+        about = json.loads((table.schema.metadata or {}).get(METADATA, b"{}"))
+        frame = self._cudf.DataFrame.from_arrow(table)
+        if about:
+            frame.columns = about["labels"]
+        return frame
+
+
+def _exact_cast(series: Any, dtype: Any) -> Any:
+    """`series` as `dtype`, or None when a value would change or the kinds differ."""
+    numeric = series.dtype.kind in "biuf" and dtype.kind in "biuf"
+    if not numeric and series.dtype.kind != dtype.kind:
+        return None
+    try:
+        cast = series.astype(dtype)
+        same = (cast.astype(series.dtype) == series).fillna(True)
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return cast if bool(same.all()) else None
