@@ -16,6 +16,7 @@ from dgpuhash.tables.arrays import Taken, take
 from dgpuhash.tables.bits import key_bits, keys_of, word
 from dgpuhash.tables.intake import adopt, same_length
 from dgpuhash.tables.persist import read_file, write_file
+from dgpuhash.tables.scarcity import says_memory
 from dgpuhash.tables.stats import TableStats, bytes_in_words, html_table
 from dgpuhash.tables.storage import Storage
 
@@ -71,18 +72,21 @@ class Table:
     def __len__(self) -> int:
         return 0 if self._store is None else len(self._store)
 
+    @says_memory
     def contains(self, keys: Any) -> Any:
         """Whether each key is stored: a mask in input order, of the same kind as `keys`."""
         taken, bits = self._keys(keys)
         found = self._opened().find(bits)[1]
         return taken.wrap(found.view(bool), _BOOL)
 
+    @says_memory
     def count(self, keys: Any) -> Any:
         """How often each key is stored: int64 in input order, of the same kind as `keys`."""
         taken, bits = self._keys(keys)
         found = self._opened().find(bits)[1]
         return taken.wrap(found.astype(np.int64), np.dtype(np.int64))
 
+    @says_memory
     def erase(self, keys: Any) -> Any:
         """Remove keys: a mask of the same kind, true in one row of each key that was stored."""
         taken, bits = self._keys(keys)
@@ -93,6 +97,7 @@ class Table:
         if self._store is not None:
             self._store.clear()
 
+    @says_memory
     def reserve(self, keys: int) -> None:
         """Make room for `keys` distinct keys in all, so that inserts up to there do not grow.
 
@@ -109,6 +114,7 @@ class Table:
         else:
             self._store.reserve(wanted)
 
+    @says_memory
     def copy(self) -> Self:
         """An independent table with the same content on the same device."""
         made = object.__new__(type(self))
@@ -117,6 +123,7 @@ class Table:
             made._store = self._store.copy()
         return made
 
+    @says_memory
     def stats(self) -> TableStats:
         """Size, load, memory and lines per lookup; reads the whole table once."""
         store = self._opened()
@@ -136,6 +143,7 @@ class Table:
             lines_per_lookup=store.slots.lines() / max(state.occupied, 1),
         )
 
+    @says_memory
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the table to one file, at a path or an fsspec URL, whole or not at all.
 

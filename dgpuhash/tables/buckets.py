@@ -77,8 +77,10 @@ class Buckets:
         """Memory held."""
         return int(self._pool.nbytes + self._ends.nbytes + self._state.nbytes)
 
-    def plan(self, slots: Slots, runs: Any, starts: Any) -> Plan:
+    def plan(self, slots: Slots, runs: Any, starts: Any, rows: int) -> Plan:
         """What appending the runs of distinct keys, which begin at `starts`, takes.
+
+        `rows` is the number of values in all runs.
 
         Raises
         ------
@@ -86,7 +88,7 @@ class Buckets:
             When a key would have too many values.
         """
         count = len(runs)
-        if self.appended + int(starts[-1]) > MOST_VALUES:
+        if self.appended + rows > MOST_VALUES:
             longest = int((self.count(slots, runs) + starts[1:] - starts[:-1]).max())
             if longest > MOST_VALUES:
                 raise CapacityError(
@@ -107,6 +109,10 @@ class Buckets:
     def fits(self, plan: Plan) -> bool:
         """Whether the pool's places can still be numbered with this grain."""
         return plan.end >> self.grain_shift <= MOST_PLACES
+
+    def coarser(self, plan: Plan) -> int:
+        """A grain with which the places of `plan`, and of as much again, can be numbered."""
+        return self.grain_shift + max(2, (plan.end >> self.grain_shift).bit_length() - 30)
 
     def reserve(self, plan: Plan) -> None:
         """Make the pool large enough for `plan`."""

@@ -4,29 +4,55 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from dgpuhash.backend import Backend
+from dgpuhash.tables.storage import Storage
 
 __all__ = ["group", "winners"]
+
+# Below, sorting is cheaper than asking a table which keys come more than once.
+_FEW_ROWS = 4096
 
 
 def group(backend: Backend, bits: Any) -> tuple[Any, Any]:
     """The row order that brings equal keys together, and where each group starts in it.
 
-    Both are int64; the starts end with the number of rows.
+    Both are int64; the starts end with the number of rows. Only rows whose key comes more than
+    once are sorted; the others follow them.
     """
-    xp = backend.xp
-    order = backend.stable_order(bits)
-    ordered = bits[order]
-    edges = xp.flatnonzero(ordered[1:] != ordered[:-1]) + 1
-    ends = [0, len(bits)] if len(bits) else [0]
-    starts = xp.empty(len(edges) + len(ends), "i8")
-    starts[0] = 0
-    starts[1 : 1 + len(edges)] = edges
-    starts[-1] = len(bits)
-    return order, starts
+    xp, rows = backend.xp, len(bits)
+    if rows <= _FEW_ROWS:
+        return _sorted_groups(backend, bits)
+    seen = Storage(backend, bits.dtype, None)
+    doubled = bits[xp.flatnonzero(seen.insert(bits, None) == 0)]
+    if len(doubled) == 0:
+        return xp.arange(rows, dtype=np.int64), xp.arange(rows + 1, dtype=np.int64)
+    if 2 * len(doubled) > rows:
+        return _sorted_groups(backend, bits)
+    seen.clear()
+    seen.insert(doubled, None)
+    contested = seen.find(bits)[1]
+    shared, single = xp.flatnonzero(contested), xp.flatnonzero(contested == 0)
+    order, starts = _sorted_groups(backend, bits[shared])
+    alone = xp.arange(len(shared) + 1, rows + 1, dtype=np.int64)
+    return xp.concatenate([shared[order], single]), xp.concatenate([starts, alone])
 
 
 def winners(backend: Backend, bits: Any, *, last: bool) -> Any:
     """The first, or the last, row of each key."""
     order, starts = group(backend, bits)
     return order[starts[1:] - 1] if last else order[starts[:-1]]
+
+
+def _sorted_groups(backend: Backend, bits: Any) -> tuple[Any, Any]:
+    xp = backend.xp
+    order = backend.stable_order(bits)
+    ordered = bits[order]
+    edges = xp.flatnonzero(ordered[1:] != ordered[:-1]) + 1
+    ends = [0, len(bits)] if len(bits) else [0]
+    starts = xp.empty(len(edges) + len(ends), np.int64)
+    starts[0] = 0
+    starts[1 : 1 + len(edges)] = edges
+    starts[-1] = len(bits)
+    return order, starts

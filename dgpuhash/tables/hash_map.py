@@ -16,6 +16,7 @@ from dgpuhash.tables.base import Buffers, Table
 from dgpuhash.tables.bits import word
 from dgpuhash.tables.grouping import winners
 from dgpuhash.tables.intake import adopt, default_row, natural_dtype
+from dgpuhash.tables.scarcity import says_memory
 from dgpuhash.tables.values import Values, values_for
 
 __all__ = ["HashMap"]
@@ -108,6 +109,7 @@ class HashMap(Table):
         """Memory that the table holds, in bytes."""
         return super().nbytes + (0 if self._store is None else self._values.nbytes)
 
+    @says_memory
     def insert(self, keys: Any, values: Any, *, keep: str = "any") -> Any:
         """Add pairs whose keys are not stored yet; stored keys keep their value.
 
@@ -149,6 +151,7 @@ class HashMap(Table):
             fresh[chosen] = self._values.insert(store, bits[chosen], rows[chosen])
         return taken.wrap(fresh.view(bool), _BOOL)
 
+    @says_memory
     def upsert(self, keys: Any, values: Any) -> None:
         """Store pairs, over those of the same keys; the last row of a key counts.
 
@@ -171,6 +174,7 @@ class HashMap(Table):
         chosen = winners(store.backend, bits, last=True)
         self._values.upsert(store, bits[chosen], rows[chosen])
 
+    @says_memory
     def find(self, keys: Any, default: Any = None) -> tuple[Any, Any]:
         """The value of each key, and whether it is stored.
 
@@ -202,6 +206,7 @@ class HashMap(Table):
         values, found = self._values.find(store, bits, row)
         return taken.wrap(values, self._value), taken.wrap(found.view(bool), _BOOL)
 
+    @says_memory
     def items(self) -> tuple[Any, Any]:
         """All keys and their values, in no particular order, as NumPy or CuPy arrays.
 

@@ -13,6 +13,7 @@ from dgpuhash.tables.arrays import take
 from dgpuhash.tables.base import Buffers, Table
 from dgpuhash.tables.bits import word
 from dgpuhash.tables.intake import natural_dtype
+from dgpuhash.tables.scarcity import says_memory
 
 __all__ = ["HashSet"]
 
@@ -91,6 +92,7 @@ class HashSet(Table):
         made.insert(keys)
         return made
 
+    @says_memory
     def insert(self, keys: Any) -> Any:
         """Add keys: a mask of the same kind, true in one row of each key that was not stored yet.
 
@@ -111,6 +113,7 @@ class HashSet(Table):
         fresh = self._opened().insert(bits, None)
         return taken.wrap(fresh.view(bool), np.dtype(bool))
 
+    @says_memory
     def items(self) -> Any:
         """All keys, in no particular order, as a NumPy or CuPy array.
 

@@ -17,6 +17,7 @@ from dgpuhash.tables.buckets import Buckets
 from dgpuhash.tables.grouping import group
 from dgpuhash.tables.intake import adopt, natural_dtype
 from dgpuhash.tables.payload import Payload
+from dgpuhash.tables.scarcity import says_memory
 
 __all__ = ["MultiMap"]
 
@@ -138,6 +139,7 @@ class MultiMap(Table):
     def __len__(self) -> int:
         return 0 if self._store is None else self._size
 
+    @says_memory
     def insert(self, keys: Any, values: Any) -> None:
         """Append each value to its key's list, in row order.
 
@@ -162,6 +164,7 @@ class MultiMap(Table):
             self._tidy()
             self._append(bits, rows)
 
+    @says_memory
     def find(self, keys: Any, *, stable: bool = False) -> tuple[Any, Any]:
         """All values of each key.
 
@@ -193,11 +196,13 @@ class MultiMap(Table):
         words, offsets = self._retrieve(bits)
         return taken.wrap(self._decode(words), self._value), taken.wrap(offsets, _INT64)
 
+    @says_memory
     def count(self, keys: Any) -> Any:
         """How many values each key has: int64 in input order, of the same kind as `keys`."""
         taken, bits = self._keys(keys)
         return taken.wrap(self._buckets.count(self._opened().slots, bits), _INT64)
 
+    @says_memory
     def erase(self, keys: Any) -> Any:
         """Remove keys with all their values.
 
@@ -221,6 +226,7 @@ class MultiMap(Table):
         self._size -= int((counts * erased).sum())
         return taken.wrap(erased.view(bool), np.dtype(bool))
 
+    @says_memory
     def items(self) -> tuple[Any, Any]:
         """All pairs as two NumPy or CuPy arrays: equal keys together, their values in order.
 
@@ -258,13 +264,22 @@ class MultiMap(Table):
         self._size = 0
         wide = self._value.itemsize not in (1, 2, 4, 8)
         self._payload = Payload(backend, self._value) if wide else None
-        stored = np.dtype(np.uint64) if wide else word(self._value)
+        self._buckets = self._new_buckets(backend, 0)
+
+    def _new_buckets(self, backend: Backend, grain_shift: int) -> Buckets:
         spec = self._spec
-        self._buckets = Buckets(
-            backend, stored, first=spec.initial_bucket, growth=spec.growth, tile=spec.tile
+        wide = self._value.itemsize not in (1, 2, 4, 8)
+        return Buckets(
+            backend,
+            np.dtype(np.uint64) if wide else word(self._value),
+            first=spec.initial_bucket,
+            growth=spec.growth,
+            grain_shift=grain_shift,
+            tile=spec.tile,
         )
 
     def _append(self, bits: Any, rows: Any) -> None:
+        """Append at least one pair."""
         store = self._opened()
         order, starts = group(store.backend, bits)
         if self._payload is None:
@@ -273,7 +288,11 @@ class MultiMap(Table):
             self._payload.reserve(len(rows))
             words = (order + self._payload.used).view(np.uint64)
         runs = bits[order[starts[:-1]]]
-        plan = self._buckets.plan(store.slots, runs, starts)
+        plan = self._buckets.plan(store.slots, runs, starts, len(rows))
+        if not self._buckets.fits(plan):
+            self._rebuild(self._buckets.coarser(plan))
+            self._append(bits, rows)
+            return
         self._buckets.reserve(plan)
         store.make_room(plan.new_keys)
         if self._payload is not None:
@@ -308,19 +327,19 @@ class MultiMap(Table):
 
     def _tidy(self) -> None:
         """Build everything anew when erased lists take more room than those that live."""
-        used = self._buckets.appended
-        if used - self._size <= max(self._size, _GARBAGE_ROWS):
-            return
-        bits, offsets, words = self._lists()
-        fresh = self._emptied(self.n_keys)
-        fresh._append(bits[self._marks(offsets, len(words))], self._decode(words))
-        self.__dict__.update(fresh.__dict__)
+        garbage = self._buckets.appended - self._size
+        if garbage > max(self._size, _GARBAGE_ROWS):
+            self._rebuild(self._buckets.grain_shift)
 
-    def _emptied(self, capacity: int) -> Self:
-        """An empty multimap with the same settings."""
+    def _rebuild(self, grain_shift: int) -> None:
+        """Move all pairs into new lists; the old ones stay in use when that fails."""
+        bits, offsets, words = self._lists()
         made = object.__new__(type(self))
-        Table.__init__(made, self._spec, capacity, self.device)
-        return made
+        Table.__init__(made, self._spec, self.capacity, self.device)
+        made._buckets = self._new_buckets(self._home(), grain_shift)
+        if len(words):
+            made._append(bits[self._marks(offsets, len(words))], self._decode(words))
+        self.__dict__.update(made.__dict__)
 
     def _saved_buffers(self) -> Mapping[str, np.ndarray]:
         backend = self._home()

@@ -40,10 +40,10 @@ class Storage:
         key: np.dtype[Any],
         value: np.dtype[Any] | None,
         *,
-        max_load: float,
-        seed: int,
-        tile: int | None,
-        capacity: int,
+        max_load: float = 0.8,
+        seed: int = 0,
+        tile: int | None = None,
+        capacity: int = 0,
     ) -> None:
         self.backend = backend
         self._key, self._value = key, value

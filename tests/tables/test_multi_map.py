@@ -8,7 +8,8 @@ from agreement import agree, fresh_once
 from model import MultiMapModel, rows_of
 from strategies import KEY_DTYPES, VALUE_DTYPES, random_keys, random_values
 
-from dgpuhash.tables import MultiMap
+from dgpuhash.errors import CapacityError
+from dgpuhash.tables import MultiMap, buckets
 
 ROWS = 200
 
@@ -98,3 +99,30 @@ def test_empty_batches(device):
         assert [len(part) for part in table.items()] == [0, 0]
         found, offsets = table.find(device.array(np.array([1, 2], "int32")))
         assert device.backend.to_host(offsets).tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("value", ["int32", "S20"])
+def test_pools_beyond_what_handles_can_number_are_made_coarser(device, monkeypatch, value):
+    """With places of 31 bits made scarce: 300 stand for 2**31."""
+    monkeypatch.setattr(buckets, "MOST_PLACES", 300)
+    table, model = MultiMap("int64", value, device=device.name), MultiMapModel()
+    for seed in range(6):
+        keys = random_keys("int64", 400, seed, distinct=30)
+        values = random_values(value, 400, seed)
+        table.insert(device.array(keys), device.array(values))
+        model.insert(keys, values)
+    assert table._buckets.grain_shift > 0
+    agree(device, table, model)
+    _same_lists(device, table, model, keys)
+
+
+def test_keys_with_too_many_values_are_refused(device, monkeypatch):
+    monkeypatch.setattr(buckets, "MOST_VALUES", 100)
+    table = MultiMap("int64", "int64", device=device.name)
+    keys = np.zeros(70, np.int64)
+    table.insert(device.array(keys), device.array(keys))
+    table.insert(device.array(keys + 1), device.array(keys))
+    with pytest.raises(CapacityError, match="several keys"):
+        table.insert(device.array(keys), device.array(keys))
+    counts = table.count(device.array(np.array([0, 1])))
+    assert device.backend.to_host(counts).tolist() == [70, 70]

@@ -1,0 +1,35 @@
+"""One error for memory that ran out, wherever in a verb that was."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from dgpuhash.errors import DgpuhashError, OutOfMemoryError
+
+__all__ = ["says_memory"]
+
+Rest = ParamSpec("Rest")
+Answer = TypeVar("Answer")
+
+
+def says_memory(
+    verb: Callable[Concatenate[Any, Rest], Answer],
+) -> Callable[Concatenate[Any, Rest], Answer]:
+    """Let a table's verb raise OutOfMemoryError where NumPy or CuPy raise an error of their own."""
+
+    @functools.wraps(verb)
+    def said(self: Any, *args: Rest.args, **kwargs: Rest.kwargs) -> Answer:
+        try:
+            return verb(self, *args, **kwargs)
+        except MemoryError as error:
+            if isinstance(error, DgpuhashError):
+                raise
+            free, _ = self._home().memory()
+            raise OutOfMemoryError(
+                f"{type(self).__name__}.{verb.__name__} ran out of memory: {error}; {free:,} bytes "
+                "are free; use smaller batches, or give the whole capacity when making the table"
+            ) from error
+
+    return said
