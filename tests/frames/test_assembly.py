@@ -1,0 +1,106 @@
+"""Merge results put together: order, suffixes, the empty frames that Dask plans with."""
+
+from __future__ import annotations
+
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from frames.generated import frame_pairs
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pandas.testing import assert_frame_equal
+
+from dgpuhash.errors import ColumnError
+from dgpuhash.frames import FrameIndex, assemble, merge_meta, moved_columns
+
+LEFT = pd.DataFrame({"k": [5, 6, 7, 8], "v": [0.0, 0.25, 0.5, 0.75]})
+RIGHT = pd.DataFrame({"k": [7, 5, 7], "v": ["a", "b", "c"], "w": [1, 2, 3]})
+
+
+@pytest.mark.parametrize("how", ["inner", "left"])
+def test_answers_in_any_order_give_the_same_result(how):
+    query_rows, rows = [2, 2, 0], [0, 2, 1]
+    expected = LEFT.merge(RIGHT, on="k", how=how)
+    for order in ([0, 1, 2], [2, 0, 1], [0, 2, 1]):
+        found = assemble(
+            LEFT,
+            np.array(query_rows)[order],
+            RIGHT[["v", "w"]].iloc[np.array(rows)[order]],
+            index_meta=RIGHT.iloc[:0],
+            left_on=["k"],
+            right_on=["k"],
+            how=how,
+        )
+        assert_frame_equal(found, expected)
+
+
+@pytest.mark.parametrize("suffixes", [("_x", "_y"), (None, "_r"), ("", "_r"), ("_l", None)])
+def test_suffixes(suffixes):
+    index = FrameIndex.build(RIGHT, "k")
+    expected = LEFT.merge(RIGHT, on="k", suffixes=suffixes)
+    assert_frame_equal(index.merge(LEFT, on="k", suffixes=suffixes), expected)
+
+
+def test_overlapping_columns_are_refused():
+    index = FrameIndex.build(RIGHT, "k")
+    with pytest.raises(ColumnError, match=r"overlap.*suffixes="):
+        index.merge(LEFT, suffixes=(None, None))
+    with pytest.raises(ColumnError, match="duplicate columns"):
+        index.merge(LEFT.assign(v_y=1))
+
+
+def test_key_columns_of_other_names_stay_on_both_sides():
+    index = FrameIndex.build(RIGHT, "k")
+    left = LEFT.rename(columns={"k": "key"}).assign(k="own")
+    for how in ("inner", "left"):
+        expected = left.merge(RIGHT, left_on="key", right_on="k", how=how)
+        assert_frame_equal(index.merge(left, left_on="key", how=how), expected)
+
+
+def test_number_labels():
+    left, right = LEFT.set_axis([0, 1], axis=1), RIGHT.set_axis([0, 1, 2], axis=1)
+    expected = left.merge(right.astype({0: "int8"}), on=0, how="left")
+    found = FrameIndex.build(right.astype({0: "int8"}), 0).merge(left, how="left")
+    assert_frame_equal(found, expected)
+
+
+@settings(max_examples=80)
+@given(frame_pairs(), st.sampled_from(["inner", "left"]))
+def test_meta_has_the_columns_and_dtypes_of_the_result(pair, how):
+    left, right, left_on, right_on = pair
+    meta = merge_meta(left.iloc[:0], right.iloc[:0], left_on=left_on, right_on=right_on, how=how)
+    assert len(meta) == 0
+    result = FrameIndex.build(right, right_on).merge(left, left_on=left_on, how=how)
+    assert list(meta.columns) == list(result.columns)
+    promoted = {"float64", "object"} if how == "left" else set()
+    for label in meta.columns:
+        assert meta[label].dtype == result[label].dtype or str(result[label].dtype) in promoted
+    matched = FrameIndex.build(right, right_on).merge(left, left_on=left_on, how="inner")
+    if how == "inner":
+        assert_frame_equal(matched.iloc[:0], meta, check_index_type=False)
+
+
+@pytest.mark.parametrize("how", ["inner", "left"])
+@pytest.mark.parametrize("dtype", ["int64", "Int64", "float32", "bool", "str", "category", "M8[s]"])
+def test_meta_is_that_of_dask(how, dtype):
+    left = pd.DataFrame({"k": ["a"], "x": [1]})
+    right = pd.DataFrame({"k": ["a"], "x": pd.Series([0]).astype(dtype), "y": [True]})
+    lazy_left, lazy_right = dd.from_pandas(left, 1), dd.from_pandas(right, 1)
+    planned = lazy_left.merge(lazy_right, on="k", how=how)._meta
+    meta = merge_meta(lazy_left._meta, lazy_right._meta, left_on=["k"], right_on=["k"], how=how)
+    assert meta.dtypes.astype(str).to_dict() == planned.dtypes.astype(str).to_dict()
+
+
+def test_semi_and_anti_have_the_columns_of_the_left_side():
+    for how in ("semi", "anti"):
+        meta = merge_meta(LEFT, RIGHT, left_on=["k"], right_on=["k"], how=how)
+        assert_frame_equal(meta, LEFT.iloc[:0])
+
+
+def test_only_columns_that_the_result_needs_are_moved():
+    encoder = FrameIndex.build(RIGHT, "k").encoder
+    assert moved_columns(RIGHT, encoder, ["k"]) == ["v", "w"]
+    assert moved_columns(RIGHT, encoder, ["other"]) == ["k", "v", "w"]
+    assert moved_columns(RIGHT, encoder, ["k"], ["w"]) == ["w"]
+    assert moved_columns(RIGHT, encoder, ["other"], []) == ["k"]
