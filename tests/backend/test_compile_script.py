@@ -1,0 +1,74 @@
+"""`make compile`: what counts as a failure, and one small run of it."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from dgpuhash.backend.compiler import Cubin
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "compile.py"
+LOG = """ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function '_Zfast' for 'sm_90'
+ptxas info    : Function properties for _Zfast
+ptxas         .     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 32 registers, used 0 barriers
+ptxas info    : Compiling entry function '_Zspilling' for 'sm_90'
+ptxas info    : Function properties for _Zspilling
+    8 bytes stack frame, 4 bytes spill stores, 12 bytes spill loads
+ptxas info    : Used 40 registers, used 0 barriers
+ptxas info    : Compiling entry function '_Zgreedy' for 'sm_90'
+ptxas info    : Function properties for _Zgreedy
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 96 registers, used 0 barriers
+"""
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The script as a module."""
+    spec = importlib.util.spec_from_file_location("compile_script", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_resources(script: ModuleType) -> None:
+    assert script.read_resources(LOG) == {
+        "_Zfast": (32, 0),
+        "_Zspilling": (40, 12),
+        "_Zgreedy": (96, 0),
+    }
+
+
+@pytest.mark.parametrize("warning", ["", "a.cuh(3): warning #177-D: unused\n"])
+def test_failures(script: ModuleType, monkeypatch: pytest.MonkeyPatch, warning: str) -> None:
+    names = {"fast": "_Zfast", "spilling": "_Zspilling", "greedy": "_Zgreedy", "gone": "_Zgone"}
+    monkeypatch.setattr(script, "compile_kernels", lambda *_: Cubin(b"", names, warning + LOG))
+    outcomes = {each.expression: each for each in script.compile_batch("x.cuh", list(names), 90)}
+    assert ("warning" in outcomes["fast"].problem) == bool(warning)
+    assert bool(outcomes["fast"].problem) == bool(warning)
+    assert "local memory" in outcomes["spilling"].problem
+    assert "96 registers" in outcomes["greedy"].problem
+    assert "no resources" in outcomes["gone"].problem
+
+
+def test_small_run() -> None:
+    command = [sys.executable, str(SCRIPT), "--arch", "75", "90", "--match", "limit_"]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.splitlines()[-1].endswith(" passed, 0 failed")
+
+
+def test_nothing_selected_is_a_failure() -> None:
+    command = [sys.executable, str(SCRIPT), "--arch", "90", "--match", "no such kernel"]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert run.returncode == 1
