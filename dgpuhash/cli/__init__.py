@@ -1,0 +1,35 @@
+"""The command `dgpuhash`, also reached as `dask dgpuhash`."""
+
+from __future__ import annotations
+
+import click
+
+from dgpuhash.cli.errors import OneLineErrors
+
+__all__ = ["main"]
+
+
+@click.group(
+    "dgpuhash", cls=OneLineErrors, context_settings={"help_option_names": ["-h", "--help"]}
+)
+@click.version_option(package_name="dgpuhash", prog_name="dgpuhash")
+def main() -> None:
+    """A hash index on the workers of a Dask cluster: build once, join and look up many times."""
+
+
+def _register() -> None:
+    from dgpuhash.cli import bench, build, cache, demo, info, join, lookup
+
+    for command in (
+        demo.demo,
+        info.info,
+        build.build,
+        join.join,
+        lookup.lookup,
+        bench.bench,
+        cache.cache,
+    ):
+        main.add_command(command)
+
+
+_register()

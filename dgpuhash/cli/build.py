@@ -1,0 +1,50 @@
+"""`dgpuhash build`."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from dgpuhash.cli.cluster import client_for, scheduler_option
+from dgpuhash.cli.columns import ColumnNames, ColumnTypes
+
+__all__ = ["build"]
+
+
+@click.command()
+@click.argument("source")
+@click.option("--on", type=ColumnNames(), required=True, help="Key columns.")
+@click.option("-o", "--output", required=True, help="Where to save the index, e.g. planes.dgph.")
+@click.option("--columns", type=ColumnNames(), help="Columns to keep beside the keys.")
+@click.option(
+    "--unique/--duplicates",
+    default=None,
+    help="Insist on unique keys, or expect duplicates; found out without it.",
+)
+@click.option("--dtype", "dtypes", type=ColumnTypes(), multiple=True, help="Type of a CSV column.")
+@scheduler_option
+def build(
+    source: str,
+    on: list[str],
+    output: str,
+    columns: list[str] | None,
+    unique: bool | None,
+    dtypes: tuple[tuple[str, str], ...],
+    scheduler: str | None,
+) -> None:
+    """Index SOURCE (Parquet or CSV; a path, a quoted glob or a URL) and save the index."""
+    from dgpuhash.cli import files
+    from dgpuhash.distributed import DistributedIndex
+
+    frame = files.read(source, dict(dtypes))
+    start = time.perf_counter()
+    with (
+        client_for(scheduler) as client,
+        DistributedIndex.build(
+            frame, on=on, columns=columns, unique=unique, client=client
+        ) as index,
+    ):
+        rows = len(index)
+        index.save(output)
+    click.echo(f"{output}: {rows:,} rows on {', '.join(on)} in {time.perf_counter() - start:.1f} s")

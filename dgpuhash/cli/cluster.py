@@ -1,0 +1,51 @@
+"""Where the commands run: inside this process, or on a cluster that is already there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+__all__ = ["client_for", "scheduler_option"]
+
+CONNECT_SECONDS = 10
+
+
+def scheduler_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--scheduler`` to a command."""
+    return click.option(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="Run on this Dask cluster, e.g. tcp://host:8786; without it, in this process.",
+    )(command)
+
+
+@contextmanager
+def client_for(scheduler: str | None) -> Iterator[Client]:
+    """A client of the cluster at `scheduler`, or of a new one inside this process.
+
+    Raises
+    ------
+    OSError
+        When no scheduler answers at that address.
+    """
+    from distributed import Client, LocalCluster
+
+    if scheduler is not None:
+        with Client(scheduler, timeout=CONNECT_SECONDS) as client:
+            yield client
+        return
+    threads = len(os.sched_getaffinity(0))
+    with (
+        LocalCluster(
+            n_workers=1, threads_per_worker=threads, processes=False, dashboard_address=None
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client

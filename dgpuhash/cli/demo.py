@@ -1,0 +1,17 @@
+"""`dgpuhash demo`."""
+
+from __future__ import annotations
+
+import click
+
+__all__ = ["demo"]
+
+
+@click.command()
+@click.option("--workers", type=click.IntRange(1, 64), help="Worker processes.")
+@click.pass_context
+def demo(ctx: click.Context, workers: int | None) -> None:
+    """Join a year of flights with planes, weather and airlines, and compare with pandas."""
+    from dgpuhash.demo import run
+
+    ctx.exit(run(workers))

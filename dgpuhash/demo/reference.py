@@ -1,0 +1,70 @@
+"""The same joins by pandas, and the comparison that decides whether the demo passes."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+__all__ = ["JOINS", "Difference", "delays", "expect_equal", "joined"]
+
+# Index name → (key columns, suffixes) of the three joins, in their order.
+JOINS: dict[str, tuple[list[str], tuple[str, str]]] = {
+    "planes": (["tailnum"], ("", "_plane")),
+    "weather": (["origin", "time_hour"], ("", "_weather")),
+    "airlines": (["carrier"], ("", "_airline")),
+}
+
+WIND = pd.IntervalIndex.from_breaks([-1.0, 8.0, 16.0, 24.0, float("inf")], closed="left")
+WIND_NAMES = ["below 8 mph", "8-16", "16-24", "24 and more"]
+
+
+class Difference(Exception):
+    """A result that is not what pandas gives."""
+
+
+def joined(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
+    """The flights joined by pandas with planes, weather and airlines, in the flights' order."""
+    frame = tables["flights"]
+    for name, (on, suffixes) in JOINS.items():
+        frame = frame.merge(tables[name], on=on, how="left", suffixes=suffixes)
+    return frame
+
+
+def delays(frame: pd.DataFrame, rows: int = 8) -> pd.DataFrame:
+    """Mean arrival delay in minutes, by manufacturer (the `rows` most flown) and by wind.
+
+    Examples
+    --------
+    >>> delays(pd.DataFrame({"manufacturer": ["A", "A"], "wind_speed": [3.0, 30.0],
+    ...                      "arr_delay": [1.0, 9.0]}))[["below 8 mph", "24 and more", "flights"]]
+                  below 8 mph  24 and more  flights
+    manufacturer
+    A                     1.0          9.0        2
+    """
+    wind = pd.cut(frame["wind_speed"], WIND)
+    wind = wind.cat.rename_categories(WIND_NAMES)
+    table = frame.pivot_table(
+        index="manufacturer", columns=wind, values="arr_delay", aggfunc="mean", observed=False
+    )
+    table.columns = pd.Index(table.columns.astype(str))
+    table["flights"] = frame.groupby("manufacturer").size()
+    return table.sort_values("flights", ascending=False).head(rows)
+
+
+def expect_equal(got: pd.DataFrame, expected: pd.DataFrame, what: str) -> None:
+    """Compare values, dtypes, column order and row order; only the row labels are ignored.
+
+    Raises
+    ------
+    Difference
+        Where the two differ first.
+
+    Examples
+    --------
+    >>> expect_equal(pd.DataFrame({"a": [1]}, index=[7]), pd.DataFrame({"a": [1]}), "one row")
+    """
+    try:
+        pd.testing.assert_frame_equal(
+            got.reset_index(drop=True), expected.reset_index(drop=True), check_exact=True
+        )
+    except AssertionError as error:
+        raise Difference(f"{what}: the index and pandas differ\n{error}") from error

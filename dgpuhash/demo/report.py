@@ -1,0 +1,111 @@
+"""What the demo prints: a bar for each phase while it runs, and tables at the end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pandas as pd
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+__all__ = ["Phase", "Report", "table_of"]
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One finished phase: `rows` in `seconds`; no rows where a speed means nothing."""
+
+    name: str
+    seconds: float
+    rows: int | None
+
+
+class Report:
+    """Collects phases and prints them.
+
+    Examples
+    --------
+    >>> report = Report(Console(quiet=True))
+    >>> with report, report.phase("count", rows=3) as advance:
+    ...     advance(1)
+    >>> report.phases[0].name, report.phases[0].rows
+    ('count', 3)
+    """
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.phases: list[Phase] = []
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description:<44}"),
+            BarColumn(bar_width=30),
+            TimeElapsedColumn(),
+            console=console,
+        )
+
+    def __enter__(self) -> Report:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    @contextmanager
+    def phase(
+        self, name: str, rows: int | None = None, steps: int = 1
+    ) -> Iterator[Callable[[int], None]]:
+        """Time the block as one phase; it may call what it is given to move the bar by steps."""
+        task = self._progress.add_task(name, total=steps)
+        start = time.perf_counter()
+        yield lambda count: self._progress.advance(task, count)
+        self.phases.append(Phase(name, time.perf_counter() - start, rows))
+        self._progress.update(task, completed=steps)
+
+    def print_phases(self) -> None:
+        """Print what each phase took, and its rows a second."""
+        table = Table("phase", title="What it took")
+        for name in ("seconds", "rows", "rows/s"):
+            table.add_column(name, justify="right")
+        for phase in self.phases:
+            rows = "" if phase.rows is None else f"{phase.rows:,}"
+            speed = "" if phase.rows is None else f"{phase.rows / phase.seconds:,.0f}"
+            table.add_row(phase.name, f"{phase.seconds:.2f}", rows, speed)
+        self.console.print(table)
+
+    def print_frame(self, frame: pd.DataFrame, title: str) -> None:
+        """Print `frame` as a table, its numbers aligned right."""
+        self.console.print(table_of(frame, title))
+
+
+def table_of(frame: pd.DataFrame, title: str | None = None) -> Table:
+    """`frame` as a rich table: thousands separated, floats with one decimal, nulls as a dash.
+
+    Examples
+    --------
+    >>> table_of(pd.DataFrame({"rows": [1200], "load": [0.5]})).row_count
+    1
+    """
+    table = Table(title=title)
+    for name, dtype in frame.dtypes.items():
+        numeric = pd.api.types.is_numeric_dtype(dtype)
+        table.add_column(str(name), justify="right" if numeric else "left")
+    for row in frame.itertuples(index=False, name=None):
+        table.add_row(*(Text(_text(value)) for value in row))
+    return table
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value)
+    if pd.isna(value):  # type: ignore[call-overload]
+        return "-"
+    if isinstance(value, float):
+        return f"{value:,.1f}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return str(value)

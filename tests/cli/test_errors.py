@@ -1,0 +1,137 @@
+"""What a user meets after a mistake: one line that names it, exit code 2, no traceback."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+from dgpuhash.cli import main
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with planes.parquet, its index planes.dgph, and flights.csv."""
+    made = tmp_path_factory.mktemp("files")
+    planes = pd.DataFrame({"tailnum": ["N1", "N2"], "seats": [10, 20]})
+    planes.to_parquet(made / "planes.parquet")
+    pd.DataFrame({"tailnum": ["N2", "N9"]}).to_csv(made / "flights.csv", index=False)
+    run("build", made / "planes.parquet", "--on", "tailnum", "-o", made / "planes.dgph")
+    return made
+
+
+def run(*arguments, code=0):
+    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def expect_error(*arguments, says):
+    output = run(*arguments, code=2)
+    line = output.strip().splitlines()[-1]
+    assert line.startswith("Error: ")
+    assert says in line
+    assert "Traceback" not in output
+
+
+def test_a_missing_source(folder):
+    expect_error(
+        "build", folder / "absent.parquet", "--on", "a", "-o", folder / "x", says="absent.parquet"
+    )
+
+
+def test_a_wrong_key_column(folder):
+    output = folder / "wrong.dgph"
+    expect_error(
+        "build", folder / "planes.parquet", "--on", "tailnumber", "-o", output, says="tailnumber"
+    )
+    assert not output.exists()
+
+
+def test_a_wrong_column_to_keep(folder):
+    arguments = ["--on", "tailnum", "--columns", "wings", "-o", folder / "wrong.dgph"]
+    expect_error("build", folder / "planes.parquet", *arguments, says="wings")
+
+
+def test_duplicate_keys_where_none_may_be(folder, tmp_path):
+    pd.DataFrame({"tailnum": ["N1", "N1"]}).to_parquet(tmp_path / "twice.parquet")
+    arguments = ["--on", "tailnum", "--unique", "-o", tmp_path / "twice.dgph"]
+    expect_error("build", tmp_path / "twice.parquet", *arguments, says="unique")
+
+
+def test_a_missing_index(folder):
+    expect_error("lookup", folder / "absent.dgph", "N1", says="absent.dgph")
+
+
+def test_a_foreign_index(folder):
+    expect_error("lookup", folder / "planes.parquet", "N1", says="planes.parquet")
+
+
+def test_a_truncated_index(folder, tmp_path):
+    saved = tmp_path / "planes.dgph"
+    run("build", folder / "planes.parquet", "--on", "tailnum", "-o", saved)
+    largest = max(
+        (path for path in [saved, *saved.rglob("*")] if path.is_file()),
+        key=lambda path: path.stat().st_size,
+    )
+    largest.write_bytes(largest.read_bytes()[:-5])
+    expect_error("lookup", saved, "N1", says=largest.name)
+
+
+def test_an_unknown_way_to_join(folder):
+    target = folder / "out.parquet"
+    source = [folder / "flights.csv", folder / "planes.dgph"]
+    expect_error("join", *source, "--how", "sideways", "-o", target, says="'sideways'")
+    assert not target.exists()
+
+
+def test_a_join_on_a_column_that_the_source_lacks(folder):
+    source = [folder / "flights.csv", folder / "planes.dgph"]
+    expect_error("join", *source, "--on", "plane", "-o", folder / "out.parquet", says="plane")
+
+
+def test_one_suffix(folder):
+    source = [folder / "flights.csv", folder / "planes.dgph"]
+    expect_error("join", *source, "--suffixes", "_x", "-o", folder / "o.csv", says="two endings")
+
+
+def test_a_key_with_too_many_parts(folder, tmp_path):
+    frame = pd.DataFrame({"a": [1], "b": [2], "c": [3]})
+    frame.to_parquet(tmp_path / "pairs.parquet")
+    saved = tmp_path / "pairs.dgph"
+    run("build", tmp_path / "pairs.parquet", "--on", "a,b", "-o", saved)
+    expect_error("lookup", saved, "1,2,3", says="3 parts")
+    expect_error("lookup", saved, "1,two", says="column b")
+
+
+def test_no_scheduler_at_the_address(folder, monkeypatch):
+    monkeypatch.setattr("dgpuhash.cli.cluster.CONNECT_SECONDS", 1)
+    arguments = ["--scheduler", "tcp://127.0.0.1:9", folder / "planes.dgph", "N1"]
+    expect_error("lookup", *arguments, says="tcp://127.0.0.1:9")
+
+
+def test_the_program_itself_prints_one_line():
+    program = Path(sys.executable).with_name("dgpuhash")
+    found = subprocess.run(
+        [program, "build", "absent.csv", "--on", "a", "-o", "a.dgph"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert found.returncode == 2
+    assert found.stderr.startswith("Error: absent.csv: no such file")
+    assert len(found.stderr.strip().splitlines()) == 1
+
+
+def test_csv_columns_that_change_their_type(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("dgpuhash.cli.files.CSV_SAMPLE", 1000)
+    source = tmp_path / "a.csv"
+    source.write_text("zip,rows\n" + "1,1\n" * 9999 + "X1,1.5\n")
+    arguments = [source, "--on", "zip", "-o", tmp_path / "a.dgph"]
+    expect_error("build", *arguments, says="--dtype rows=float64 --dtype zip=str")
+    run("build", *arguments, "--dtype", "rows=float64", "--dtype", "zip=str")

@@ -1,0 +1,116 @@
+"""Reading and writing the files that the commands are given."""
+
+from __future__ import annotations
+
+import dask
+import dask.dataframe as dd
+import pandas as pd
+import pytest
+from distributed import Client
+
+from dgpuhash.cli import files
+from dgpuhash.errors import FormatError, UnsupportedError
+
+FRAME = pd.DataFrame(
+    {"key": ["a", None, "c"], "number": [1, 2, 3], "share": [0.5, float("nan"), 2.5]}
+)
+
+
+@pytest.fixture(scope="module")
+def client():
+    with Client(processes=False, n_workers=1, dashboard_address=None) as made:
+        yield made
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.csv", "a.csv.gz", "a.tsv"])
+def test_reads_each_kind(tmp_path, name):
+    path = tmp_path / name
+    if "parquet" in name:
+        FRAME.to_parquet(path)
+    else:
+        FRAME.to_csv(path, index=False, sep="\t" if "tsv" in name else ",")
+    pd.testing.assert_frame_equal(files.read(str(path)).compute(), FRAME)
+
+
+def test_a_glob_reads_its_files_in_the_order_of_their_names(tmp_path):
+    for part in (2, 0, 1):
+        pd.DataFrame({"part": [part]}).to_parquet(tmp_path / f"part-{part}.parquet")
+    found = files.read(str(tmp_path / "part-*.parquet")).compute()
+    assert found["part"].tolist() == [0, 1, 2]
+
+
+def test_reads_a_url(tmp_path):
+    FRAME.to_parquet(tmp_path / "a.parquet")
+    assert len(files.read(f"file://{tmp_path}/a.parquet")) == 3
+
+
+def test_column_types_of_csv_can_be_given(tmp_path):
+    (tmp_path / "a.csv").write_text("zip,rows\n01234,1\n")
+    found = files.read(str(tmp_path / "a.csv"), {"zip": "str"}).compute()
+    assert found["zip"].tolist() == ["01234"]
+
+
+@pytest.mark.parametrize("target", ["a.parquet", "a.csv", "made/a.parquet/", "made/a.csv/"])
+def test_what_is_written_is_read_again(tmp_path, client, target):
+    into = f"{tmp_path}/{target}"
+    with dask.config.set({"dataframe.convert-string": False}):
+        frame = dd.from_pandas(FRAME, npartitions=2)
+    rows = files.write(frame, into, client)
+    assert rows == (None if target.endswith("/") else 3)
+    again = files.read(into + "*" * target.endswith("csv/")).compute()
+    pd.testing.assert_frame_equal(again.reset_index(drop=True), FRAME)
+
+
+def test_an_empty_result_keeps_its_columns(tmp_path, client):
+    target = str(tmp_path / "a.parquet")
+    assert files.write(dd.from_pandas(FRAME.iloc[:0], npartitions=1), target, client) == 0
+    assert list(pd.read_parquet(target)) == list(FRAME)
+
+
+def test_a_failure_leaves_the_old_file(tmp_path, client):
+    target = tmp_path / "a.parquet"
+    target.write_bytes(b"old")
+
+    def fail(part):
+        if len(part):
+            raise RuntimeError("this partition cannot be computed")
+        return part
+
+    broken = dd.from_pandas(FRAME, npartitions=1).map_partitions(fail, meta=FRAME.iloc[:0])
+    with pytest.raises(RuntimeError, match="cannot be computed"):
+        files.write(broken, str(target), client)
+    assert target.read_bytes() == b"old"
+    assert [path.name for path in tmp_path.iterdir()] == ["a.parquet"]
+
+
+def test_a_missing_file_is_named():
+    with pytest.raises(FileNotFoundError, match=r"absent-\*\.parquet"):
+        files.read("/nowhere/absent-*.parquet")
+
+
+def test_an_unknown_ending_is_refused():
+    with pytest.raises(UnsupportedError, match=r"use \.parquet or \.csv"):
+        files.check_target("out.xlsx")
+
+
+def test_an_unknown_filesystem_is_refused():
+    with pytest.raises(UnsupportedError, match="cannot be opened"):
+        files.read("nosuch://bucket/a.parquet")
+
+
+def test_a_file_that_is_no_parquet_is_refused(tmp_path):
+    (tmp_path / "a.parquet").write_bytes(b"not parquet")
+    with pytest.raises(FormatError, match="cannot be read as parquet"):
+        files.read(str(tmp_path / "a.parquet"))
+
+
+def test_a_target_in_a_missing_folder_is_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match="make it first"):
+        files.check_target(str(tmp_path / "absent" / "a.parquet"))
+
+
+def test_a_directory_that_is_not_empty_is_refused(tmp_path):
+    (tmp_path / "a.parquet").mkdir()
+    (tmp_path / "a.parquet" / "part").touch()
+    with pytest.raises(UnsupportedError, match="not empty"):
+        files.check_target(str(tmp_path / "a.parquet") + "/")

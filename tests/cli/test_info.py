@@ -1,0 +1,74 @@
+"""`dgpuhash info`, `dgpuhash cache`, `dgpuhash --version`, and the way in through `dask`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import dgpuhash.cli
+from dgpuhash.cli import main
+
+COMMANDS = ["bench", "build", "cache", "demo", "info", "join", "lookup"]
+
+
+def test_info_names_versions_backends_and_cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("DGPUHASH_CACHE_DIR", str(tmp_path))
+    result = CliRunner().invoke(main, ["info"])
+    assert result.exit_code == 0
+    for word in (
+        "dask",
+        "pandas",
+        "cpu",
+        "cuda",
+        "kernel cache: 0 compiled kernels",
+        str(tmp_path),
+    ):
+        assert word in result.output
+
+
+def test_cache_clear_empties_the_folder(monkeypatch, tmp_path):
+    monkeypatch.setenv("DGPUHASH_CACHE_DIR", str(tmp_path))
+    (tmp_path / "kernel.cubin").write_bytes(b"x")
+    (tmp_path / "notes.txt").touch()
+    result = CliRunner().invoke(main, ["cache", "clear"])
+    assert "removed 1 compiled kernels" in result.output
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_the_commands_are_those_of_the_readme():
+    assert sorted(main.commands) == COMMANDS
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself(command):
+    result = CliRunner().invoke(main, [command, "--help"])
+    assert result.exit_code == 0
+    assert main.commands[command].help
+
+
+def test_dask_finds_the_commands():
+    (entry,) = entry_points(group="dask_cli", name="dgpuhash")
+    assert entry.load() is dgpuhash.cli.main
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["-m", "dgpuhash"], [str(Path(sys.executable).with_name("dask")), "dgpuhash"]],
+    ids=["python -m dgpuhash", "dask dgpuhash"],
+)
+def test_other_ways_in(command):
+    found = subprocess.run(
+        [sys.executable, *command, "--help"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        env={**os.environ, "COLUMNS": "100"},
+    )
+    assert "lookup" in found.stdout

@@ -1,0 +1,77 @@
+"""The demo passes, and it fails when one value differs."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from dgpuhash.demo import data, reference
+from dgpuhash.demo.report import Report
+from dgpuhash.errors import UnsupportedError
+
+PROGRAM = Path(__file__).resolve().parents[2] / "examples" / "flights.py"
+
+
+@pytest.mark.cluster
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_the_program_passes():
+    found = subprocess.run(
+        [sys.executable, PROGRAM],
+        capture_output=True,
+        text=True,
+        timeout=170,
+        check=False,
+        env={**os.environ, "COLUMNS": "120"},
+    )
+    assert found.returncode == 0, found.stdout + found.stderr
+    for phrase in ("BOEING", "rows/s", "Shards", "Every result equals pandas' own."):
+        assert phrase in found.stdout
+    assert "Traceback" not in found.stderr
+
+
+def test_a_result_with_one_other_value_is_a_difference():
+    frame = pd.DataFrame({"a": [1, 2], "b": ["x", None]})
+    reference.expect_equal(frame, frame.copy(), "the same")
+    for other in (frame.assign(a=[1, 3]), frame.astype({"a": "int32"}), frame[["b", "a"]]):
+        with pytest.raises(reference.Difference, match="the join: the index and pandas differ"):
+            reference.expect_equal(other, frame, "the join")
+
+
+def test_the_data_needs_its_package(monkeypatch):
+    monkeypatch.setattr(data, "find_spec", lambda name: None)
+    with pytest.raises(UnsupportedError, match=r"pip install 'dgpuhash\[demo\]'"):
+        data.read()
+
+
+def test_the_partitions_hold_the_whole_table(tmp_path):
+    planes = data.read()["planes"]
+    path = data.write_partitions(planes, tmp_path / "planes", 3)
+    pd.testing.assert_frame_equal(pd.read_parquet(path), planes)
+
+
+def test_new_planes_fit_to_the_old_ones():
+    tables = data.read()
+    added = data.new_planes(tables["flights"], tables["planes"], 5)
+    assert added.dtypes.to_dict() == tables["planes"].dtypes.to_dict()
+    assert not added["tailnum"].isin(tables["planes"]["tailnum"]).any()
+
+
+def test_the_report_shows_every_phase():
+    stream = io.StringIO()
+    report = Report(Console(file=stream, width=100))
+    with report, report.phase("build", rows=1000, steps=2) as advance:
+        advance(1)
+    report.print_phases()
+    report.print_frame(
+        pd.DataFrame({"worker": ["w0"], "rows": [1234], "load": [0.5], "on": ["[a]"]}), "S"
+    )
+    for phrase in ("build", "1,000", "1,234", "0.5", "w0", "[a]"):
+        assert phrase in stream.getvalue()
