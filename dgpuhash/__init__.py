@@ -9,9 +9,11 @@ from dgpuhash.spec import TableSpec
 from dgpuhash.tables import HashMap, HashSet, MultiMap, TableStats, load
 
 if TYPE_CHECKING:
+    from dgpuhash.distributed import DistributedIndex
     from dgpuhash.frames import FrameIndex
 
 __all__ = [
+    "DistributedIndex",
     "FrameIndex",
     "HashMap",
     "HashSet",
@@ -23,7 +25,7 @@ __all__ = [
 ]
 
 # Imported at first use, since they need pandas or Dask, which take long to load.
-_LATER = {"FrameIndex": "dgpuhash.frames"}
+_LATER = {"DistributedIndex": "dgpuhash.distributed", "FrameIndex": "dgpuhash.frames"}
 
 
 def __getattr__(name: str) -> object:
