@@ -50,6 +50,12 @@ def device(request: pytest.FixtureRequest) -> Device:
     return Device(request.param)
 
 
+@pytest.fixture
+def host() -> Device:
+    """The CPU, whatever the device under test is."""
+    return Device("cpu")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave the GPU tests out where there is no GPU, unless they were asked for."""
     if "gpu" in config.option.markexpr or _gpu_present():

@@ -103,6 +103,25 @@ def test_keys_of_one_bucket(device):
         agree(device, table, model)
 
 
+def test_keys_that_all_begin_at_one_bucket(device):
+    """Chosen by their hashes: each first looks at the same bucket of the same window."""
+    table, model = HashSet("uint64", capacity=3000, device=device.name), SetModel()
+    windows = table.stats().slots // 64
+    keys = np.arange(1 << 18, dtype=np.uint64)
+    hashes = device.backend.to_host(device.backend.hash_keys(device.array(keys), 0))
+    first = [int(word) * windows >> 64 for word in hashes]
+    keys = keys[(np.array(first) == 3) & (hashes % 8 == 5)]
+    assert len(keys) > 300
+    table.insert(device.array(keys))
+    model.insert(keys)
+    agree(device, table, model)
+    assert table.stats().lines_per_lookup > 8
+    table.erase(device.array(keys[::3]))
+    model.erase(keys[::3])
+    found = device.backend.to_host(table.contains(device.array(keys)))
+    assert found.tolist() == model.contains(keys)
+
+
 def test_size_is_right_when_insert_is_split_into_many(device):
     table = HashMap("int32", "int32", device=device.name)
     for start in range(0, 3000, 3):
@@ -162,6 +181,19 @@ def _limit_memory(monkeypatch, backend, largest):
         return real(self, shape, dtype)
 
     monkeypatch.setattr(type(backend), "empty", empty)
+
+
+def test_memory_errors_of_the_array_library_are_ours(device, monkeypatch):
+    table = HashMap("int64", "int64", device=device.name)
+
+    def greedy(self, keys):
+        raise MemoryError("Unable to allocate 9 PiB")
+
+    monkeypatch.setattr(type(device.backend), "stable_order", greedy)
+    keys = device.array(np.arange(10))
+    with pytest.raises(OutOfMemoryError, match=r"9 PiB.* bytes are free; use smaller batches"):
+        table.upsert(keys, keys)
+    assert len(table) == 0
 
 
 def test_absurd_capacity_is_out_of_memory(device):

@@ -57,6 +57,17 @@ def test_map_and_multimap_round_trip(device, value, tmp_path):
         agree(device, loaded, model)
 
 
+@pytest.mark.parametrize("value", ["int16", "datetime64[s]", "S3", "i4,f8,S4"])
+def test_a_table_of_one_device_loads_on_the_other(device, host, value, tmp_path):
+    keys, values = random_keys("M8[ns]", 300, 1, distinct=90), random_values(value, 300, 1)
+    for one, other in ((device, host), (host, device)):
+        table, model = MultiMap("M8[ns]", value, device=one.name), MultiMapModel()
+        table.insert(one.array(keys), one.array(values))
+        model.insert(keys, values)
+        table.save(tmp_path / "table")
+        agree(other, MultiMap.load(tmp_path / "table", device=other.name), model)
+
+
 @pytest.mark.parametrize("make", [HashSet, HashMap, MultiMap])
 def test_empty_tables(make, tmp_path):
     table = make("int8") if make is HashSet else make("int8", "S9")
