@@ -1,0 +1,88 @@
+"""What a client, a task and a worker must agree on to speak about one state of one index."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from dgpuhash.frames import KeyEncoder
+
+__all__ = ["Descriptor", "Placement", "Saved", "ShardAddress"]
+
+
+class Placement(Enum):
+    """Who holds a key."""
+
+    #: Each key has one owner, by its hash; queries travel to the owner.
+    DISTRIBUTED = "distributed"
+
+
+@dataclass(frozen=True, slots=True)
+class ShardAddress:
+    """Where a shard lives.
+
+    Attributes
+    ----------
+    worker : str
+        Address of the Dask worker.
+    incarnation : str
+        Drawn anew by each start of a worker, so that one which came back empty under its old
+        address is told from the one that held the shard.
+    """
+
+    worker: str
+    incarnation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """The last checkpoint of an index: where, and which epoch it holds."""
+
+    url: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Descriptor:
+    """One epoch of one index. Lazy merges carry it; its token is that of the epoch.
+
+    Attributes
+    ----------
+    uid : str
+        Of the index, the same through all its epochs.
+    name : str
+        Under which `DistributedIndex.open` finds it.
+    epoch : int
+        Counts the changes; a shard answers only requests of its own epoch.
+    shards : tuple of ShardAddress
+        The owner of part *i* is ``shards[i]``.
+    encoder : KeyEncoder
+    meta : DataFrame
+        An empty frame like the stored rows.
+    unique : bool or None
+        As `DistributedIndex.build` was told.
+    device : str or None
+        Where key tables live; None: where the rows do.
+    placement : Placement
+    saved : Saved or None
+    """
+
+    uid: str
+    name: str
+    epoch: int
+    shards: tuple[ShardAddress, ...]
+    encoder: KeyEncoder
+    meta: Any
+    unique: bool | None = None
+    device: str | None = None
+    placement: Placement = Placement.DISTRIBUTED
+    saved: Saved | None = None
+
+    @property
+    def workers(self) -> list[str]:
+        """The addresses of the shards' workers, by part."""
+        return [shard.worker for shard in self.shards]
+
+    def __dask_tokenize__(self) -> tuple[str, str, int]:
+        return ("dgpuhash", self.uid, self.epoch)

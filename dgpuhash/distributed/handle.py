@@ -1,0 +1,134 @@
+"""What a handle of an index knows, and how it moves from epoch to epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Self
+
+from distributed import Client
+
+from dgpuhash.distributed.change import drop_shards
+from dgpuhash.distributed.descriptor import Descriptor, Placement, Saved
+from dgpuhash.distributed.history import History, Step, follow
+from dgpuhash.distributed.registry import Registry
+from dgpuhash.distributed.source import collection_of
+from dgpuhash.errors import ClosedError, IndexLost
+
+__all__ = ["Handle"]
+
+
+class Handle:
+    """The base of `DistributedIndex`: identity, epochs, and the end of it."""
+
+    def __init__(self, descriptor: Descriptor, client: Client) -> None:
+        self._descriptor = descriptor
+        self._client = client
+        self._registry = Registry(client)
+        self._history = History()
+        self._closed = False
+
+    @property
+    def name(self) -> str:
+        """The name under which `open` finds the index."""
+        return self._descriptor.name
+
+    @property
+    def on(self) -> list[Hashable]:
+        """The key columns."""
+        return list(self._descriptor.encoder.names)
+
+    @property
+    def meta(self) -> Any:
+        """An empty frame like the stored rows."""
+        return self._descriptor.meta
+
+    @property
+    def epoch(self) -> int:
+        """The number of changes that this handle knows of, the build included."""
+        return self._descriptor.epoch
+
+    @property
+    def placement(self) -> Placement:
+        """Who holds a key."""
+        return self._descriptor.placement
+
+    @property
+    def workers(self) -> list[str]:
+        """The addresses of the workers that hold the shards."""
+        return self._descriptor.workers
+
+    def refresh(self) -> None:
+        """Bring this handle to the newest epoch.
+
+        Raises
+        ------
+        IndexLost
+            When the index was closed by another client.
+        """
+        self._check_open()
+        newest = self._registry.find(self.name)
+        if newest is None or newest.uid != self._descriptor.uid:
+            raise IndexLost(
+                f"index {self.name!r} was closed by another client; build or load it again"
+            )
+        self._descriptor = newest
+
+    def close(self) -> None:
+        """Free the shards and the name. Closing twice is no error."""
+        if self._closed:
+            return
+        self._closed = True
+        newest = self._registry.find(self.name)
+        if newest is not None and newest.uid == self._descriptor.uid:
+            self._registry.remove(self.name)
+            drop_shards(self._client, newest.uid, newest.workers)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        if self._closed:
+            return f"<{type(self).__name__} {self.name!r}, closed>"
+        return (
+            f"<{type(self).__name__} {self.name!r} on {self.on!r}: {len(self.workers)} shards, "
+            f"{self.placement.value}, epoch {self.epoch}>"
+        )
+
+    def _change(self, verb: str, rows: Any, names: Sequence[Hashable]) -> int:
+        with self._changing() as current:
+            step = Step(verb, collection_of(rows, list(names)))
+            return self._follow(replace(current, epoch=current.epoch + 1), [step])
+
+    def _follow(self, start: Descriptor, steps: Sequence[Step]) -> int:
+        """Carry out steps from `start`, and move this handle to where they lead."""
+        end = replace(start, epoch=start.epoch + len(steps) - 1)
+        base = steps[0].rows
+        if isinstance(base, Saved):
+            end = replace(end, saved=Saved(base.url, start.epoch))
+        count = follow(self._client, start, steps, lambda: self._registry.publish(end))
+        for number, step in enumerate(steps):
+            self._history.record(start.epoch + number, step)
+        self._descriptor = end
+        return count
+
+    @contextmanager
+    def _changing(self) -> Iterator[Descriptor]:
+        self._check_open()
+        with self._registry.changing(self.name):
+            self.refresh()
+            yield self._descriptor
+
+    def _current(self) -> Descriptor:
+        self._check_open()
+        return self._descriptor
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError(
+                f"index {self.name!r} was closed; build it again, or load it where it was saved"
+            )

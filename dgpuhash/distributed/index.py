@@ -1,0 +1,395 @@
+"""DistributedIndex: the handle of a client."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
+from html import escape
+from typing import Any
+
+import dask.dataframe as dd
+import pandas as pd
+from distributed import Client, default_client
+
+from dgpuhash.distributed import checkpoint
+from dgpuhash.distributed.change import drop_shards, places
+from dgpuhash.distributed.descriptor import Descriptor, Saved
+from dgpuhash.distributed.figures import row_count, shard_figures
+from dgpuhash.distributed.handle import Handle
+from dgpuhash.distributed.history import Step, follow
+from dgpuhash.distributed.lookup import look_up
+from dgpuhash.distributed.probe import Probe
+from dgpuhash.distributed.registry import Registry
+from dgpuhash.distributed.source import collection_of, meta_of
+from dgpuhash.errors import (
+    ColumnError,
+    DgpuhashError,
+    IndexLost,
+    SpecError,
+    UnsupportedError,
+)
+from dgpuhash.frames import KeyEncoder, Lookup, check_how, join_columns, key_names, keys_frame
+
+__all__ = ["DistributedIndex"]
+
+
+class DistributedIndex(Handle):
+    """Rows on the workers of a Dask cluster, found by the values of some of their columns.
+
+    Make one with `build`, `load` or `open`. It lives on the workers until it is closed, and any
+    client of the cluster finds it by its name. Every change moves it to the next epoch: reading
+    with a handle, or computing a lazy merge, from before a change raises `IndexLost` and never
+    answers wrongly; `refresh` brings a handle up to date. The handle that makes the change is.
+
+    Examples
+    --------
+    >>> import dask.dataframe as dd, pandas as pd
+    >>> from distributed import Client
+    >>> client = Client(processes=False, n_workers=2, dashboard_address=None)
+    >>> planes = pd.DataFrame({"tailnum": ["N1", "N2"], "seats": [55, 182]})
+    >>> flights = pd.DataFrame({"flight": [7, 8], "tailnum": ["N2", "N1"]})
+    >>> index = DistributedIndex.build(dd.from_pandas(planes), on="tailnum", client=client)
+    >>> index.merge(dd.from_pandas(flights)).compute()
+       flight tailnum  seats
+    0       7      N2    182
+    1       8      N1     55
+    >>> index.close(); client.close()
+    """
+
+    @classmethod
+    def build(
+        cls,
+        data: Any,
+        on: Hashable | Sequence[Hashable],
+        columns: Sequence[Hashable] | None = None,
+        *,
+        unique: bool | None = None,
+        client: Client | None = None,
+        name: str | None = None,
+        workers: Sequence[str] | None = None,
+        device: str | None = None,
+    ) -> DistributedIndex:
+        """An index of the rows of `data`.
+
+        Parameters
+        ----------
+        data : Dask, pandas or cuDF DataFrame, mapping of arrays, or array
+            A Dask DataFrame is read where it lies, a partition at a time.
+        on : label or list of labels
+            The key columns.
+        columns : list of labels, optional
+            The columns kept beside the key columns; default: all. Others are not moved.
+        unique : bool, optional
+            True: refuse a second row of a key, now and in `insert`. None, False: allow it.
+        client : distributed.Client, optional
+            Default: the current one.
+        name : str, optional
+            Under which `open` finds the index; default: a new one.
+        workers : list of str, optional
+            Addresses of the workers that shall hold the shards; default: all.
+        device : {"cpu", "cuda"}, optional
+            Where the key tables live; default: where the rows do.
+
+        Raises
+        ------
+        ColumnError
+            When a column is missing or doubled, or `unique` keys are not.
+        KeyTypeError
+            When a column cannot be a key.
+        SpecError
+            When there is an index of this name.
+        IndexLost
+            When a worker is lost; nothing remains of the index then.
+        """
+        client = _client(client)
+        collection = collection_of(data, on if isinstance(on, list | tuple) else [on])
+        meta = meta_of(collection)
+        names = key_names(meta, on)
+        kept = _kept(meta, names, columns)
+        meta = meta[kept].iloc[:0]
+        uid = uuid.uuid4().hex
+        descriptor = Descriptor(
+            uid=uid,
+            name=name or f"index-{uid[:8]}",
+            epoch=1,
+            shards=places(client, workers),
+            encoder=KeyEncoder.for_frame(meta, list(names)),
+            meta=meta,
+            unique=unique,
+            device=device,
+        )
+        return cls._create(descriptor, client, collection)
+
+    @classmethod
+    def load(
+        cls,
+        url: str,
+        client: Client | None = None,
+        *,
+        name: str | None = None,
+        workers: Sequence[str] | None = None,
+        device: str | None = None,
+    ) -> DistributedIndex:
+        """The index that `save` wrote to `url`, onto the workers that are there now.
+
+        Parameters
+        ----------
+        url : str
+            A path that all workers see, or any fsspec URL.
+        client, name, workers
+            As in `build`.
+        device : {"cpu", "cuda"}, optional
+            ``"cuda"`` reads the rows into cuDF.
+
+        Raises
+        ------
+        FormatError
+            When there is no saved index, or it is damaged; nothing is changed then.
+        """
+        client = _client(client)
+        url = str(url)
+        manifest = checkpoint.read_manifest(url)
+        uid = uuid.uuid4().hex
+        descriptor = Descriptor(
+            uid=uid,
+            name=name or f"index-{uid[:8]}",
+            epoch=1,
+            shards=places(client, workers),
+            encoder=manifest.encoder,
+            meta=manifest.meta("cudf" if device == "cuda" else "pandas"),
+            unique=manifest.unique,
+            device=device,
+            placement=manifest.placement,
+            saved=Saved(url, epoch=1),
+        )
+        return cls._create(descriptor, client, descriptor.saved)
+
+    @classmethod
+    def open(cls, name: str, client: Client | None = None) -> DistributedIndex:
+        """The index of this name on the client's cluster, whichever client made it.
+
+        Raises
+        ------
+        IndexLost
+            When there is none.
+        """
+        client = _client(client)
+        registry = Registry(client)
+        descriptor = registry.find(name)
+        if descriptor is None:
+            raise IndexLost(
+                f"no index {name!r} on this cluster; there are {registry.names()!r}; build it, or "
+                "load it with DistributedIndex.load(url)"
+            )
+        return cls(descriptor, client)
+
+    @classmethod
+    def _create(cls, descriptor: Descriptor, client: Client, rows: Any) -> DistributedIndex:
+        index = cls(descriptor, client)
+        registry = index._registry
+        step = Step("build", rows)
+        with registry.changing(descriptor.name):
+            if registry.find(descriptor.name) is not None:
+                raise SpecError(
+                    f"there is an index {descriptor.name!r} on this cluster; choose another name, "
+                    f"or end it with DistributedIndex.open({descriptor.name!r}).close()"
+                )
+            follow(client, descriptor, [step], lambda: registry.publish(descriptor))
+        index._history.record(descriptor.epoch, step)
+        return index
+
+    def merge(
+        self,
+        left: Any,
+        on: Hashable | Sequence[Hashable] | None = None,
+        *,
+        left_on: Hashable | Sequence[Hashable] | None = None,
+        how: str = "inner",
+        columns: Sequence[Hashable] | None = None,
+        suffixes: tuple[str | None, str | None] = ("_x", "_y"),
+    ) -> Any:
+        """A lazy Dask DataFrame: each partition of `left` merged with the index.
+
+        Partitions and the order of their rows are those of `left`; divisions are unknown, and rows
+        are numbered from 0 in each partition (semi and anti keep the labels of `left`). Computing
+        it after the index was changed raises `IndexLost`.
+
+        Parameters
+        ----------
+        left : Dask DataFrame
+            Or a pandas or cuDF one, which becomes one partition.
+        on : label or list of labels, optional
+            Key columns of the same name on both sides; default: the index's.
+        left_on : label or list of labels, optional
+            Key columns of `left`, where their names differ.
+        how : {"inner", "left", "semi", "anti"}
+            Semi: the rows of `left` that have a match; anti: the others.
+        columns : list of labels, optional
+            Columns of the index to add; default: all. Others are not moved.
+        suffixes : tuple
+            For columns of the same name on both sides.
+
+        Raises
+        ------
+        ColumnError, KeyTypeError
+            When columns are missing, never compare or overlap.
+        UnsupportedError
+            For other kinds of join, with the way to get them.
+        ClosedError
+            When the index was closed.
+        """
+        descriptor = self._current()
+        check_how(how)
+        if not isinstance(left, dd.DataFrame):
+            left = dd.from_pandas(left, npartitions=1, sort=False)
+        names = join_columns(left._meta, descriptor.encoder, on, left_on)
+        wanted = None if columns is None else tuple(columns)
+        probe = Probe(descriptor, tuple(names), how, wanted, suffixes)
+        return left.map_partitions(
+            probe,
+            meta=probe.meta(left._meta),
+            enforce_metadata=False,
+            transform_divisions=False,
+            clear_divisions=True,
+        )
+
+    def lookup(self, keys: Any) -> Lookup:
+        """The rows stored for each of `keys`, in input order.
+
+        Parameters
+        ----------
+        keys : scalar, list, array, Series, DataFrame, list of tuples, or mapping of arrays
+            One key a row. Frames name the key columns.
+
+        Returns
+        -------
+        Lookup
+            ``frame`` (the keys and the stored columns, null where a key is not stored; pandas, or
+            cuDF for GPU keys), ``query_rows`` and ``found``.
+
+        Raises
+        ------
+        IndexLost
+            When a shard is lost, or the index was changed since this handle was up to date.
+        """
+        return look_up(self._client, self._current(), keys)
+
+    def insert(self, rows: Any) -> int:
+        """Add rows, all of them or none; returns how many.
+
+        The rows are added to the index as it is now, whoever has changed it.
+
+        Parameters
+        ----------
+        rows : Dask, pandas or cuDF DataFrame, or mapping of arrays
+            With at least the stored columns.
+
+        Raises
+        ------
+        ColumnError, KeyTypeError
+            When columns are missing or do not fit, or a key of a unique index is there twice.
+        IndexLost
+            When a worker is lost.
+        """
+        return self._change("insert", rows, self.meta.columns)
+
+    def erase(self, keys: Any) -> int:
+        """Remove all rows with these keys, on all shards or none; returns how many.
+
+        Parameters
+        ----------
+        keys : as for `lookup`, or a Dask DataFrame
+        """
+        if not isinstance(keys, dd.DataFrame):
+            keys = keys_frame(keys, self._descriptor.encoder, self.meta)
+        return self._change("erase", keys, self.on)
+
+    def __len__(self) -> int:
+        return row_count(self._client, self._current())
+
+    def stats(self) -> pd.DataFrame:
+        """One row for each shard: ``part``, ``worker``, rows, bytes and the kind of its table."""
+        return shard_figures(self._client, self._current())
+
+    def save(self, url: str) -> None:
+        """Write the index to a directory: an Arrow file for each shard, and a manifest.
+
+        Parameters
+        ----------
+        url : str
+            A path that all workers see, or any fsspec URL. A saved index that is there is replaced.
+
+        Raises
+        ------
+        FormatError
+            When there is something else.
+        OSError
+            When it cannot be written; what was there is as it was.
+        """
+        with self._changing() as current:
+            where = checkpoint.save(self._client, current, str(url))
+            self._descriptor = replace(current, saved=Saved(where, current.epoch))
+            self._registry.publish(self._descriptor)
+
+    def rebuild(self) -> None:
+        """Make the index anew on the workers that are there.
+
+        From its source and all changes since, where this handle has made them; else from the last
+        `save`, when nothing but this handle has changed the index since.
+
+        Raises
+        ------
+        IndexLost
+            When neither is there.
+        """
+        with self._changing() as current:
+            ways = self._history.ways_to(current)
+            if not ways:
+                raise IndexLost(
+                    f"index {self.name!r} cannot be rebuilt: this handle did not build it, and "
+                    "it was never saved in this state; build it again, or load an older save with "
+                    "DistributedIndex.load(url)"
+                )
+            start = replace(current, epoch=current.epoch + 1, shards=places(self._client, None))
+            for number, steps in enumerate(ways):
+                try:
+                    self._follow(start, steps)
+                    break
+                except DgpuhashError:
+                    raise
+                except Exception:
+                    # The source is no longer there; the save may be.
+                    if number == len(ways) - 1:
+                        raise
+            left = set(current.workers) - set(self.workers)
+            drop_shards(self._client, current.uid, sorted(left))
+
+    def _repr_html_(self) -> str:
+        title = f"<p>{escape(repr(self))}</p>"
+        try:
+            return title + self.stats().to_html(index=False)
+        except (DgpuhashError, OSError) as error:
+            return f"{title}<p>{escape(str(error))}</p>"
+
+
+def _client(client: Client | None) -> Client:
+    if client is not None:
+        return client
+    try:
+        return default_client()
+    except ValueError:
+        raise UnsupportedError(
+            "no Dask client; make one with distributed.Client(), or pass client="
+        ) from None
+
+
+def _kept(
+    meta: Any, names: Sequence[Hashable], columns: Sequence[Hashable] | None
+) -> list[Hashable]:
+    there = list(meta.columns)
+    missing = [label for label in columns or [] if label not in there]
+    if missing:
+        raise ColumnError(f"no column {missing!r}; the columns are {there!r}")
+    wanted = set(there if columns is None else columns) | set(names)
+    return [label for label in there if label in wanted]

@@ -1,0 +1,148 @@
+"""The manifest of a saved index: plain JSON, checked before anything it speaks of is touched."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from dgpuhash.distributed.descriptor import Descriptor, Placement
+from dgpuhash.errors import DgpuhashError, FormatError
+from dgpuhash.frames import KeyEncoder, frames_named
+
+__all__ = ["MANIFEST", "Manifest", "SavedShard"]
+
+MANIFEST = "manifest.json"
+FORMAT = "dgpuhash index"
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SavedShard:
+    """One Arrow file: its name, size and checksum, and the rows of each of its batches."""
+
+    file: str
+    nbytes: int
+    blake2b: str
+    batches: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a saved index is.
+
+    Attributes
+    ----------
+    name : str
+        Of the index that was saved.
+    encoder : KeyEncoder
+    schema : pyarrow.Schema
+        Of the stored rows.
+    unique : bool or None
+    placement : Placement
+    shards : tuple of SavedShard
+    """
+
+    LONGEST: ClassVar[int] = 1 << 26
+
+    name: str
+    encoder: KeyEncoder
+    schema: pa.Schema
+    unique: bool | None
+    placement: Placement
+    shards: tuple[SavedShard, ...]
+
+    @classmethod
+    def of(cls, descriptor: Descriptor, shards: Sequence[SavedShard], frames: Any) -> Manifest:
+        """The manifest of an index whose shards were written."""
+        return cls(
+            descriptor.name,
+            descriptor.encoder,
+            frames.to_arrow(descriptor.meta).schema,
+            descriptor.unique,
+            descriptor.placement,
+            tuple(shards),
+        )
+
+    def meta(self, library: str) -> Any:
+        """An empty frame like the stored rows."""
+        return frames_named(library).from_arrow(self.schema.empty_table())
+
+    def to_bytes(self) -> bytes:
+        """JSON, with a checksum of itself."""
+        body = {
+            "name": self.name,
+            "encoder": self.encoder.to_json(),
+            "schema": base64.b64encode(self.schema.serialize().to_pybytes()).decode(),
+            "unique": self.unique,
+            "placement": self.placement.value,
+            "shards": [asdict(shard) for shard in self.shards],
+        }
+        whole = {"format": FORMAT, "version": VERSION, "blake2b": _digest(body), "index": body}
+        return json.dumps(whole, indent=1).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes, where: str) -> Manifest:
+        """The manifest that `to_bytes` wrote.
+
+        Raises
+        ------
+        FormatError
+            When it is foreign, newer than this program, or damaged.
+        """
+        try:
+            whole = json.loads(data)
+            version = whole["version"] if whole["format"] == FORMAT else None
+        except (ValueError, TypeError, KeyError, RecursionError):
+            version = None
+        if version is None:
+            raise FormatError(f"{where} holds no saved index; pass what index.save wrote")
+        if version != VERSION:
+            raise FormatError(
+                f"{where} has format version {version} and this dgpuhash reads version {VERSION}; "
+                "load it with the release that saved it"
+            )
+        try:
+            body = whole["index"]
+            if _digest(body) != whole["blake2b"]:
+                raise ValueError("its checksum is wrong")
+            return cls._from_body(body)
+        except (ValueError, TypeError, KeyError, AttributeError, pa.ArrowException) as error:
+            if isinstance(error, DgpuhashError) and not isinstance(error, FormatError):
+                raise
+            raise FormatError(f"the manifest of {where} is damaged: {error}") from error
+
+    @classmethod
+    def _from_body(cls, body: dict[str, Any]) -> Manifest:
+        if not isinstance(body["name"], str) or body["unique"] not in (True, False, None):
+            raise ValueError("it is malformed")
+        schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(body["schema"], validate=True)))
+        return cls(
+            body["name"],
+            KeyEncoder.from_json(body["encoder"]),
+            schema,
+            body["unique"],
+            Placement(body["placement"]),
+            tuple(_saved_shard(entry) for entry in body["shards"]),
+        )
+
+
+def _saved_shard(entry: dict[str, Any]) -> SavedShard:
+    batches = entry["batches"]
+    numbers = [entry["nbytes"], *batches]
+    plain = isinstance(entry["file"], str) and not set(entry["file"]) & set("/\\:?#*")
+    if not plain or entry["file"].startswith(".") or not isinstance(entry["blake2b"], str):
+        raise ValueError(f"a shard's file is called {entry['file']!r}")
+    if any(type(number) is not int or number < 0 for number in numbers):
+        raise ValueError(f"sizes of {entry['file']} are no natural numbers")
+    return SavedShard(entry["file"], entry["nbytes"], entry["blake2b"], tuple(batches))
+
+
+def _digest(body: Any) -> str:
+    text = json.dumps(body, sort_keys=True).encode()
+    return hashlib.blake2b(text, digest_size=16).hexdigest()

@@ -1,0 +1,118 @@
+"""Phases: one function on all shards' workers at once, given up when a worker is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+from distributed import Client
+
+from dgpuhash.distributed.plugin import host_of
+from dgpuhash.distributed.request import REMEDY
+from dgpuhash.errors import IndexLost
+
+__all__ = ["on_workers", "watched"]
+
+Result = TypeVar("Result")
+
+# Seconds between two looks at the list of workers.
+WATCH = 0.25
+
+
+def on_workers(
+    client: Client, workers: Sequence[str], function: Callable[..., Result], *args: Any
+) -> list[Result]:
+    """``function(host, *args)`` on the shard threads of `workers`, all at the same time.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    workers : sequence of str
+        Addresses; `host` is the `ShardHost` of each.
+    function : callable
+        Of a module, so that it travels by name.
+
+    Returns
+    -------
+    list
+        The results in the order of `workers`.
+
+    Raises
+    ------
+    IndexLost
+        When a worker leaves the cluster before all have answered.
+    DgpuhashError
+        What `function` raised on a worker.
+    """
+
+    async def phase() -> list[Result]:
+        answers = client.run(
+            run_phase, function, args, workers=list(workers), on_error="return", asynchronous=True
+        )
+        found = await _watch(client, workers, answers)
+        return _results([found[worker] for worker in workers])
+
+    return client.sync(phase)
+
+
+async def run_phase(
+    function: Callable[..., Result], args: tuple[Any, ...], dask_worker: Any
+) -> Result | Failed:
+    """What `on_workers` runs on each worker; an error is a result, lest Dask logs it twice."""
+    try:
+        host = host_of(dask_worker)
+        return await host.thread.run(function, host, *args)
+    except Exception as error:
+        return Failed(error)
+
+
+class Failed:
+    """An error on its way to the client."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
+def watched(client: Client, workers: Sequence[str], futures: Sequence[Any]) -> list[Any]:
+    """The results of `futures`, unless one of `workers` leaves the cluster first.
+
+    Raises
+    ------
+    IndexLost
+        When a worker left.
+    Exception
+        What a task raised.
+    """
+
+    async def gather() -> list[Any]:
+        results = client.gather(list(futures), asynchronous=True)
+        return await _watch(client, workers, results)
+
+    return client.sync(gather)
+
+
+async def _watch(client: Client, workers: Sequence[str], work: Awaitable[Result]) -> Result:
+    task = asyncio.ensure_future(work)
+    try:
+        while not (await asyncio.wait({task}, timeout=WATCH))[0]:
+            gone = sorted(set(workers) - set(await client.scheduler.ncores()))
+            if gone:
+                raise IndexLost(f"workers {gone} with shards of the index are gone; {REMEDY}")
+        return task.result()
+    finally:
+        task.cancel()
+
+
+def _results(outcomes: Sequence[Any]) -> list[Any]:
+    raised = [outcome.error for outcome in outcomes if isinstance(outcome, Failed)]
+    # What the user can mend says more than the loss that it led to on other workers.
+    raised.sort(key=lambda error: isinstance(error, IndexLost))
+    unreachable = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
+    if raised:
+        raise raised[0]
+    if unreachable:
+        raise IndexLost(
+            f"a worker with a shard of the index is gone ({unreachable[0]}); {REMEDY}"
+        ) from unreachable[0]
+    return list(outcomes)

@@ -1,0 +1,116 @@
+"""The worker plugin: keeps a worker's shards and answers requests for them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from distributed import WorkerPlugin
+from distributed.core import error_message
+from distributed.protocol import to_serialize
+
+from dgpuhash.distributed.exchange import Parcel
+from dgpuhash.distributed.shard import Shards
+from dgpuhash.distributed.shard_thread import ShardThread
+from dgpuhash.errors import IndexLost
+
+__all__ = ["NAME", "ShardHost", "host_of"]
+
+NAME = "dgpuhash"
+
+Handler = Callable[..., Awaitable[dict[str, Any]]]
+
+
+def answering(handler: Callable[..., Awaitable[list[Any]]]) -> Handler:
+    """`handler` with its results or its error put into a message."""
+
+    @functools.wraps(handler)
+    async def answer(*args: Any, **kwargs: Any) -> dict[str, Any]:
+        try:
+            return {"status": "OK", "answer": await handler(*args, **kwargs)}
+        except Exception as error:
+            return dict(error_message(error))
+
+    return answer
+
+
+class ShardHost(WorkerPlugin):
+    """Shards, the thread that works on them, and handlers for requests of other workers.
+
+    One for each worker, for all indexes. It is registered once with the scheduler, so that late
+    and restarted workers have it too; they come up empty.
+    """
+
+    name = NAME
+    idempotent = True
+
+    worker: Any
+    shards: Shards
+    thread: ShardThread
+
+    def setup(self, worker: Any) -> None:
+        """Start on `worker`; state hangs on the worker, since a process may have several."""
+        self.worker = worker
+        self.shards = Shards()
+        self.thread = ShardThread()
+        worker.handlers["dgpuhash_match"] = answering(self.match)
+        worker.handlers["dgpuhash_put"] = answering(self.put)
+        worker.handlers["dgpuhash_ping"] = answering(self.ping)
+
+    def teardown(self, worker: Any) -> None:
+        """Let the shards go."""
+        for operation in ("dgpuhash_match", "dgpuhash_put", "dgpuhash_ping"):
+            worker.handlers.pop(operation, None)
+        self.thread.close()
+        self.shards = Shards()
+
+    async def match(
+        self,
+        *,
+        keys: Any,
+        columns: list[Any],
+        uid: str,
+        epoch: int,
+        incarnation: str,
+        how: str,
+    ) -> list[Any]:
+        """Rows of the query that match, and the rows of the index that they match."""
+        query_rows, frame = await self.thread.run(
+            self.shards.match, uid, epoch, incarnation, keys, how, columns
+        )
+        return [to_serialize(query_rows), to_serialize(frame)]
+
+    async def put(
+        self,
+        *,
+        payload: Any,
+        uid: str,
+        transaction: str,
+        partition: int,
+        attempt: str,
+        number: int,
+        rows: int,
+    ) -> list[Any]:
+        """Take a parcel of an open change."""
+        parcel = Parcel(partition, attempt, number, rows, payload)
+        self.shards.accept(uid, transaction, parcel)
+        return []
+
+    async def ping(self) -> list[Any]:
+        """Show that the event loop is alive."""
+        return []
+
+
+def host_of(worker: Any) -> ShardHost:
+    """The plugin of `worker`.
+
+    Raises
+    ------
+    IndexLost
+        When it has none, which means that no index was ever made on this cluster.
+    """
+    host = worker.plugins.get(NAME)
+    if host is None:
+        raise IndexLost(f"worker {worker.address} holds no index; build or load one first")
+    return host

@@ -1,0 +1,55 @@
+"""The task of a bulk phase: one partition's rows into the inboxes of their owners."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from distributed import get_worker
+from distributed.utils import sync
+
+from dgpuhash.distributed.exchange import CommExchange, Exchange, Parcel, Receipt
+from dgpuhash.distributed.plugin import host_of
+from dgpuhash.distributed.shard import Change
+from dgpuhash.distributed.split import pieces, split
+from dgpuhash.frames import frames_of
+
+__all__ = ["put_partition", "put_rows"]
+
+
+def put_partition(frame: Any, change: Change, partition: int) -> Receipt:
+    """Runs as a Dask task, perhaps more than once: each run is an attempt of its own."""
+    worker = get_worker()
+    host_of(worker)
+    exchange = CommExchange(worker, change.shards, change.uid, change.transaction)
+    segments, receipt = parcels(frame, change, partition)
+    sync(worker.loop, exchange.put_segments, segments)
+    return receipt
+
+
+async def put_rows(frame: Any, change: Change, partition: int, exchange: Exchange) -> Receipt:
+    """As `put_partition`, over any exchange."""
+    segments, receipt = parcels(frame, change, partition)
+    await exchange.put_segments(segments)
+    return receipt
+
+
+def parcels(frame: Any, change: Change, partition: int) -> tuple[list[list[Parcel]], Receipt]:
+    """The parcels for each part, and the receipt for them."""
+    columns = list(change.encoder.names if change.verb == "erase" else change.meta.columns)
+    if change.verb == "erase":
+        rows = frame[columns]
+        encoded = change.encoder.encode(rows)
+    else:
+        rows = frames_of(frame).conform(frame, change.meta)
+        encoded = change.encoder.encode_rows(rows)
+    owned = split(encoded, change.encoder, len(change.shards))
+    attempt = uuid.uuid4().hex
+    segments = [
+        [
+            Parcel(partition, attempt, number, len(piece), payload)
+            for number, (piece, payload) in enumerate(pieces(rows, part, columns))
+        ]
+        for part in owned
+    ]
+    return segments, Receipt(partition, attempt, tuple(len(part) for part in owned))

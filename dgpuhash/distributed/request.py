@@ -1,0 +1,95 @@
+"""A request of one worker to the shards of another, over the cluster's own comms."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from distributed.core import clean_exception, send_recv
+from distributed.protocol import Serialize, to_serialize
+
+from dgpuhash.errors import IndexLost
+
+__all__ = ["REMEDY", "request"]
+
+REMEDY = "call index.rebuild(), or DistributedIndex.load(url) where the index was saved"
+
+# Seconds. A shard may be busy for any time while its worker's event loop answers pings; only a
+# worker that answers none for LIMIT is given up. A comm to a dead process breaks at once.
+CONNECT = 2.0
+PATIENCE = 5.0
+LIMIT = 20.0
+
+
+async def request(
+    worker: Any, address: str, operation: str, objects: Mapping[str, Any], **message: Any
+) -> list[Any]:
+    """The answers of the handler `operation` of the worker at `address`.
+
+    Parameters
+    ----------
+    worker : distributed.Worker
+        The worker that asks.
+    address : str
+        The worker that is asked.
+    operation : str
+        The name of a handler of `ShardHost`.
+    objects : mapping
+        Arguments of the handler that Dask serialises, such as frames and arrays; over UCXX they go
+        from device memory to device memory.
+    **message
+        Small arguments that msgpack knows.
+
+    Raises
+    ------
+    IndexLost
+        When the worker is gone or answers no longer.
+    DgpuhashError
+        What the handler raised.
+    """
+    if address == worker.address:
+        # Below what prepares answers for the comm: objects and errors stay as they are.
+        handler = worker.handlers[operation].__wrapped__
+        answer = await handler(**objects, **message)
+        return [thing.data if isinstance(thing, Serialize) else thing for thing in answer]
+    message |= {name: to_serialize(thing) for name, thing in objects.items()}
+    task = asyncio.create_task(_round_trip(worker, address, operation, message))
+    try:
+        while not (await asyncio.wait({task}, timeout=PATIENCE))[0]:
+            ping = _round_trip(worker, address, "dgpuhash_ping", {})
+            await asyncio.wait_for(ping, LIMIT)
+        response = task.result()
+    except (TimeoutError, OSError) as error:
+        raise IndexLost(
+            f"worker {address}, which owns a shard of the index, is gone ({error}); {REMEDY}"
+        ) from error
+    finally:
+        task.cancel()
+    if response["status"] != "OK":
+        _, raised, _ = clean_exception(**response)
+        assert raised is not None
+        raise raised
+    return response["answer"]
+
+
+async def _round_trip(worker: Any, address: str, operation: str, message: dict[str, Any]) -> Any:
+    comm = await _connect(worker, address)
+    comm.name = operation
+    try:
+        return await send_recv(comm, op=operation, **message)
+    finally:
+        worker.rpc.reuse(address, comm)
+
+
+async def _connect(worker: Any, address: str) -> Any:
+    """A comm to `address`; a worker that the scheduler no longer knows is not waited for."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + LIMIT
+    while True:
+        try:
+            return await worker.rpc.connect(address, timeout=CONNECT)
+        except (TimeoutError, OSError):
+            there = await asyncio.wait_for(worker.scheduler.ncores(), LIMIT)
+            if address not in there or loop.time() > end:
+                raise

@@ -1,0 +1,217 @@
+"""The shards of one worker, and the changes that are on their way to them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dgpuhash.distributed.descriptor import ShardAddress
+from dgpuhash.distributed.exchange import Inbox, Parcel, Receipt
+from dgpuhash.distributed.request import REMEDY
+from dgpuhash.errors import ColumnError, IndexLost
+from dgpuhash.frames import FrameIndex, KeyEncoder, Matches, frames_of
+
+__all__ = ["Change", "Shards"]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of all shards of an index from one epoch to the next.
+
+    Attributes
+    ----------
+    transaction : str
+        Tells this attempt to change from others to the same epoch.
+    verb : str
+        ``"build"``, ``"insert"`` or ``"erase"``.
+    epoch : int
+        The epoch after the change.
+    """
+
+    uid: str
+    transaction: str
+    verb: str
+    epoch: int
+    shards: tuple[ShardAddress, ...]
+    encoder: KeyEncoder
+    meta: Any
+    unique: bool | None
+    device: str | None
+
+
+@dataclass
+class Staged:
+    """A change that is open on this worker: first it fills `inbox`, then it is `ready`."""
+
+    change: Change
+    inbox: Inbox
+    ready: bool = False
+    index: FrameIndex | None = None
+    rows: Any = None
+
+
+@dataclass
+class Shard:
+    """One part of one index, at one epoch."""
+
+    epoch: int
+    transaction: str
+    index: FrameIndex
+    changed_rows: int
+
+
+@dataclass
+class Shards:
+    """All shards of one worker, by the uid of their index.
+
+    A change is opened, filled with parcels, made ready (all that can fail is done, nothing is
+    visible) and applied. Between the last two the client publishes the new epoch; that is the
+    moment at which the change has happened. A shard that is asked for the published epoch before
+    it was told to apply the change does so then.
+    """
+
+    incarnation: str = field(default_factory=lambda: uuid.uuid4().hex)
+    _shards: dict[str, Shard] = field(default_factory=dict)
+    _staged: dict[str, Staged] = field(default_factory=dict)
+    _broken: dict[str, str] = field(default_factory=dict)
+
+    def open(self, change: Change, part: int) -> None:
+        """Begin a change; one that another client left behind is dropped."""
+        if change.verb != "build":
+            self.at(change.uid, change.epoch - 1, change.shards[part].incarnation)
+        self._staged[change.uid] = Staged(change, Inbox(part))
+
+    def accept(self, uid: str, transaction: str, parcel: Parcel) -> None:
+        """Take a parcel of the open change."""
+        self._open(uid, transaction).inbox.accept(parcel)
+
+    def prepare(self, uid: str, transaction: str, receipts: Sequence[Receipt]) -> int:
+        """Do all of the change that can fail, unseen; the number of rows for this shard."""
+        staged = self._open(uid, transaction)
+        change = staged.change
+        rows = _joined(staged.inbox.collect(receipts), change)
+        if change.verb == "build":
+            staged.index = FrameIndex.build(
+                rows,
+                list(change.encoder.names),
+                None,
+                change.unique,
+                encoder=change.encoder,
+                device=change.device,
+            )
+        else:
+            staged.rows = rows
+            if change.verb == "insert" and change.unique:
+                _refuse_doubles(self._shards[uid].index, rows, change)
+        staged.ready = True
+        return len(rows)
+
+    def apply(self, uid: str, transaction: str) -> int:
+        """Make the prepared change visible; rows that were added or erased here.
+
+        Applying a change twice changes nothing.
+        """
+        shard = self._shards.get(uid)
+        if shard is not None and shard.transaction == transaction:
+            return shard.changed_rows
+        staged = self._open(uid, transaction)
+        if not staged.ready:
+            raise IndexLost(f"a change of the index was not prepared on this worker; {REMEDY}")
+        del self._staged[uid]
+        change = staged.change
+        if staged.index is not None:
+            self._broken.pop(uid, None)
+            count = len(staged.index)
+            self._shards[uid] = Shard(change.epoch, transaction, staged.index, count)
+            return count
+        shard = self._shards[uid]
+        try:
+            if change.verb == "insert":
+                shard.index.insert(staged.rows)
+                count = len(staged.rows)
+            else:
+                count = shard.index.erase(staged.rows)
+        except Exception as error:
+            del self._shards[uid]
+            self._broken[uid] = f"an {change.verb} failed halfway ({error})"
+            raise
+        self._shards[uid] = Shard(change.epoch, transaction, shard.index, count)
+        return count
+
+    def abandon(self, uid: str, transaction: str) -> None:
+        """Forget an open change."""
+        staged = self._staged.get(uid)
+        if staged is not None and staged.change.transaction == transaction:
+            del self._staged[uid]
+
+    def drop(self, uid: str) -> None:
+        """Free the shard and whatever is staged for it."""
+        self._shards.pop(uid, None)
+        self._staged.pop(uid, None)
+        self._broken.pop(uid, None)
+
+    def at(self, uid: str, epoch: int, incarnation: str) -> FrameIndex:
+        """The shard's index, for a request of a handle with this epoch.
+
+        Raises
+        ------
+        IndexLost
+            When the shard is gone, or the index was changed since.
+        """
+        if incarnation != self.incarnation:
+            raise IndexLost(f"a worker with a shard of the index was restarted; {REMEDY}")
+        staged = self._staged.get(uid)
+        if staged is not None and staged.ready and staged.change.epoch == epoch:
+            self.apply(uid, staged.change.transaction)
+        shard = self._shards.get(uid)
+        if shard is None:
+            why = self._broken.get(uid, "it was closed, or never finished")
+            raise IndexLost(f"this worker holds no shard of the index: {why}; {REMEDY}")
+        if shard.epoch != epoch:
+            raise IndexLost(
+                f"the index was changed (epoch {epoch} was asked for, the shard is at "
+                f"{shard.epoch}); call index.refresh() and make the merge anew"
+            )
+        return shard.index
+
+    def match(
+        self,
+        uid: str,
+        epoch: int,
+        incarnation: str,
+        keys: Any,
+        how: str,
+        columns: Sequence[Hashable],
+    ) -> Matches:
+        """What this shard has for `keys`, as `FrameIndex.match`."""
+        return self.at(uid, epoch, incarnation).match(keys, how=how, columns=list(columns))
+
+    def _open(self, uid: str, transaction: str) -> Staged:
+        staged = self._staged.get(uid)
+        if staged is None or staged.change.transaction != transaction:
+            raise IndexLost(
+                "a change of the index was given up: a worker was lost, or another client began "
+                "one; nothing of it is visible, call it again"
+            )
+        return staged
+
+
+def _joined(frames: Sequence[Any], change: Change) -> Any:
+    filled = [frame for frame in frames if len(frame)]
+    if filled:
+        return frames_of(change.meta).concat(filled)
+    return change.meta if change.verb != "erase" else change.meta[list(change.encoder.names)]
+
+
+def _refuse_doubles(index: FrameIndex, rows: Any, change: Change) -> None:
+    names = list(change.encoder.names)
+    known = index.match(rows, how="semi").query_rows
+    if len(known):
+        key = rows[names].iloc[[int(known[0])]].to_dict("records")[0]
+        raise ColumnError(
+            f"the index on {names!r} is unique and already has {len(known):,} of these keys, such "
+            f"as {key!r}; leave them out, erase them first, or build with unique=False"
+        )
+    FrameIndex.build(rows[names], names, None, True, encoder=change.encoder, device=change.device)

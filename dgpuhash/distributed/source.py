@@ -1,0 +1,72 @@
+"""Rows in any form as partitions for a bulk phase."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+import dask.dataframe as dd
+from distributed import Client
+
+from dgpuhash.errors import UnsupportedError
+from dgpuhash.frames import frames_of, key_names, make_frame
+
+__all__ = ["collection_of", "meta_of", "partitions_of"]
+
+# Frames of a client's own travel in pieces of this size.
+PIECE_NBYTES = 32 << 20
+
+
+def collection_of(data: Any, names: Sequence[Hashable]) -> Any:
+    """`data` as a Dask DataFrame, or as a pandas or cuDF one.
+
+    Parameters
+    ----------
+    data : Dask, pandas or cuDF DataFrame or Series, Dask array, mapping of arrays, or array
+    names : sequence of labels
+        What the column of an array or a nameless Series is called.
+
+    Raises
+    ------
+    UnsupportedError
+        When an array is given and there are several `names`.
+    """
+    if isinstance(data, dd.DataFrame) or (hasattr(data, "iloc") and hasattr(data, "columns")):
+        return data
+    if isinstance(data, Mapping):
+        return make_frame(data)
+    if len(names) != 1:
+        raise UnsupportedError(
+            f"one array for the columns {list(names)!r}; give a DataFrame, or a dictionary with an "
+            "array for each column"
+        )
+    if isinstance(data, dd.Series):
+        return data.to_frame(name=names[0])
+    if hasattr(data, "dask") and hasattr(data, "chunks"):
+        return dd.from_dask_array(data, columns=[names[0]])
+    return make_frame({names[0]: data})
+
+
+def meta_of(collection: Any) -> Any:
+    """An empty frame with the columns of `collection`."""
+    return collection._meta if isinstance(collection, dd.DataFrame) else collection.iloc[:0]
+
+
+def partitions_of(client: Client, collection: Any, columns: Sequence[Hashable]) -> list[Any]:
+    """The partitions with these columns, as Delayed or Future objects, in the order of rows.
+
+    A Dask DataFrame stays where it is: each partition is read by the task that needs it.
+
+    Raises
+    ------
+    ColumnError
+        When a column is missing.
+    """
+    key_names(meta_of(collection), list(columns))
+    projected = collection[list(columns)]
+    if isinstance(projected, dd.DataFrame):
+        return list(projected.to_delayed())
+    nbytes = frames_of(projected).nbytes(projected)
+    step = max(1, len(projected) * PIECE_NBYTES // max(nbytes, 1))
+    pieces = [projected.iloc[start : start + step] for start in range(0, len(projected), step)]
+    return list(client.scatter(pieces, hash=False)) if pieces else []

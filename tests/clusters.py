@@ -1,0 +1,44 @@
+"""Clusters of worker threads or processes, and what pandas gives for a join."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pandas as pd
+from distributed import Client, LocalCluster
+
+__all__ = ["assert_same", "cluster_of", "joined"]
+
+
+@contextmanager
+def cluster_of(workers: int, processes: bool, **options: Any) -> Iterator[Client]:
+    """A client of a new cluster of single-threaded workers."""
+    with (
+        LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,
+            processes=processes,
+            dashboard_address=None,
+            **options,
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        client.wait_for_workers(workers, timeout=60)
+        yield client
+
+
+def joined(left: pd.DataFrame, right: pd.DataFrame, on: list[str], how: str) -> pd.DataFrame:
+    """The join of two frames by columns of the same name."""
+    if how in {"inner", "left"}:
+        return left.merge(right, on=on, how=how)
+    numbered = left[on].assign(row=range(len(left)))
+    rows = numbered.merge(right[on].drop_duplicates(), on=on)["row"]
+    found = pd.Series(range(len(left)), index=left.index).isin(rows)
+    return left[found] if how == "semi" else left[~found]
+
+
+def assert_same(result: Any, wanted: pd.DataFrame) -> None:
+    """Equal columns, dtypes, values and order; row labels of partitions are their own."""
+    pd.testing.assert_frame_equal(result.reset_index(drop=True), wanted.reset_index(drop=True))

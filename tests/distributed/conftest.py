@@ -1,0 +1,57 @@
+"""Clusters that the tests of a module share, and frames to index."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import dask
+import numpy as np
+import pandas as pd
+import pytest
+from clusters import cluster_of
+from distributed import Client
+
+
+@pytest.fixture(autouse=True)
+def pandas_strings() -> Iterator[None]:
+    """Text keeps the dtype that it has in pandas, as results are compared with pandas'."""
+    with dask.config.set({"dataframe.convert-string": False}):
+        yield
+
+
+@pytest.fixture(scope="module")
+def threads() -> Iterator[Client]:
+    """Three workers in this process."""
+    with cluster_of(3, processes=False) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[Client]:
+    """Two workers, each a process."""
+    with cluster_of(2, processes=True) as client:
+        yield client
+
+
+@pytest.fixture(params=["threads", "processes"])
+def client(request: pytest.FixtureRequest) -> Client:
+    """Both kinds of cluster in turn."""
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+def left() -> pd.DataFrame:
+    """Rows that probe: keys 0 to 119 and nulls."""
+    rng = np.random.default_rng(1)
+    keys = pd.array(rng.integers(0, 120, 700), dtype="Int64")
+    keys[rng.integers(0, 700, 20)] = pd.NA
+    return pd.DataFrame({"k": keys, "x": np.arange(700) / 8, "note": [f"l{i}" for i in range(700)]})
+
+
+@pytest.fixture
+def right() -> pd.DataFrame:
+    """Rows to index: keys 40 to 199, most of them more than once, and nulls."""
+    rng = np.random.default_rng(2)
+    keys = pd.array(rng.integers(40, 200, 500), dtype="Int64")
+    keys[rng.integers(0, 500, 5)] = pd.NA
+    return pd.DataFrame({"k": keys, "y": np.arange(500), "note": [f"r{i}" for i in range(500)]})
