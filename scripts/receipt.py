@@ -102,6 +102,12 @@ def write(name: str, folder: Path) -> int:
         print(f"{step['name']:<12} {step['status']:<10} {step['seconds']:>4} s  {step['note']}")
     for file, counts in receipt["tests"].items():
         print(f"{file}: " + ", ".join(f"{count} {what}" for what, count in counts.items()))
+    for row in receipt["figures"]:
+        if "ratio" in row:
+            print(
+                f"{row['pairs']} n={row['n']:,} load {row['load']} {row['verb']}: {row['rate']} "
+                f"{row['unit']}, {row['ratio']} of the machine's floor"
+            )
     print(f"receipt: {target}")
     return 1 if any(step["status"] == "failed" for step in steps) else 0
 

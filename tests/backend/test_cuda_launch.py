@@ -1,0 +1,122 @@
+"""How the CUDA backend calls CuPy, against a stand-in that records the calls."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dgpuhash.backend import args, cuda
+from dgpuhash.errors import DeviceError, OutOfMemoryError
+
+PROCESSORS, BLOCKS_EACH = 4, 3
+
+
+class DriverError(RuntimeError):
+    pass
+
+
+class Recorder:
+    """CuPy as far as a launch needs it."""
+
+    def __init__(self) -> None:
+        self.launches: list[tuple[Any, Any, Any]] = []
+        self.loads = 0
+        self.failure: Exception | None = None
+        self.ndarray = np.ndarray
+        recorder = self
+
+        class Module:
+            def load(self, image: bytes) -> None:
+                assert image.startswith(b"\x7fELF")
+                recorder.loads += 1
+
+            def get_function(self, name: str) -> Any:
+                def function(grid: Any, block: Any, arguments: Any) -> None:
+                    if recorder.failure is not None:
+                        raise recorder.failure
+                    recorder.launches.append((grid, block, arguments))
+
+                function.ptr = 7  # type: ignore[attr-defined]
+                return function
+
+        device = SimpleNamespace(
+            compute_capability="90", attributes={"MultiProcessorCount": PROCESSORS}
+        )
+        self.cuda = SimpleNamespace(
+            Device=lambda index: device,
+            driver=SimpleNamespace(
+                CUDADriverError=DriverError,
+                occupancyMaxActiveBlocksPerMultiprocessor=lambda ptr, size, memory: BLOCKS_EACH,
+            ),
+            function=SimpleNamespace(Module=Module),
+            runtime=SimpleNamespace(
+                CUDARuntimeError=RuntimeError,
+                getDevice=lambda: 0,
+                getDeviceCount=lambda: 1,
+                getDeviceProperties=lambda index: {"name": b"Stand-in"},
+                memGetInfo=lambda: (1000, 5000),
+            ),
+        )
+
+    def empty(self, shape: Any, dtype: Any) -> Any:
+        raise MemoryError("out of memory")
+
+    def get_default_memory_pool(self) -> Any:
+        return SimpleNamespace(free_bytes=lambda: 234)
+
+
+@pytest.fixture
+def recorder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Recorder:
+    """The stand-in in CuPy's place, and a kernel cache of its own."""
+    made = Recorder()
+    monkeypatch.setitem(sys.modules, "cupy", made)
+    monkeypatch.setenv("DGPUHASH_CACHE_DIR", str(tmp_path))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("rows", "tile", "blocks"),
+    [(1, 1, 1), (256, 1, 1), (257, 1, 2), (64, 4, 1), (65, 4, 2), (10**9, 32, 12)],
+)
+def test_grid_fills_the_device_at_most(
+    recorder: Recorder, rows: int, tile: int, blocks: int
+) -> None:
+    kernel = args.open_find("u4", "u4", tile)
+    cuda.CudaBackend().launch(kernel, np.zeros((), args.OPEN_FIND), rows)
+    ((grid, block, _),) = recorder.launches
+    assert grid == (blocks, 1, 1)
+    assert block == (256, 1, 1)
+
+
+def test_struct_is_passed_by_value_and_the_kernel_loaded_once(recorder: Recorder) -> None:
+    gpu = cuda.CudaBackend()
+    struct = np.zeros((), args.OWNER_OF)
+    for parts in (3, 4):
+        struct["parts"] = parts
+        gpu.launch(args.owner_of(), struct, 10)
+    assert recorder.loads == 1
+    passed = [arguments[0] for _, _, arguments in recorder.launches]
+    assert [int(each["parts"]) for each in passed] == [3, 4]
+    assert all(each.size == 1 and each.nbytes == args.OWNER_OF.itemsize for each in passed)
+
+
+def test_no_rows_no_launch(recorder: Recorder) -> None:
+    cuda.CudaBackend().launch(args.owner_of(), np.zeros((), args.OWNER_OF), 0)
+    assert not recorder.launches
+
+
+def test_failed_launch_is_explained(recorder: Recorder) -> None:
+    recorder.failure = DriverError("CUDA_ERROR_ILLEGAL_ADDRESS")
+    with pytest.raises(DeviceError, match=r"dg::owner_of over 10 rows.*Stand-in.*ILLEGAL_ADDRESS"):
+        cuda.CudaBackend().launch(args.owner_of(), np.zeros((), args.OWNER_OF), 10)
+
+
+def test_out_of_memory_says_needed_and_free(recorder: Recorder) -> None:
+    message = r"8,000 bytes of device memory were needed, 1,234 of 5,000 are free on Stand-in"
+    with pytest.raises(OutOfMemoryError, match=message):
+        cuda.CudaBackend().empty((10, 100), "u8")
