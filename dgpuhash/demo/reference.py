@@ -45,7 +45,7 @@ def delays(frame: pd.DataFrame, rows: int = 8) -> pd.DataFrame:
     table = frame.pivot_table(
         index="manufacturer", columns=wind, values="arr_delay", aggfunc="mean", observed=False
     )
-    table.columns = pd.Index(table.columns.astype(str))
+    table.columns = table.columns.astype(str).rename(None)
     table["flights"] = frame.groupby("manufacturer").size()
     return table.sort_values("flights", ascending=False).head(rows)
 
