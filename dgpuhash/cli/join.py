@@ -55,7 +55,7 @@ def join(
     with client_for(scheduler) as client, DistributedIndex.load(index, client) as loaded:
         same_names = on is None or set(on) == set(loaded.on)
         keys = {"on": on} if same_names else {"left_on": on}
-        joined = loaded.merge(frame, **keys, how=how, suffixes=tuple(suffixes))
+        joined = loaded.merge(frame, **keys, how=how, suffixes=(suffixes[0], suffixes[1]))
         rows = files.write(joined, output, client)
     amount = "" if rows is None else f"{rows:,} rows "
     click.echo(f"{output}: {amount}in {time.perf_counter() - start:.1f} s")
