@@ -20,7 +20,7 @@ def cluster_of(workers: int, processes: bool, **options: Any) -> Iterator[Client
             n_workers=workers,
             threads_per_worker=1,
             processes=processes,
-            dashboard_address=None,
+            dashboard_address=":0",
             **options,
         ) as cluster,
         Client(cluster) as client,

@@ -6,16 +6,16 @@ import functools
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from distributed import WorkerPlugin
+from distributed import WorkerPlugin, get_worker
 from distributed.core import error_message
 from distributed.protocol import to_serialize
 
 from dgpuhash.distributed.exchange import Parcel
 from dgpuhash.distributed.shard import Shards
 from dgpuhash.distributed.shard_thread import ShardThread
-from dgpuhash.errors import IndexLost
+from dgpuhash.errors import IndexLost, UnsupportedError
 
-__all__ = ["NAME", "ShardHost", "host_of"]
+__all__ = ["NAME", "ShardHost", "host_of", "hosting_worker"]
 
 NAME = "dgpuhash"
 
@@ -114,3 +114,24 @@ def host_of(worker: Any) -> ShardHost:
     if host is None:
         raise IndexLost(f"worker {worker.address} holds no index; build or load one first")
     return host
+
+
+def hosting_worker() -> Any:
+    """The worker that runs this task.
+
+    Raises
+    ------
+    UnsupportedError
+        When no worker of a cluster does.
+    IndexLost
+        When it has no plugin.
+    """
+    try:
+        worker = get_worker()
+    except ValueError as error:
+        raise UnsupportedError(
+            "an index answers tasks on the workers of its cluster only; compute the merge with its "
+            "client, not with scheduler='threads' or 'sync'"
+        ) from error
+    host_of(worker)
+    return worker

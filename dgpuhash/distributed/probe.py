@@ -7,11 +7,10 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from distributed import get_worker
 from distributed.utils import sync
 
 from dgpuhash.distributed.descriptor import Descriptor
-from dgpuhash.distributed.plugin import host_of
+from dgpuhash.distributed.plugin import hosting_worker
 from dgpuhash.distributed.request import request
 from dgpuhash.distributed.split import pieces, split
 from dgpuhash.frames import (
@@ -114,8 +113,7 @@ def match(
 
     The task waits for answers of shard threads, which wait for nobody, so it ends.
     """
-    worker = get_worker()
-    host_of(worker)
+    worker = hosting_worker()
     encoder = descriptor.encoder
     frames = frames_of(left)
     encoded = encoder.encode(left, list(left_on))

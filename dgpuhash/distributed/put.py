@@ -5,11 +5,10 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from distributed import get_worker
 from distributed.utils import sync
 
 from dgpuhash.distributed.exchange import CommExchange, Exchange, Parcel, Receipt
-from dgpuhash.distributed.plugin import host_of
+from dgpuhash.distributed.plugin import hosting_worker
 from dgpuhash.distributed.shard import Change
 from dgpuhash.distributed.split import pieces, split
 from dgpuhash.frames import frames_of
@@ -19,8 +18,7 @@ __all__ = ["put_partition", "put_rows"]
 
 def put_partition(frame: Any, change: Change, partition: int) -> Receipt:
     """Runs as a Dask task, perhaps more than once: each run is an attempt of its own."""
-    worker = get_worker()
-    host_of(worker)
+    worker = hosting_worker()
     exchange = CommExchange(worker, change.shards, change.uid, change.transaction)
     segments, receipt = parcels(frame, change, partition)
     sync(worker.loop, exchange.put_segments, segments)

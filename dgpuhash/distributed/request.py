@@ -93,3 +93,8 @@ async def _connect(worker: Any, address: str) -> Any:
             there = await asyncio.wait_for(worker.scheduler.ncores(), LIMIT)
             if address not in there or loop.time() > end:
                 raise
+        except ValueError as error:
+            raise IndexLost(
+                f"worker {address} of the index is of another cluster ({error}); compute the merge "
+                "with the client that the index was opened with"
+            ) from error

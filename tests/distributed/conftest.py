@@ -20,17 +20,29 @@ def pandas_strings() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def threads() -> Iterator[Client]:
-    """Three workers in this process."""
+def shared_threads() -> Iterator[Client]:
     with cluster_of(3, processes=False) as client:
         yield client
 
 
 @pytest.fixture(scope="module")
-def processes() -> Iterator[Client]:
-    """Two workers, each a process."""
+def shared_processes() -> Iterator[Client]:
     with cluster_of(2, processes=True) as client:
         yield client
+
+
+@pytest.fixture
+def threads(shared_threads: Client) -> Iterator[Client]:
+    """Three workers in this process; the current client."""
+    with shared_threads.as_current():
+        yield shared_threads
+
+
+@pytest.fixture
+def processes(shared_processes: Client) -> Iterator[Client]:
+    """Two workers, each a process; the current client."""
+    with shared_processes.as_current():
+        yield shared_processes
 
 
 @pytest.fixture(params=["threads", "processes"])

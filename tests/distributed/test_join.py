@@ -1,0 +1,227 @@
+"""Joins and lookups equal pandas', on clusters of threads and of processes."""
+
+from __future__ import annotations
+
+import dask
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from clusters import assert_same, cluster_of, joined
+
+from dgpuhash.distributed import DistributedIndex
+from dgpuhash.errors import ColumnError, KeyTypeError, SpecError, UnsupportedError
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+
+HOWS = ["inner", "left", "semi", "anti"]
+
+
+def lazy(frame: pd.DataFrame, npartitions: int) -> dd.DataFrame:
+    return dd.from_pandas(frame, npartitions=npartitions, sort=False)
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_merge_equals_pandas(client, left, right, how):
+    with DistributedIndex.build(lazy(right, 4), on="k", client=client) as index:
+        merged = index.merge(lazy(left, 3), on="k", how=how)
+        assert merged.npartitions == 3
+        assert not merged.known_divisions
+        result = merged.compute()
+    wanted = joined(left, right, ["k"], how)
+    assert_same(result, wanted)
+    assert list(merged._meta.columns) == list(wanted.columns)
+    assert merged._meta.dtypes[["k", "x"]].equals(wanted.dtypes[["k", "x"]])
+
+
+def test_order_of_partitions_and_of_rows_in_them_is_kept(threads, left, right):
+    parts = [left[:10], left[10:10], left[10:400], left[400:401], left[401:]]
+    frame = dd.from_map(lambda number: parts[number], range(5), meta=left[:0])
+    with DistributedIndex.build(lazy(right, 2), on="k", client=threads) as index:
+        result = [part.compute() for part in index.merge(frame).partitions]
+    for part, found in zip(parts, result, strict=True):
+        assert_same(found, joined(part, right, ["k"], "inner"))
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_several_wide_keys(client, how):
+    rng = np.random.default_rng(0)
+    days = pd.date_range("2026-01-01", periods=40, freq="D", tz="UTC")
+    cities = np.array(["Oslo", "Rome", "Bonn", None], dtype=object)
+
+    def frame(rows: int) -> pd.DataFrame:
+        return pd.DataFrame(
+            {
+                "city": pd.Series(cities[rng.integers(0, 4, rows)], dtype="str"),
+                "day": days[rng.integers(0, 40, rows)],
+                "value": rng.random(rows),
+            }
+        )
+
+    left, right = frame(300), frame(90)
+    with DistributedIndex.build(lazy(right, 3), on=["city", "day"], client=client) as index:
+        result = index.merge(lazy(left, 4), how=how).compute()
+    assert_same(result, joined(left, right, ["city", "day"], how))
+
+
+def test_left_on_suffixes_columns_and_accessor(client, left, right):
+    renamed = left.rename(columns={"k": "key"})
+    with DistributedIndex.build(lazy(right, 2), on="k", client=client) as index:
+        result = lazy(renamed, 2).dgpuhash.merge(
+            index, left_on="key", how="left", columns=["note"], suffixes=("", "_right")
+        )
+        found = result.compute()
+    wanted = renamed.merge(
+        right[["k", "note"]], left_on="key", right_on="k", how="left", suffixes=("", "_right")
+    )
+    assert_same(found, wanted)
+    assert list(result.columns) == list(wanted.columns)
+
+
+def test_columns_that_were_not_asked_for_are_not_stored(threads, right):
+    with DistributedIndex.build(lazy(right, 2), on="k", columns=["y"], client=threads) as index:
+        assert list(index.meta.columns) == ["k", "y"]
+        assert list(index.lookup([50]).frame.columns) == ["k", "y"]
+
+
+def test_lookup_keeps_the_order_of_keys(client, right):
+    planes = right.dropna().drop_duplicates("k").astype({"k": "int64"})
+    with DistributedIndex.build(lazy(planes, 3), on="k", unique=True, client=client) as index:
+        keys = np.array([9_999, 45, 44, 45, 199, -1])
+        found = index.lookup(keys)
+        wanted = pd.DataFrame({"k": keys}).merge(planes, on="k", how="left")
+        assert_same(found.frame, wanted)
+        assert list(found.found) == list(wanted["y"].notna())
+        assert len(index.lookup([]).frame) == 0
+        assert index.lookup(45).frame["y"].iloc[0] == planes.set_index("k")["y"][45]
+
+
+def test_a_long_lookup_is_cut_into_pieces(threads, monkeypatch):
+    frame = pd.DataFrame({"k": np.arange(50_000), "v": np.arange(50_000) * 2})
+    monkeypatch.setattr("dgpuhash.distributed.lookup.SMALL_NBYTES", 1000)
+    monkeypatch.setattr("dgpuhash.distributed.source.PIECE_NBYTES", 100_000)
+    with DistributedIndex.build(frame, on="k", client=threads) as index:
+        keys = np.random.default_rng(0).integers(0, 60_000, 70_000)
+        found = index.lookup(keys)
+    assert_same(found.frame, pd.DataFrame({"k": keys}).merge(frame, on="k", how="left"))
+    assert (found.query_rows == np.arange(70_000)).all()
+
+
+def test_sources_of_all_kinds(threads):
+    keys, values = np.arange(100), np.arange(100) * 3
+    frame = pd.DataFrame({"k": keys, "v": values})
+    delayed = dd.from_delayed([dask.delayed(frame[:50]), dask.delayed(frame[50:])], meta=frame[:0])
+    for source in [frame, {"k": keys, "v": values}, delayed, lazy(frame, 3).persist()]:
+        with DistributedIndex.build(source, on="k", client=threads) as index:
+            assert len(index) == 100
+            assert index.lookup([7]).frame["v"].tolist() == [21]
+    with DistributedIndex.build(keys, on="k", client=threads) as index:
+        assert index.merge(frame, how="semi").compute()["v"].tolist() == values.tolist()
+
+
+@pytest.mark.parametrize("workers", [1, 5, 8])
+def test_any_number_of_workers(workers, left, right):
+    tiny = pd.DataFrame({"k": [41, 42, 42], "z": ["a", "b", "c"]})
+    with (
+        cluster_of(workers, processes=False) as client,
+        DistributedIndex.build(lazy(right, 6), on="k", client=client) as index,
+        DistributedIndex.build(lazy(tiny, 1), on="k", client=client) as few,
+    ):
+        assert len(index.stats()) == workers
+        assert index.stats()["rows"].sum() == len(index) == 500
+        both = few.merge(index.merge(lazy(left, 2), how="left"), how="left").compute()
+    wanted = left.merge(right, on="k", how="left").merge(tiny, on="k", how="left")
+    assert_same(both, wanted)
+
+
+def test_one_key_with_half_of_the_rows(threads):
+    heavy = pd.DataFrame({"k": np.where(np.arange(4000) % 2, 7, np.arange(4000)), "v": range(4000)})
+    probes = pd.DataFrame({"k": [6, 7, 8, 7, 4001]})
+    with DistributedIndex.build(lazy(heavy, 5), on="k", client=threads) as index:
+        assert_same(
+            index.merge(lazy(probes, 2), how="left").compute(), probes.merge(heavy, "left", on="k")
+        )
+
+
+@pytest.mark.parametrize("npartitions", [127, 130])
+def test_many_partitions_some_of_them_empty(threads, npartitions, left):
+    cuts = np.sort(np.random.default_rng(3).integers(0, 600, npartitions - 1))
+    ends = np.concatenate([[0], cuts, [600]])
+    rows = pd.DataFrame({"k": np.arange(600) % 150, "v": np.arange(600)})
+    frame = dd.from_map(
+        lambda number: rows[ends[number] : ends[number + 1]], range(npartitions), meta=rows[:0]
+    )
+    probes = left.dropna().astype({"k": "int64"})
+    with DistributedIndex.build(frame, on="k", client=threads) as index:
+        result = index.merge(lazy(probes, npartitions)).compute()
+    assert_same(result, probes.merge(rows, on="k"))
+
+
+def test_an_index_of_no_rows(client, left, right):
+    with DistributedIndex.build(lazy(right[:0], 1), on="k", client=client) as index:
+        assert len(index) == 0
+        assert_same(index.merge(lazy(left, 2), how="anti").compute(), left)
+        wanted = left.merge(right[:0], on="k", how="left")
+        found = index.merge(lazy(left, 2), how="left").compute()
+        assert list(found.columns) == list(wanted.columns)
+        assert found["y"].isna().all()
+
+
+def test_messages_in_pieces(threads, monkeypatch, left, right):
+    monkeypatch.setattr("dgpuhash.distributed.split.PARCEL_NBYTES", 64)
+    for function in ("put", "probe"):
+        module = f"dgpuhash.distributed.{function}.pieces"
+        from dgpuhash.distributed.split import pieces
+
+        monkeypatch.setattr(module, lambda *args, cut=pieces: cut(*args, nbytes=64))
+    with DistributedIndex.build(lazy(right, 3), on="k", client=threads) as index:
+        result = index.merge(lazy(left, 2), how="left").compute()
+    assert_same(result, left.merge(right, on="k", how="left"))
+
+
+def test_graphs_are_deterministic_and_small(threads, left, right):
+    with DistributedIndex.build(lazy(right, 2), on="k", client=threads) as index:
+        frame = lazy(left, 2)
+        assert index.merge(frame)._name == index.merge(frame)._name
+        assert index.merge(frame)._name != index.merge(frame, how="left")._name
+        before = index.merge(frame)._name
+        index.insert(right[:1])
+        assert index.merge(frame)._name != before
+        merged = index.merge(lazy(left[["k", "x"]], 2))
+        assert merged[["y"]].compute()["y"].notna().all()
+        assert len(merged) == len(left.merge(pd.concat([right, right[:1]]), on="k"))
+
+
+def test_bad_requests(threads, left, right):
+    with pytest.raises(ColumnError, match="missing"):
+        DistributedIndex.build(lazy(right, 2), on="missing", client=threads)
+    with pytest.raises(ColumnError, match="nothing"):
+        DistributedIndex.build(lazy(right, 2), on="k", columns=["nothing"], client=threads)
+    with pytest.raises(UnsupportedError, match="dictionary"):
+        DistributedIndex.build(np.arange(3), on=["a", "b"], client=threads)
+    with pytest.raises(ColumnError, match="unique"):
+        DistributedIndex.build(lazy(right, 2), on="k", unique=True, client=threads, name="twice")
+    with pytest.raises(UnsupportedError, match="wait_for_workers"):
+        DistributedIndex.build(right, on="k", client=threads, workers=["tcp://nowhere:1"])
+    with DistributedIndex.build(lazy(right, 2), on="k", client=threads, name="twice") as index:
+        with pytest.raises(SpecError, match="twice"):
+            DistributedIndex.build(lazy(right, 2), on="k", client=threads, name="twice")
+        with pytest.raises(UnsupportedError, match="two steps"):
+            index.merge(lazy(left, 2), how="outer")
+        with pytest.raises(ColumnError):
+            index.merge(lazy(left[["x"]], 2))
+        with pytest.raises(KeyTypeError):
+            index.merge(lazy(left.assign(k="text"), 2))
+        with pytest.raises(ColumnError, match="y"):
+            index.insert(right[["k"]])
+
+
+def test_a_value_that_fits_no_key_column_fails_the_build_and_leaves_nothing(threads):
+    rows = pd.DataFrame({"k": [1.0, None], "v": [1, 2]})
+    frame = dd.from_map(lambda part: rows, [0], meta=rows.astype({"k": "int64"}, errors="ignore"))
+    frame = dd.from_map(lambda part: rows, [0], meta=pd.DataFrame({"k": [1], "v": [1]})[:0])
+    with pytest.raises(KeyTypeError, match="nullable"):
+        DistributedIndex.build(frame, on="k", client=threads, name="nothing")
+    from dgpuhash.distributed.registry import Registry
+
+    assert "nothing" not in Registry(threads).names()
