@@ -68,7 +68,9 @@ def values_of(backend: Backend, bits: Any, dtype: np.dtype[Any]) -> Any:
     carried = carrier(backend, dtype)
     if carried.itemsize == dtype.itemsize:
         return _from_words(bits, carried)
-    return _from_words(bits, np.dtype(f"u{dtype.itemsize}")).view(carried).reshape(-1, dtype.itemsize)
+    return (
+        _from_words(bits, np.dtype(f"u{dtype.itemsize}")).view(carried).reshape(-1, dtype.itemsize)
+    )
 
 
 def _words(array: Any) -> Any:

@@ -64,6 +64,8 @@ class HashMap(Table):
     Dates, text and records, which CuPy has no arrays for, travel on a GPU as int64 (dates) or as
     rows of bytes (the rest); cuDF Series of dates are taken and given as such.
 
+    Several threads may look keys up at once; whoever changes the table needs it alone.
+
     Examples
     --------
     >>> import numpy as np

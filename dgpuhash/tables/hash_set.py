@@ -51,6 +51,10 @@ class HashSet(Table):
     OutOfMemoryError
         When `capacity` does not fit.
 
+    Notes
+    -----
+    Several threads may look keys up at once; whoever changes the table needs it alone.
+
     Examples
     --------
     >>> import numpy as np

@@ -68,6 +68,8 @@ class MultiMap(Table):
     -----
     ``len`` is the number of pairs, `n_keys` that of distinct keys.
 
+    Several threads may look keys up at once; whoever changes the table needs it alone.
+
     Examples
     --------
     >>> import numpy as np

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from agreement import agree
@@ -215,6 +217,34 @@ def test_ten_million(device, key):
     assert (device.backend.to_host(values) == keys * 3).all()
     assert not device.backend.to_host(table.contains(device.array(keys + n))).any()
     assert table.nbytes <= 1.15 * n * 16 / 0.8
+
+
+@pytest.mark.slow
+def test_ten_million_duplicates(device):
+    keys = np.zeros(10_000_000, np.int64)
+    table = HashMap("int64", "int64", device=device.name)
+    nbytes = table.nbytes
+    table.insert(device.array(keys), device.array(keys), keep="last")
+    assert (len(table), table.nbytes) == (1, nbytes)
+    keys[1::2] = np.arange(5_000_000)
+    lists = MultiMap("int64", "int64", device=device.name)
+    lists.insert(device.array(keys), device.array(keys))
+    assert (len(lists), lists.n_keys) == (10_000_000, 5_000_000)
+    counts = device.backend.to_host(lists.count(device.array(np.array([0, 1, -1]))))
+    assert counts.tolist() == [5_000_001, 1, 0]
+
+
+@pytest.mark.parametrize("threads", [4])
+def test_many_threads_look_up_at_once(device, threads):
+    keys = device.array(np.arange(50_000))
+    table = HashMap.from_arrays(keys, keys * 2)
+
+    def right(_):
+        values, found = table.find(keys)
+        return bool(found.all()) and bool((values == keys * 2).all())
+
+    with ThreadPoolExecutor(threads) as pool:
+        assert all(pool.map(right, range(20)))
 
 
 def test_primes():
