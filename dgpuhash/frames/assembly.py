@@ -60,6 +60,13 @@ def join_columns(
         When columns are missing, their number is wrong, or both `on` and `left_on` are given.
     KeyTypeError
         When a column never compares with its index column.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> encoder = KeyEncoder.for_frame(pd.DataFrame({"tailnum": ["N1"]}), on="tailnum")
+    >>> join_columns(pd.DataFrame({"plane": ["N1"]}), encoder, left_on="plane")
+    ('plane',)
     """
     if on is not None and left_on is not None:
         raise ColumnError("on= and left_on= exclude each other; give one of them")
@@ -98,6 +105,16 @@ def moved_columns(
     ------
     ColumnError
         When `columns` names one that the index does not hold.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> planes = pd.DataFrame({"tailnum": ["N1"], "seats": [55], "year": [1999]})
+    >>> encoder = KeyEncoder.for_frame(planes, on="tailnum")
+    >>> moved_columns(planes, encoder, ["tailnum"], columns=["year"])
+    ['year']
+    >>> moved_columns(planes, encoder, ["plane"], columns=["year"])
+    ['tailnum', 'year']
     """
     there = list(index_meta.columns)
     missing = [label for label in columns or [] if label not in there]
@@ -190,6 +207,17 @@ def assemble(
         Rows in the order of `left`, numbered from 0; for semi and anti, rows of `left` with their
         own labels. Key columns have the dtype that pandas gives them for frames that are not
         empty, so an empty partition has the dtypes of the others.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> left = pd.DataFrame({"k": ["a", "b"]})
+    >>> right = pd.DataFrame({"k": ["b"], "v": [1.5]})
+    >>> assemble(left, [1], right[["v"]], index_meta=right[:0], left_on=["k"], right_on=["k"],
+    ...          how="left")
+       k    v
+    0  a  NaN
+    1  b  1.5
     """
     frames = frames_of(left)
     xp = frames.xp
@@ -227,5 +255,5 @@ def _with_unmatched(n: int, query_rows: Any, right_rows: Any, xp: Any) -> tuple[
     total = int(ends[-1]) if n else 0
     left_rows = xp.searchsorted(ends, xp.arange(total), side="right").astype(xp.int64)
     filled = xp.full(len(left_rows), -1, dtype=xp.int64)
-    filled[(counts > 0)[left_rows]] = right_rows
+    filled[xp.flatnonzero((counts > 0)[left_rows])] = right_rows
     return left_rows, filled

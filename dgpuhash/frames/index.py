@@ -108,6 +108,15 @@ class FrameIndex:
             When a column is missing or doubled, or `unique` keys are not.
         KeyTypeError
             When a column cannot be a key.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> visits = pd.DataFrame({"who": ["Ada", "Bo", "Ada"], "day": [1, 1, 2]})
+        >>> len(FrameIndex.build(visits, on="who"))
+        3
+        >>> FrameIndex.build(visits, on=["who", "day"], unique=True).is_unique
+        True
         """
         names = key_names(frame, on)
         kept = set(frame.columns) if columns is None else {*names, *columns}
@@ -160,6 +169,14 @@ class FrameIndex:
             unique; the index is as it was.
         KeyTypeError
             When a key value does not fit the index's key column; the index is as it was.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> index = FrameIndex.build(pd.DataFrame({"k": [1], "v": ["a"]}), on="k")
+        >>> index.insert(pd.DataFrame({"k": [1, 2], "v": ["b", "c"]}))
+        >>> index.lookup([1]).frame["v"].tolist()
+        ['a', 'b']
         """
         self._same_library(frame)
         key_names(frame, list(self._rows.store.meta.columns))
@@ -195,6 +212,13 @@ class FrameIndex:
         ------
         ColumnError, KeyTypeError
             When the key columns are missing or never compare.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> index = FrameIndex.build(pd.DataFrame({"k": [1, 2, 1], "v": [10, 20, 30]}), on="k")
+        >>> index.match(pd.DataFrame({"k": [2, 9, 1]}), columns=["v"]).query_rows
+        array([0, 2, 2])
         """
         check_how(how)
         self._same_library(keys)
@@ -293,6 +317,13 @@ class FrameIndex:
             A frame with the key columns; others are ignored.
         on : label or list of labels, optional
             Its key columns; default: the index's.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> index = FrameIndex.build(pd.DataFrame({"k": [1, 2, 1]}), on="k")
+        >>> index.erase(pd.DataFrame({"k": [1, 7]})), len(index)
+        (2, 1)
         """
         self._same_library(keys)
         return self._rows.erase(self._encoder.encode(keys, on))

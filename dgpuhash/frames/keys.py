@@ -148,6 +148,14 @@ class KeyEncoder:
             When a column is missing, or their number is not that of the index's key columns.
         KeyTypeError
             When a column never compares with the index column, such as strings with integers.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> encoder = KeyEncoder.for_frame(pd.DataFrame({"k": pd.Series([5], dtype="int8")}), on="k")
+        >>> asked = encoder.encode(pd.DataFrame({"k": [5.0, 5.5, 300.0]}))
+        >>> asked.valid
+        array([ True, False, False])
         """
         normal = self.normalise(frame, columns)
         valid = None

@@ -106,7 +106,7 @@ def _from_categories(series: Any, name: object) -> KeyColumn:
     import cudf
     import cupy as cp
 
-    codes = series.cat.codes.fillna(-1).to_cupy().astype(cp.int64)
+    codes = series.cat.codes.astype("int64").fillna(-1).to_cupy()
     values = key_column(cudf.Series(series.cat.categories), name)
     if values.strings is not None:
         assert isinstance(values.strings, CudfStrings)

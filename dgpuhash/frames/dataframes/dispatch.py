@@ -71,6 +71,11 @@ def make_frame(columns: Mapping[Hashable, Any], like: Any = None) -> Any:
         When the columns differ in length or are not one-dimensional.
     DeviceError
         When host and GPU columns are mixed.
+
+    Examples
+    --------
+    >>> make_frame({"k": [1, 2], "v": ["a", "b"]}).shape
+    (2, 2)
     """
     places = {device_of(column) for column in columns.values()} - {None}
     if places:
