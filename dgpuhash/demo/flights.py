@@ -60,6 +60,8 @@ def run(workers: int | None = None, console: Console | None = None) -> int:
             frames = {name: dd.read_parquet(path) for name, path in paths.items()}
             if gpus:
                 frames = {name: frame.to_backend("cudf") for name, frame in frames.items()}
+                # On the way through a GPU, dtypes may change; pandas starts from the same ones.
+                tables = {name: _to_pandas(frame.compute()) for name, frame in frames.items()}
             summary, shards = MainJob(client, tables, frames, report, bool(gpus)).run()
     except Difference as difference:
         console.print(Text(f"FAILED {difference}", style="bold red"))
