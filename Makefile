@@ -1,13 +1,13 @@
 # The whole developer interface. Every target needs only Python >= 3.11, a C++20 compiler and make.
 export VENV ?= .venv
-PYTHON = $(VENV)/bin/python
+INSIDE = $(VENV)/bin/python
 INSTALLED = $(VENV)/.installed
 SOURCES = pyproject.toml CMakeLists.txt scripts/install $(shell find kernels -type f)
 
 .PHONY: demo test check kernels compile bench gpu wheel clean
 
 demo: $(INSTALLED)          ## run the main job: index, join, look up, compared with pandas
-	$(PYTHON) -m dgpuhash demo
+	$(INSIDE) -m dgpuhash demo
 
 test: $(INSTALLED)          ## run the tests and the docstrings' examples
 	scripts/test
@@ -19,10 +19,10 @@ kernels: $(INSTALLED)       ## lockstep tests of the kernels under ThreadSanitiz
 	scripts/kernels.sh
 
 compile: $(INSTALLED)       ## compile every kernel for every GPU architecture; needs no GPU
-	$(PYTHON) scripts/compile.py
+	$(INSIDE) scripts/compile.py
 
 bench: $(INSTALLED)         ## measure the tables on this machine
-	$(PYTHON) -m dgpuhash bench tables
+	$(INSIDE) -m dgpuhash bench tables
 
 gpu: $(INSTALLED)           ## what is run on a machine with GPUs; writes receipts/
 	scripts/gpu.sh
