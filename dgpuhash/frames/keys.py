@@ -152,7 +152,8 @@ class KeyEncoder:
         Examples
         --------
         >>> import pandas as pd
-        >>> encoder = KeyEncoder.for_frame(pd.DataFrame({"k": pd.Series([5], dtype="int8")}), on="k")
+        >>> small = pd.DataFrame({"k": pd.Series([5], dtype="int8")})
+        >>> encoder = KeyEncoder.for_frame(small, on="k")
         >>> asked = encoder.encode(pd.DataFrame({"k": [5.0, 5.5, 300.0]}))
         >>> asked.valid
         array([ True, False, False])
