@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 
 from dgpuhash.errors import ColumnError
-from dgpuhash.frames import FrameIndex, assemble, merge_meta, moved_columns
+from dgpuhash.frames import (
+    FrameIndex,
+    KeyEncoder,
+    assemble,
+    frame_from_bytes,
+    frame_to_bytes,
+    frames_of,
+    merge_meta,
+    moved_columns,
+)
 
 LEFT = pd.DataFrame({"k": [5, 6, 7, 8], "v": [0.0, 0.25, 0.5, 0.75]})
 RIGHT = pd.DataFrame({"k": [7, 5, 7], "v": ["a", "b", "c"], "w": [1, 2, 3]})
@@ -96,6 +105,36 @@ def test_semi_and_anti_have_the_columns_of_the_left_side():
     for how in ("semi", "anti"):
         meta = merge_meta(LEFT, RIGHT, left_on=["k"], right_on=["k"], how=how)
         assert_frame_equal(meta, LEFT.iloc[:0])
+
+
+@settings(max_examples=40)
+@given(frame_pairs(), st.sampled_from(["inner", "left"]), st.sampled_from([64, 3]), st.data())
+def test_shards_together_answer_like_one_index(pair, how, hash_bits, data):
+    left, right, left_on, right_on = pair
+    parts = data.draw(st.integers(1, 5))
+    encoder = KeyEncoder.for_frame(right.iloc[:0], right_on, hash_bits=hash_bits)
+    moved = moved_columns(right, encoder, left_on)
+    owners = encoder.owners(encoder.encode(right).codes, parts)
+    asked = encoder.owners(encoder.encode(left, left_on).codes, parts)
+    query_rows, answers = [], []
+    for part in range(parts):
+        mine = right[owners == part]
+        shard = FrameIndex.build(frame_from_bytes(frame_to_bytes(mine)), right_on, encoder=encoder)
+        rows = np.flatnonzero(asked == part)
+        matches = shard.match(left.iloc[rows], on=left_on, columns=moved)
+        query_rows.append(rows[matches.query_rows])
+        answers.append(matches.frame)
+    found = assemble(
+        left,
+        np.concatenate(query_rows),
+        frames_of(left).concat(answers),
+        index_meta=right.iloc[:0],
+        left_on=left_on,
+        right_on=right_on,
+        how=how,
+    )
+    whole = FrameIndex.build(right, right_on).merge(left, left_on=left_on, how=how)
+    assert_frame_equal(found, whole)
 
 
 def test_only_columns_that_the_result_needs_are_moved():

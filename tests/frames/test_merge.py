@@ -25,7 +25,7 @@ def reference(left: Any, right: Any, how: str, left_on: Any, right_on: Any) -> p
         return left.merge(right, how=how, left_on=left_on, right_on=right_on)
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(frame_pairs(), st.sampled_from(["inner", "left"]), st.sampled_from([64, 3]))
 def test_merge_equals_pandas(pair, how, hash_bits):
     left, right, left_on, right_on = pair
