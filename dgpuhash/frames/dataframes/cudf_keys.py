@@ -42,7 +42,7 @@ def key_column(series: Any, name: object) -> KeyColumn:
     if isinstance(series.dtype, cudf.CategoricalDtype):
         return _from_categories(series, name)
     column = series.to_pylibcudf()[0]
-    kind = column.type().id().name
+    kind = _kind(column)
     if kind == "STRING":
         strings = CudfStrings(series)
         return KeyColumn(LogicalType("string", nullable=True), nulls=strings.nulls, strings=strings)
@@ -59,6 +59,13 @@ def key_column(series: Any, name: object) -> KeyColumn:
     if type_.kind == "float":
         nulls = _either(nulls, cp.isnan(values))
     return KeyColumn(type_, values, nulls)
+
+
+def _kind(column: Any) -> str:
+    """libcudf's name for the type of a pylibcudf column."""
+    import pylibcudf
+
+    return str(pylibcudf.TypeId(column.type().id()).name)
 
 
 def _dtype(type_: LogicalType) -> np.dtype:
@@ -156,7 +163,7 @@ class CudfStrings:
             return cp.full(len(self), NULL_HASH)
         column = self._series.to_pylibcudf()[0]
         offsets = column.child(0)
-        width = np.dtype(np.int64 if offsets.type().id().name == "INT64" else np.int32)
+        width = np.dtype(np.int64 if _kind(offsets) == "INT64" else np.int32)
         first = offsets.offset() + column.offset()
         ends = _bytes(offsets.data()).view(width)[first : first + len(self._series) + 1]
         letters = _bytes(column.data())
