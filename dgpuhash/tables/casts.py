@@ -51,8 +51,12 @@ def cast(array: Any, target: np.dtype[Any], what: str, *, by_value: bool = False
             f"{what} of dtype {source} cannot become the table's {target} without changing values; "
             f"convert them yourself (.astype('{target}')) or make the table with dtype '{source}'"
         )
-    made = array.astype(target)
-    if target.kind in "mM" and not bool((made.astype(source) == array)[array == array].all()):
+    try:
+        made = array.astype(target)
+        kept = target.kind not in "mM" or bool((made.astype(source) == array)[array == array].all())
+    except OverflowError:  # NumPy 2.5 and newer
+        kept = False
+    if not kept:
         raise KeyTypeError(
             f"{what} of dtype {source} reach beyond the range of {target}; "
             f"make the table with dtype '{source}'"
