@@ -61,7 +61,7 @@ __all__ = [
 TILE_WIDTHS = (1, 2, 4, 8, 16, 32)
 DEFAULT_TILE = 4
 # A table has a prime number of windows of eight buckets of 64 bytes.
-WINDOW_BUCKETS = 8
+WINDOW_BUCKETS = 1
 WINDOW_BYTES = 64 * WINDOW_BUCKETS
 UNLIMITED = 2**64 - 1
 

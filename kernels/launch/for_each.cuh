@@ -45,7 +45,8 @@ DG_FN void add_to_totals(const Tally<counters>& tally, const Totals<counters>& t
 /// Blocks are one-dimensional and of whole warps. Nobody returns early: the end is a barrier of the
 /// block.
 template <int Width, u32 counters, class Body, class Ahead>
-DG_FN void for_each_tile(u64 rows, const Totals<counters>& totals, const Body& body, const Ahead&) {
+DG_FN void for_each_tile(u64 rows, [[maybe_unused]] const Totals<counters>& totals,
+                         const Body& body, const Ahead&) {
   Tally<counters> tally;
   const u64 tiles = static_cast<u64>(gridDim.x) * blockDim.x / Width;
   const u64 thread = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -56,12 +57,14 @@ DG_FN void for_each_tile(u64 rows, const Totals<counters>& totals, const Body& b
 #elif defined(DG_LOCKSTEP)
 
 template <int Width, u32 counters, class Body, class Ahead>
-void for_each_tile(u64 rows, const Totals<counters>& totals, const Body& body, const Ahead&) {
+void for_each_tile(u64 rows, [[maybe_unused]] const Totals<counters>& totals, const Body& body,
+                   const Ahead&) {
   lockstep::for_each_tile<Width>(rows, [&](auto tile, u64 row) {
     Tally<counters> tally;
     body(tile, row, tally);
-    for (u32 i = 0; i < counters; ++i)
-      atomic_add<Order::relaxed>(totals.of[i], static_cast<u64>(tally.of[i]));
+    if constexpr (counters > 0)
+      for (u32 i = 0; i < counters; ++i)
+        atomic_add<Order::relaxed>(totals.of[i], static_cast<u64>(tally.of[i]));
   });
 }
 
@@ -77,16 +80,18 @@ inline constexpr u64 kPrefetchRows = 16;
 
 /// A tile has one lane on the CPU, whatever `Width` the instance is named after.
 template <int Width, u32 counters, class Body, class Ahead>
-void for_each_tile(u64 rows, const Totals<counters>& totals, const Body& body, const Ahead& ahead,
-                   u64 row_work = 1) {
+void for_each_tile(u64 rows, [[maybe_unused]] const Totals<counters>& totals, const Body& body,
+                   const Ahead& ahead, u64 row_work = 1) {
   auto piece = [&](u64 first, u64 last) {
     Tally<counters> tally;
     for (u64 row = first; row < last; ++row) {
       if (row + kPrefetchRows < last) ahead(row + kPrefetchRows);
       body(Tile<1>{}, row, tally);
     }
-    for (u32 i = 0; i < counters; ++i)
-      if (tally.of[i] != 0) atomic_add<Order::relaxed>(totals.of[i], static_cast<u64>(tally.of[i]));
+    if constexpr (counters > 0)
+      for (u32 i = 0; i < counters; ++i)
+        if (tally.of[i] != 0)
+          atomic_add<Order::relaxed>(totals.of[i], static_cast<u64>(tally.of[i]));
   };
   using Piece = decltype(piece);
   parallel_for(
@@ -103,6 +108,21 @@ template <int Width, class Body, class Ahead = NoPrefetch>
 DG_FN void for_each_tile(u64 rows, const Body& body, const Ahead& ahead = {}) {
   for_each_tile<Width>(
       rows, Totals<0>{}, [&](auto tile, u64 row, Tally<0>&) { body(tile, row); }, ahead);
+}
+
+/// One tile for as many rows as it has lanes: `body(tile, row, asked)` is called by every lane with
+/// its own row, also by the lanes past the end, which are not asked but take part in the
+/// collectives.
+template <int Width, class Body, class Ahead>
+DG_FN void for_each_lane(u64 rows, const Body& body, [[maybe_unused]] const Ahead& ahead) {
+#if DG_GPU || defined(DG_LOCKSTEP)
+  for_each_tile<Width>((rows + Width - 1) / Width, [&](auto tile, u64 group) {
+    const u64 row = group * Width + tile.lane();
+    body(tile, row, row < rows);
+  });
+#else
+  for_each_tile<Width>(rows, [&](auto tile, u64 row) { body(tile, row, true); }, ahead);
+#endif
 }
 
 /// One tile for each segment of a batch: few rows of `segment_rows` times the usual work.

@@ -71,13 +71,11 @@ DG_KERNEL open_find(OpenFindArgs args) {
   using Table = OpenTable<Key, Value>;
   const Table table{args.table};
   const Key* keys = static_cast<const Key*>(args.keys);
-  for_each_tile<W>(
+  for_each_lane<W>(
       args.n,
-      [&](auto tile, u64 row) {
-        const Key key = keys[row];
-        const auto stop = table.template find<Access::frozen>(tile, key);
-        // The lane that saw the key writes its value: nothing is shuffled.
-        if (tile.lane() != stop.lane) return;
+      [&](auto tile, u64 row, bool asked) {
+        const auto stop = table.find_each(tile, asked ? keys[row] : Key{0});
+        if (!asked) return;
         const bool found = stop.end == Table::End::key;
         if constexpr (Table::Slots::has_value) {
           if (args.values)

@@ -96,27 +96,13 @@ struct OpenTable {
       for (u32 step = 0; step < steps; ++step) {
         const u32 part = (step * Tile::size + tile.lane()) % kQuarters;
         const Quarter seen = load_quarter<access, typename Slots::Unit>(quarter(bucket, part));
-        u32 hit = Slots::per_quarter, free = Slots::per_quarter;
-        DG_UNROLL
-        for (u32 i = Slots::per_quarter; i-- > 0;) {
-          const Key found = Slots::key(seen, i);
-          if (found == key) hit = i;
-          if (found == Mark<Key>::empty) free = i;
-        }
+        const Sight sight = scan(seen, key);
         const u64 first = bucket * Slots::per_bucket + part * Slots::per_quarter;
-        const u32 hits = tile.ballot(hit < Slots::per_quarter);
-        if (hits) {
-          Stop stop{End::key, lowest_one(hits), first + hit, Value{}};
-          if constexpr (Slots::paired) {
-            DG_UNROLL
-            for (u32 i = 0; i < Slots::per_quarter; ++i)
-              if (i == hit) stop.value = Slots::value(seen, i);
-          }
-          return stop;
-        }
-        const u32 gaps = tile.ballot(free < Slots::per_quarter);
+        const u32 hits = tile.ballot(sight.hit < Slots::per_quarter);
+        if (hits) return stop_at_key(seen, sight, lowest_one(hits), first);
+        const u32 gaps = tile.ballot(sight.gap < Slots::per_quarter);
         if (gaps && gap.end == End::nowhere)
-          gap = Stop{End::empty, lowest_one(gaps), first + free, Value{}};
+          gap = Stop{End::empty, lowest_one(gaps), first + sight.gap, Value{}};
       }
       if (gap.end == End::empty) return gap;
     }
@@ -126,15 +112,65 @@ struct OpenTable {
   /// Where the key stands, the side slots included.
   template <Access access, class Tile>
   DG_FN Stop find(Tile tile, Key key) const {
-    if (reserved(key)) {
-      const u32 index = side_index(key);
-      Stop stop{End::nowhere, 0, side(index), Value{}};
-      if (at.state->side_present[index]) stop.end = End::key;
-      if constexpr (Slots::has_value) stop.value = static_cast<Value>(at.state->side_value[index]);
-      return stop;
-    }
+    if (reserved(key)) return find_aside(key);
     Cops<Tile::size> probe(at.windows, hash_key(key, at.seed));
     return walk<access>(tile, key, probe);
+  }
+
+  /// Where each lane's own key stands, as that lane alone is told; for lanes that were not asked,
+  /// anything. A lane hashes its key once for the whole tile, and the tile reads the first buckets
+  /// of two keys before it looks at either: one read in flight leaves a third of the machine's
+  /// lines unused.
+  template <class Tile>
+  DG_FN Stop find_each(Tile tile, Key key) const {
+    if constexpr (Tile::size < kQuarters) {
+      Stop mine{End::nowhere, 0, 0, Value{}};
+      for (u32 turn = 0; turn < Tile::size; ++turn) {
+        Stop stop = find<Access::frozen>(tile, tile.shuffle(key, turn));
+        hand_over(tile, stop);
+        if (tile.lane() == turn) mine = stop;
+      }
+      return mine;
+    } else {
+      constexpr u32 together = 2;
+      const u64 hash = hash_key(key, at.seed);
+      const u64 window = Cops<Tile::size>(at.windows, hash).window;
+      const u32 part = tile.lane() % kQuarters;
+      Stop mine{End::nowhere, 0, 0, Value{}};
+      DG_UNROLL_NOT
+      for (u32 turn = 0; turn < Tile::size; turn += together) {
+        Key wanted[together];
+        u64 bucket[together];
+        Quarter seen[together];
+        DG_UNROLL
+        for (u32 i = 0; i < together; ++i) {
+          wanted[i] = tile.shuffle(key, turn + i);
+          bucket[i] = tile.shuffle(window, turn + i);
+          if constexpr (Tile::size > kQuarters)
+            bucket[i] =
+                Cops<Tile::size>(at.windows, hash_key(wanted[i], at.seed)).bucket(tile.lane());
+          seen[i] = load_quarter<Access::frozen, typename Slots::Unit>(quarter(bucket[i], part));
+        }
+        DG_UNROLL
+        for (u32 i = 0; i < together; ++i) {
+          const Sight sight = scan(seen[i], wanted[i]);
+          const u32 hits = tile.ballot(sight.hit < Slots::per_quarter);
+          Stop stop{End::nowhere, 0, 0, Value{}};
+          if (hits) {
+            stop = stop_at_key(seen[i], sight, lowest_one(hits),
+                               bucket[i] * Slots::per_bucket + part * Slots::per_quarter);
+          } else if (!tile.any(sight.gap < Slots::per_quarter)) {
+            Cops<Tile::size> probe(at.windows, hash_key(wanted[i], at.seed));
+            probe.next();
+            stop = walk<Access::frozen>(tile, wanted[i], probe);
+          }
+          hand_over(tile, stop);
+          if (tile.lane() == turn + i) mine = stop;
+        }
+      }
+      // What was searched for a reserved key was one of the marks.
+      return reserved(key) ? find_aside(key) : mine;
+    }
   }
 
   /// Stores the pair unless the key is there. Beyond `limit` slots in use no new key is placed.
@@ -221,6 +257,50 @@ struct OpenTable {
   }
 
  private:
+  /// Where in a quarter a key and the first EMPTY slot stand; `per_quarter` where there is none.
+  struct Sight {
+    u32 hit;
+    u32 gap;
+  };
+
+  DG_FN static Sight scan(const Quarter& seen, Key key) {
+    Sight sight{Slots::per_quarter, Slots::per_quarter};
+    DG_UNROLL
+    for (u32 i = Slots::per_quarter; i-- > 0;) {
+      const Key found = Slots::key(seen, i);
+      if (found == key) sight.hit = i;
+      if (found == Mark<Key>::empty) sight.gap = i;
+    }
+    return sight;
+  }
+
+  DG_FN static Stop stop_at_key(const Quarter& seen, const Sight& sight, u32 lane, u64 first) {
+    Stop stop{End::key, lane, first + sight.hit, Value{}};
+    if constexpr (Slots::paired) {
+      DG_UNROLL
+      for (u32 i = 0; i < Slots::per_quarter; ++i)
+        if (i == sight.hit) stop.value = Slots::value(seen, i);
+    }
+    return stop;
+  }
+
+  /// Tells all lanes what the lane at the slot knows, as far as `value_of` needs it.
+  template <class Tile>
+  DG_FN static void hand_over(Tile tile, Stop& stop) {
+    if constexpr (Slots::paired)
+      stop.value = tile.shuffle(stop.value, stop.lane);
+    else if constexpr (Slots::has_value)
+      stop.slot = tile.shuffle(stop.slot, stop.lane);
+  }
+
+  DG_FN Stop find_aside(Key key) const {
+    const u32 index = side_index(key);
+    Stop stop{End::nowhere, 0, side(index), Value{}};
+    if (at.state->side_present[index]) stop.end = End::key;
+    if constexpr (Slots::has_value) stop.value = static_cast<Value>(at.state->side_value[index]);
+    return stop;
+  }
+
   template <class Tile>
   DG_FN bool book(Tile tile, u64 limit) const {
     u32 granted = 0;

@@ -117,7 +117,7 @@ def test_keys_that_all_begin_at_one_bucket(device):
     table.insert(device.array(keys))
     model.insert(keys)
     agree(device, table, model)
-    assert table.stats().lines_per_lookup > 8
+    assert table.stats().lines_per_lookup > 1.5
     table.erase(device.array(keys[::3]))
     model.erase(keys[::3])
     found = device.backend.to_host(table.contains(device.array(keys)))
