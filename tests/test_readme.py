@@ -78,6 +78,15 @@ def test_linked_files_exist():
             assert (ROOT / target).exists(), f"{document} links to {target}"
 
 
+def test_files_that_the_architecture_shows_as_examples_exist():
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    shown = re.findall(r"\[`([\w/.]+)`\]", text)
+    assert len(shown) > 4
+    roots = (ROOT, ROOT / "kernels", ROOT / "dgpuhash")
+    for name in shown:
+        assert any((root / name).exists() for root in roots), name
+
+
 def test_the_short_examples_give_what_they_show():
     text = README.replace("```", "")
     examples = doctest.DocTestParser().get_doctest(text, {}, "README.md", "README.md", 0)
