@@ -22,7 +22,7 @@ from dgpuhash.distributed.plugin import ShardHost
 from dgpuhash.errors import FormatError
 from dgpuhash.frames import frames_named, frames_of
 
-__all__ = ["read_manifest", "save", "saved_partitions"]
+__all__ = ["absolute", "read_manifest", "save", "saved_partitions"]
 
 BATCH_NBYTES = 32 << 20
 _PIECE = 1 << 22
@@ -71,6 +71,12 @@ def save(client: Client, descriptor: Descriptor, url: str) -> str:
         raise
     _remove(system, target, replaced)
     return system.unstrip_protocol(target)
+
+
+def absolute(url: str) -> str:
+    """`url` as workers with other working folders understand it."""
+    system, target = fsspec.core.url_to_fs(url)
+    return system.unstrip_protocol(target) if isinstance(system, LocalFileSystem) else url
 
 
 def read_manifest(url: str) -> Manifest:

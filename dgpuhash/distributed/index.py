@@ -161,7 +161,7 @@ class DistributedIndex(Handle):
             unique=manifest.unique,
             device=device,
             placement=manifest.placement,
-            saved=Saved(url, epoch=1),
+            saved=Saved(checkpoint.absolute(url), epoch=1),
         )
         return cls._create(descriptor, client, descriptor.saved)
 

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
+from distributed import LocalCluster
 
 from dgpuhash.cli import main
 
@@ -98,3 +99,13 @@ def test_keys_of_two_columns_and_duplicates(tmp_path):
     run("build", tmp_path / "pairs.parquet", "--on", "a,b", "--duplicates", "-o", saved)
     said = run("lookup", saved, "x,1", "--format", "csv")
     assert said == "a,b,c\nx,1,1.5\nx,1,2.5\n"
+
+
+def test_a_relative_path_on_a_cluster_whose_workers_run_elsewhere(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(folder)
+    with LocalCluster(n_workers=1, processes=True, dashboard_address=None) as cluster:
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "planes.csv").write_bytes((folder / "planes.csv").read_bytes())
+        at = ["--scheduler", cluster.scheduler_address]
+        run("build", "planes.csv", "--on", "tailnum", "-o", "again.dgph", *at)
+        assert "N7" in run("lookup", "again.dgph", "N7", *at)
