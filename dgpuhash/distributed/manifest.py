@@ -41,8 +41,8 @@ class Manifest:
     name : str
         Of the index that was saved.
     encoder : KeyEncoder
-    schema : pyarrow.Schema
-        Of the stored rows.
+    specimen : pyarrow.Table
+        No rows, with the columns, types and categories of the stored ones.
     unique : bool or None
     placement : Placement
     shards : tuple of SavedShard
@@ -52,7 +52,7 @@ class Manifest:
 
     name: str
     encoder: KeyEncoder
-    schema: pa.Schema
+    specimen: pa.Table
     unique: bool | None
     placement: Placement
     shards: tuple[SavedShard, ...]
@@ -63,7 +63,7 @@ class Manifest:
         return cls(
             descriptor.name,
             descriptor.encoder,
-            frames.to_arrow(descriptor.meta).schema,
+            frames.to_arrow(descriptor.meta),
             descriptor.unique,
             descriptor.placement,
             tuple(shards),
@@ -71,14 +71,14 @@ class Manifest:
 
     def meta(self, library: str) -> Any:
         """An empty frame like the stored rows."""
-        return frames_named(library).from_arrow(self.schema.empty_table())
+        return frames_named(library).from_arrow(self.specimen)
 
     def to_bytes(self) -> bytes:
         """JSON, with a checksum of itself."""
         body = {
             "name": self.name,
             "encoder": self.encoder.to_json(),
-            "schema": base64.b64encode(self.schema.serialize().to_pybytes()).decode(),
+            "specimen": _to_text(self.specimen),
             "unique": self.unique,
             "placement": self.placement.value,
             "shards": [asdict(shard) for shard in self.shards],
@@ -121,11 +121,10 @@ class Manifest:
     def _from_body(cls, body: dict[str, Any]) -> Manifest:
         if not isinstance(body["name"], str) or body["unique"] not in (True, False, None):
             raise ValueError("it is malformed")
-        schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(body["schema"], validate=True)))
         return cls(
             body["name"],
             KeyEncoder.from_json(body["encoder"]),
-            schema,
+            _from_text(body["specimen"]),
             body["unique"],
             Placement(body["placement"]),
             tuple(_saved_shard(entry) for entry in body["shards"]),
@@ -141,6 +140,24 @@ def _saved_shard(entry: dict[str, Any]) -> SavedShard:
     if any(type(number) is not int or number < 0 for number in numbers):
         raise ValueError(f"sizes of {entry['file']} are no natural numbers")
     return SavedShard(entry["file"], entry["nbytes"], entry["blake2b"], tuple(batches))
+
+
+def _to_text(table: pa.Table) -> str:
+    sink = pa.BufferOutputStream()
+    columns = [column.combine_chunks() for column in table.columns]
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        # A batch, even without rows, carries the categories, which the schema does not.
+        writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=table.schema))
+    return base64.b64encode(sink.getvalue().to_pybytes()).decode()
+
+
+def _from_text(text: str) -> pa.Table:
+    stream = pa.ipc.open_stream(pa.py_buffer(base64.b64decode(text, validate=True)))
+    table = stream.read_all()
+    table.validate(full=True)
+    if table.num_rows:
+        raise ValueError("its specimen has rows")
+    return table
 
 
 def _digest(body: Any) -> str:

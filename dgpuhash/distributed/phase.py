@@ -101,7 +101,13 @@ async def _watch(client: Client, workers: Sequence[str], work: Awaitable[Result]
                 raise IndexLost(f"workers {gone} with shards of the index are gone; {REMEDY}")
         return task.result()
     finally:
-        task.cancel()
+        # Not cancelled: Dask's gather logs an error for each future then. It ends by itself.
+        task.add_done_callback(_retrieve)
+
+
+def _retrieve(task: asyncio.Future[Any]) -> None:
+    if not task.cancelled():
+        task.exception()
 
 
 def _results(outcomes: Sequence[Any]) -> list[Any]:

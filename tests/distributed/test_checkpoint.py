@@ -1,0 +1,247 @@
+"""Saved indexes: onto any number of workers, never half a file, never a damaged one."""
+
+from __future__ import annotations
+
+import errno
+import json
+from pathlib import Path
+
+import dask.dataframe as dd
+import fsspec
+import numpy as np
+import pandas as pd
+import pytest
+from clusters import assert_same, cluster_of
+from fsspec.implementations.memory import MemoryFileSystem
+
+from dgpuhash.distributed import DistributedIndex
+from dgpuhash.errors import FormatError, IndexLost, UnsupportedError
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(90)]
+
+
+@pytest.fixture
+def frame() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    n = 400
+    return pd.DataFrame(
+        {
+            "city": pd.Series(rng.choice(["Oslo", "Rome", None, "Bonn"], n), dtype="str"),
+            "hour": pd.date_range("2026-01-01", periods=50, freq="h", tz="UTC")[np.arange(n) % 50],
+            "count": pd.array(rng.integers(0, 9, n), dtype="Int64"),
+            "kind": pd.Categorical(rng.choice(["a", "b"], n)),
+            "load": rng.random(n),
+        }
+    )
+
+
+@pytest.fixture
+def saved(threads, frame, tmp_path) -> Path:
+    with DistributedIndex.build(frame, on=["city", "hour"], client=threads) as index:
+        index.save(tmp_path / "saved")
+    return tmp_path / "saved"
+
+
+def stored(index: DistributedIndex) -> pd.DataFrame:
+    keys = index.merge(dd.from_pandas(index_keys(index), npartitions=2, sort=False)).compute()
+    return keys.reset_index(drop=True)
+
+
+def index_keys(index: DistributedIndex) -> pd.DataFrame:
+    hours = pd.date_range("2026-01-01", periods=50, freq="h", tz="UTC")
+    cities = pd.Series(["Oslo", "Rome", None, "Bonn"], dtype="str")
+    return pd.DataFrame({"city": cities}).merge(pd.DataFrame({"hour": hours}), how="cross")
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_loads_onto_any_number_of_workers(saved, threads, frame, workers):
+    with (
+        cluster_of(workers, processes=False) as client,
+        DistributedIndex.load(saved, client) as index,
+    ):
+        assert len(index.stats()) == workers
+        wanted = index_keys(index).merge(frame, on=["city", "hour"])
+        assert_same(stored(index), wanted)
+        assert index.meta.dtypes.equals(frame.dtypes)
+
+
+def test_changed_and_saved_over_itself(client, frame, tmp_path):
+    where = tmp_path / "saved"
+    with DistributedIndex.build(frame[:100], on=["city", "hour"], client=client) as index:
+        index.save(where)
+        first = set(where.iterdir())
+        index.insert(frame[100:])
+        index.save(str(where))
+        assert len(first & set(where.iterdir())) == 1
+        wanted = stored(index)
+    with DistributedIndex.load(str(where), client) as loaded:
+        assert_same(stored(loaded), wanted)
+
+
+def test_rebuild_from_the_last_save_by_another_handle(threads, frame, tmp_path):
+    with DistributedIndex.build(frame[:300], on=["city", "hour"], client=threads) as index:
+        index.save(tmp_path / "saved")
+        other = DistributedIndex.open(index.name, threads)
+        other.insert(frame[300:])
+        wanted = stored(other)
+        other.rebuild()
+        assert_same(stored(other), wanted)
+        with pytest.raises(IndexLost, match="never saved in this state"):
+            index.rebuild()
+
+
+def test_any_filesystem(threads, frame):
+    url = "memory://folder/saved"
+    with DistributedIndex.build(frame, on=["city", "hour"], client=threads) as index:
+        index.save(url)
+        index.save(url)
+        wanted = stored(index)
+    with DistributedIndex.load(url, threads) as loaded:
+        assert_same(stored(loaded), wanted)
+    assert len(fsspec.filesystem("memory").ls("/folder/saved")) == 4
+
+
+def test_no_pickle_and_readable_by_arrow(saved, frame):
+    import pyarrow as pa
+
+    rows = sum(pa.ipc.open_file(path).read_all().num_rows for path in sorted(saved.glob("*.arrow")))
+    assert rows == len(frame)
+    manifest = json.loads((saved / "manifest.json").read_text())
+    assert manifest["format"] == "dgpuhash index"
+
+
+def damage_byte(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    path.write_bytes(data)
+
+
+def shard_of(saved: Path) -> Path:
+    return max(saved.glob("*.arrow"), key=lambda path: path.stat().st_size)
+
+
+def edit(saved: Path, change) -> None:
+    """Change the manifest and make its checksum right, as a hostile hand would."""
+    from dgpuhash.distributed.manifest import _digest
+
+    path = saved / "manifest.json"
+    whole = json.loads(path.read_text())
+    change(whole["index"])
+    whole["blake2b"] = _digest(whole["index"])
+    path.write_text(json.dumps(whole))
+
+
+DAMAGE = {
+    "a flipped bit": lambda saved: damage_byte(shard_of(saved)),
+    "a short file": lambda saved: shard_of(saved).write_bytes(b"ARROW1"),
+    "a missing file": lambda saved: shard_of(saved).unlink(),
+    "no manifest": lambda saved: (saved / "manifest.json").unlink(),
+    "an empty manifest": lambda saved: (saved / "manifest.json").write_bytes(b""),
+    "a foreign manifest": lambda saved: (saved / "manifest.json").write_text('{"a": [1]}'),
+    "a changed manifest": lambda saved: (saved / "manifest.json").write_text(
+        (saved / "manifest.json").read_text().replace('"unique": null', '"unique": true')
+    ),
+    "another version": lambda saved: (saved / "manifest.json").write_text(
+        (saved / "manifest.json").read_text().replace('"version": 1', '"version": 9')
+    ),
+    "a path outside": lambda saved: edit(
+        saved, lambda body: body["shards"][0].update(file="../../etc/passwd")
+    ),
+    "a negative size": lambda saved: edit(
+        saved, lambda body: body["shards"][0].update(batches=[-1])
+    ),
+    "an odd specimen": lambda saved: edit(saved, lambda body: body.update(specimen="AAAA")),
+    "rows that are not there": lambda saved: edit(
+        saved, lambda body: body["shards"][0].update(batches=[10**12])
+    ),
+    "batches that are not there": lambda saved: edit(
+        saved, lambda body: body["shards"][0].update(batches=[1] * 5)
+    ),
+    "another encoder": lambda saved: edit(saved, lambda body: body.update(encoder={"names": 3})),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
+def test_damaged_and_hostile_files_are_refused(threads, saved, damage):
+    damage(saved)
+    with pytest.raises(FormatError):
+        DistributedIndex.load(saved, threads, name="damaged")
+    with pytest.raises(IndexLost, match="no index 'damaged'"):
+        DistributedIndex.open("damaged", threads)
+
+
+def test_other_things_are_not_overwritten(threads, frame, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "letter.txt").write_text("dear")
+    (tmp_path / "file").write_text("dear")
+    (tmp_path / "empty").mkdir()
+    with DistributedIndex.build(frame, on="count", client=threads) as index:
+        for name in ("mine", "file"):
+            with pytest.raises(FormatError, match="no saved index"):
+                index.save(tmp_path / name)
+        index.save(tmp_path / "empty")
+    assert (tmp_path / "mine" / "letter.txt").read_text() == "dear"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "file", "mine"]
+    with pytest.raises(FormatError, match="holds no saved index"):
+        DistributedIndex.load(tmp_path / "mine", threads)
+
+
+class FullFileSystem(MemoryFileSystem):
+    """A disk that is full after the first kilobytes."""
+
+    protocol = "full"
+    store: dict = {}  # noqa: RUF012
+    pseudo_dirs = [""]  # noqa: RUF012
+
+    def open(self, path, mode="rb", **options):
+        file = super().open(path, mode, **options)
+        if "w" in mode and "shard" in path:
+            whole = file.write
+
+            def write(data):
+                if file.tell() > 2000:
+                    raise OSError(errno.ENOSPC, "No space left on device")
+                return whole(data)
+
+            file.write = write
+        return file
+
+
+def test_a_disk_that_fills_up_leaves_nothing(threads, frame):
+    fsspec.register_implementation("full", FullFileSystem, clobber=True)
+    with DistributedIndex.build(frame, on="count", client=threads) as index:
+        with pytest.raises(OSError, match="No space left"):
+            index.save("full://folder/saved")
+        files = FullFileSystem().find("/")
+        assert [file for file in files if "saved" in file] == []
+        assert len(index) == len(frame)
+        with pytest.raises(FormatError):
+            DistributedIndex.load("full://folder/saved", threads)
+
+
+def test_a_local_save_that_fails_leaves_what_was_there(threads, frame, tmp_path, monkeypatch):
+    with DistributedIndex.build(frame, on="count", client=threads) as index:
+        index.save(tmp_path / "good")
+        before = sorted((tmp_path / "good").iterdir())
+
+        def full(*args):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr("dgpuhash.distributed.checkpoint._write_whole", full)
+        for name in ("good", "new"):
+            with pytest.raises(OSError, match="No space left"):
+                index.save(tmp_path / name)
+    assert sorted((tmp_path / "good").iterdir()) == before
+    assert [path.name for path in tmp_path.iterdir()] == ["good"]
+    with DistributedIndex.load(tmp_path / "good", threads) as loaded:
+        assert len(loaded) == len(frame)
+
+
+def test_columns_that_arrow_cannot_hold_are_refused(threads, tmp_path):
+    frame = pd.DataFrame({"k": [1, 2], "v": pd.Series([1, "two"], dtype=object)})
+    with (
+        DistributedIndex.build(frame, on="k", client=threads) as index,
+        pytest.raises(UnsupportedError, match="Arrow"),
+    ):
+        index.save(tmp_path / "mixed")
+    assert list(tmp_path.iterdir()) == []

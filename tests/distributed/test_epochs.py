@@ -1,0 +1,211 @@
+"""Changes, several clients, several indexes: the newest answer or an error, never an old one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from clusters import assert_same
+from distributed import Client
+
+from dgpuhash.distributed import DistributedIndex, Placement
+from dgpuhash.errors import ClosedError, ColumnError, IndexLost, KeyTypeError, UnsupportedError
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(90)]
+
+
+@pytest.fixture
+def frame() -> pd.DataFrame:
+    return pd.DataFrame({"k": np.arange(1000) % 300, "v": np.arange(1000)})
+
+
+@pytest.fixture
+def second(client: Client) -> Iterator[Client]:
+    """Another client of the same cluster."""
+    with Client(client.scheduler.address, set_as_default=False) as other:
+        yield other
+
+
+def test_insert_and_erase(client, frame):
+    probes = pd.DataFrame({"k": np.arange(400)})
+    with DistributedIndex.build(frame, on="k", client=client) as index:
+        added = pd.DataFrame({"k": [5, 350, 350], "v": [-1, -2, -3]})
+        assert index.insert(dd.from_pandas(added, npartitions=2)) == 3
+        now = pd.concat([frame, added], ignore_index=True)
+        assert_same(index.merge(probes).compute(), probes.merge(now, on="k"))
+        assert index.erase([350, 7, 999]) == 2 + int((frame["k"] == 7).sum())
+        now = now[~now["k"].isin([350, 7])]
+        assert_same(index.merge(probes).compute(), probes.merge(now, on="k"))
+        assert index.erase(dd.from_pandas(pd.DataFrame({"k": [8]}))) == int((frame["k"] == 8).sum())
+        assert len(index) == index.stats()["rows"].sum()
+        assert index.epoch == 4
+
+
+def test_a_merge_from_before_a_change_raises(threads, frame):
+    with DistributedIndex.build(frame, on="k", client=threads) as index:
+        before = index.merge(frame)
+        index.insert(frame[:1])
+        with pytest.raises(IndexLost, match="refresh"):
+            before.compute()
+        assert len(index.merge(frame).compute()) > 0
+
+
+def test_a_second_client_finds_the_index_by_name(client, second, frame):
+    with DistributedIndex.build(frame, on="k", client=client, name="numbers") as index:
+        other = DistributedIndex.open("numbers", second)
+        assert len(other) == 1000
+        assert other.on == ["k"]
+        assert other.placement is Placement.DISTRIBUTED
+        with second.as_current():
+            probes = pd.DataFrame({"k": [3, 299, 300]})
+            assert_same(other.merge(probes).compute(), probes.merge(frame, on="k"))
+        assert other.insert(pd.DataFrame({"k": [300], "v": [0]})) == 1
+        with pytest.raises(IndexLost, match="refresh"):
+            index.lookup([300])
+        index.refresh()
+        assert index.lookup([300]).found.tolist() == [True]
+        assert index.insert(frame[:2]) == 2
+        assert other.erase([300]) == 1
+        assert len(other) == 1002
+    with pytest.raises(IndexLost, match="closed"):
+        other.refresh()
+    with pytest.raises(IndexLost):
+        len(other)
+    with pytest.raises(IndexLost, match="no index 'numbers'"):
+        DistributedIndex.open("numbers", second)
+
+
+def test_clients_that_insert_at_once_wait_for_each_other(client, second, frame):
+    with DistributedIndex.build(frame, on="k", client=client, name="shared") as index:
+        handles = [index, DistributedIndex.open("shared", second)]
+        errors = []
+
+        def insert(handle: DistributedIndex, number: int) -> None:
+            try:
+                for turn in range(3):
+                    handle.insert(pd.DataFrame({"k": [1000 * number + turn], "v": [turn]}))
+            except Exception as error:
+                errors.append(error)
+
+        threads = [
+            threading.Thread(target=insert, args=(handle, number))
+            for number, handle in enumerate(handles, start=1)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert errors == []
+        index.refresh()
+        assert len(index) == 1006
+        assert index.lookup([1000, 1001, 1002, 2000, 2001, 2002]).found.all()
+        assert index.epoch == 7
+
+
+def test_many_merges_and_indexes_and_other_tasks_at_once(client, second, frame):
+    probes = dd.from_pandas(pd.DataFrame({"k": np.arange(500)}), npartitions=6)
+    indexes = [
+        DistributedIndex.build(frame[start:], on="k", client=client) for start in (0, 500, 900)
+    ]
+    busy = client.map(lambda n: sum(i * n for i in range(10_000)), range(40), pure=False)
+    merges = [index.merge(probes, how="left") for index in indexes]
+    results = [client.compute(merged) for merged in merges]
+    with second.as_current():
+        opened = DistributedIndex.open(indexes[1].name, second)
+        more = second.compute(opened.merge(probes))
+        assert_same(more.result(timeout=60), probes.compute().merge(frame[500:], on="k"))
+    for start, result in zip((0, 500, 900), results, strict=True):
+        wanted = probes.compute().merge(frame[start:], on="k", how="left")
+        assert_same(result.result(timeout=60), wanted)
+    assert len(client.gather(busy)) == 40
+    for index in indexes:
+        index.close()
+
+
+def test_failed_inserts_change_nothing(client, frame):
+    unique = frame.drop_duplicates("k")
+    with DistributedIndex.build(unique, on="k", unique=True, client=client) as index:
+        with pytest.raises(ColumnError, match="unique"):
+            index.insert(pd.DataFrame({"k": [800, 801, 5], "v": [1, 2, 3]}))
+        with pytest.raises(ColumnError, match="unique"):
+            index.insert(pd.DataFrame({"k": [800, 800], "v": [1, 2]}))
+        with pytest.raises(KeyTypeError):
+            index.insert(pd.DataFrame({"k": [800.5], "v": [1]}))
+
+        def broken(number: int) -> pd.DataFrame:
+            if number == 2:
+                raise OSError("no such file")
+            return pd.DataFrame({"k": [900 + number], "v": [0]})
+
+        with pytest.raises(OSError, match="no such file"):
+            index.insert(dd.from_map(broken, range(4), meta=unique[:0]))
+        assert index.epoch == 1
+        assert len(index) == 300
+        assert not index.lookup([800, 801, 900, 901, 903]).found.any()
+        assert index.insert(pd.DataFrame({"k": [800], "v": [1]})) == 1
+
+
+def test_rebuild_replays_the_changes(client, frame):
+    with DistributedIndex.build(frame, on="k", client=client) as index:
+        index.insert(pd.DataFrame({"k": [700, 701], "v": [1, 2]}))
+        index.erase([701, 3])
+        index.insert(pd.DataFrame({"k": [3], "v": [-3]}))
+        wanted = index.lookup(np.arange(800)).frame
+        index.rebuild()
+        assert_same(index.lookup(np.arange(800)).frame, wanted)
+        opened = DistributedIndex.open(index.name, client)
+        with pytest.raises(IndexLost, match="never saved"):
+            opened.rebuild()
+
+
+def test_closed(client, frame):
+    index = DistributedIndex.build(frame, on="k", client=client)
+    lazy = index.merge(frame)
+    assert index.name in repr(index)
+    assert "<table" in index._repr_html_()
+    index.close()
+    index.close()
+    assert "closed" in repr(index)
+    assert "closed" in index._repr_html_()
+    for verb in (
+        lambda: index.merge(frame),
+        lambda: index.lookup([1]),
+        lambda: index.insert(frame),
+        lambda: index.erase([1]),
+        lambda: index.stats(),
+        lambda: index.save("nowhere"),
+        lambda: index.rebuild(),
+        lambda: len(index),
+    ):
+        with pytest.raises(ClosedError, match="closed"):
+            verb()
+    with pytest.raises(IndexLost):
+        lazy.compute()
+
+
+def test_a_merge_that_is_computed_without_the_cluster_says_so(threads, frame):
+    with (
+        DistributedIndex.build(frame, on="k", client=threads) as index,
+        pytest.raises(UnsupportedError, match="client"),
+    ):
+        index.merge(frame).compute(scheduler="sync")
+
+
+def test_workers_that_come_late_take_part_in_merges(frame):
+    from clusters import cluster_of
+
+    with (
+        cluster_of(1, processes=False) as client,
+        DistributedIndex.build(frame, on="k", client=client) as index,
+    ):
+        client.cluster.scale(3)
+        client.wait_for_workers(3, timeout=30)
+        probes = dd.from_pandas(frame, npartitions=12)
+        assert_same(index.merge(probes).compute(), frame.merge(frame, on="k"))
+        assert len(index.workers) == 1
+        index.rebuild()
+        assert len(index.workers) == 3

@@ -1,0 +1,197 @@
+"""Workers that are killed: within seconds a right answer or IndexLost, and it works again after."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from clusters import assert_same, cluster_of
+from distributed import Client, Status, wait
+
+from dgpuhash.distributed import DistributedIndex
+from dgpuhash.errors import IndexLost
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(90)]
+
+# Seconds from the kill to the error.
+SOON = 15
+
+
+@pytest.fixture(scope="module")
+def nannied() -> Iterator[Client]:
+    """Two worker processes whose nannies restart them."""
+    with cluster_of(2, processes=True) as client:
+        yield client
+
+
+@pytest.fixture
+def cluster(nannied: Client) -> Iterator[Client]:
+    """The two workers, alive."""
+    await_nannies(nannied)
+    with nannied.as_current():
+        yield nannied
+
+
+@pytest.fixture
+def planes() -> pd.DataFrame:
+    return pd.DataFrame({"k": np.arange(3000) % 800, "v": np.arange(3000)})
+
+
+@pytest.fixture
+def flights() -> pd.DataFrame:
+    return pd.DataFrame({"k": np.arange(2000) % 900, "x": np.arange(2000) * 1.5})
+
+
+def await_nannies(client: Client) -> None:
+    """Wait for both workers; a nanny that is still starting one would not restart it."""
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        nannies = client.cluster.workers.values()
+        if len(client.nthreads()) == 2 and all(each.status is Status.running for each in nannies):
+            return
+        time.sleep(0.1)
+    raise TimeoutError("the nannies did not restart their workers")
+
+
+def kill(client: Client, worker: str) -> None:
+    """End a worker at once."""
+    (pid,) = client.run(os.getpid, workers=[worker]).values()
+    os.kill(pid, signal.SIGKILL)
+
+
+def kill_after(seconds: float, client: Client, worker: str) -> None:
+    """End a worker while this thread goes on."""
+    (pid,) = client.run(os.getpid, workers=[worker]).values()
+    threading.Timer(seconds, os.kill, (pid, signal.SIGKILL)).start()
+
+
+def slow(frame: pd.DataFrame, npartitions: int, seconds: float) -> dd.DataFrame:
+    """Partitions that each take a while to be read."""
+
+    def late(part: pd.DataFrame, seconds: float) -> pd.DataFrame:
+        import time
+
+        time.sleep(seconds)
+        return part
+
+    lazy = dd.from_pandas(frame, npartitions=npartitions, sort=False)
+    return lazy.map_partitions(late, seconds, meta=frame[:0])
+
+
+def expect_lost(work: Callable[[], object]) -> None:
+    start = time.monotonic()
+    with pytest.raises(IndexLost):
+        work()
+    assert time.monotonic() - start < SOON
+
+
+def test_killed_between_build_and_merge_then_rebuilt(cluster, planes, flights):
+    source = dd.from_pandas(planes, npartitions=4, sort=False)
+    probes = dd.from_pandas(flights, npartitions=4, sort=False)
+    with DistributedIndex.build(source, on="k", client=cluster) as index:
+        index.insert(pd.DataFrame({"k": [850], "v": [-1]}))
+        kill(cluster, index.workers[0])
+        expect_lost(lambda: index.merge(probes).compute())
+        expect_lost(lambda: index.lookup([1, 2, 3]))
+        expect_lost(lambda: len(index))
+        expect_lost(lambda: index.insert(planes[:5]))
+        await_nannies(cluster)
+        index.rebuild()
+        wanted = flights.merge(pd.concat([planes, pd.DataFrame({"k": [850], "v": [-1]})]), on="k")
+        assert_same(index.merge(probes).compute(), wanted)
+
+
+def test_killed_and_loaded_again(cluster, planes, flights, tmp_path):
+    index = DistributedIndex.build(planes, on="k", client=cluster, name="planes")
+    index.save(tmp_path / "planes")
+    lost = DistributedIndex.open("planes", cluster)
+    kill(cluster, index.workers[1])
+    expect_lost(lambda: lost.lookup(np.arange(100)))
+    lost.rebuild()
+    assert len(lost) == 3000
+    lost.close()
+    with DistributedIndex.load(tmp_path / "planes", cluster) as loaded:
+        probes = dd.from_pandas(flights, npartitions=3, sort=False)
+        assert_same(
+            loaded.merge(probes, how="left").compute(), flights.merge(planes, on="k", how="left")
+        )
+
+
+@pytest.mark.parametrize("seconds", [0.3, 0.9])
+def test_killed_in_the_middle_of_a_build(cluster, planes, seconds):
+    victim = sorted(cluster.nthreads())[0]
+    kill_after(seconds, cluster, victim)
+    source = slow(planes, 12, 0.25)
+    expect_lost(lambda: DistributedIndex.build(source, on="k", client=cluster, name="half"))
+    await_nannies(cluster)
+    with DistributedIndex.build(planes, on="k", client=cluster, name="half") as index:
+        assert len(index) == 3000
+
+
+def test_killed_in_the_middle_of_an_insert(cluster, planes):
+    with DistributedIndex.build(planes, on="k", client=cluster) as index:
+        kill_after(0.6, cluster, index.workers[1])
+        expect_lost(lambda: index.insert(slow(planes, 12, 0.2)))
+        await_nannies(cluster)
+        index.rebuild()
+        assert len(index) == 3000
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_killed_in_the_middle_of_a_merge(cluster, planes, flights, victim):
+    with DistributedIndex.build(planes, on="k", client=cluster) as index:
+        merged = index.merge(slow(flights, 16, 0.2))
+        kill_after(0.7, cluster, index.workers[victim])
+        expect_lost(lambda: merged.compute())
+        await_nannies(cluster)
+        index.rebuild()
+        assert_same(index.merge(flights).compute(), flights.merge(planes, on="k"))
+
+
+def test_other_tasks_and_indexes_go_on(cluster, planes, flights):
+    """A task of someone else is retried; an index on the other worker does not notice."""
+    safe, lost = sorted(cluster.nthreads())
+    with DistributedIndex.build(planes, on="k", client=cluster, workers=[safe]) as index:
+        other = slow(flights, 8, 0.2).x.sum().persist()
+        kill(cluster, lost)
+        merged = index.merge(slow(flights, 8, 0.1)).persist()
+        wait(other, timeout=30)
+        assert other.compute() == flights["x"].sum()
+        assert_same(merged.compute(), flights.merge(planes, on="k"))
+
+
+def test_workers_without_a_nanny(planes, flights, tmp_path):
+    """Workers started by hand: one dies, stays away, and the index moves to those left."""
+    with cluster_of(0, processes=False, protocol="tcp://", host="127.0.0.1") as client:
+        command = [sys.executable, "-m", "distributed.cli.dask_worker", client.scheduler.address]
+        options = ["--no-nanny", "--no-dashboard", "--nthreads", "1"]
+        workers = [
+            subprocess.Popen(
+                [*command, *options, "--local-directory", str(tmp_path)],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            for _ in range(3)
+        ]
+        try:
+            client.wait_for_workers(3, timeout=60)
+            with client.as_current():
+                index = DistributedIndex.build(planes, on="k", client=client)
+                workers[0].kill()
+                expect_lost(lambda: index.merge(flights).compute())
+                index.rebuild()
+                assert len(index.workers) == 2
+                assert_same(index.merge(flights).compute(), flights.merge(planes, on="k"))
+        finally:
+            for worker in workers:
+                worker.kill()
+                worker.wait()
