@@ -1,0 +1,90 @@
+/// Tables in vectors, and checks that end the program: what the lockstep tests share.
+#pragma once
+
+#define DG_LOCKSTEP
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <random>
+#include <vector>
+
+#include "host/lockstep.h"
+#include "launch/bucket_list.cuh"
+#include "launch/contents.cuh"
+#include "launch/multisplit.cuh"
+#include "launch/open.cuh"
+
+#define CHECK(claim)                                                             \
+  do {                                                                           \
+    if (!(claim)) {                                                              \
+      std::fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #claim); \
+      std::exit(1);                                                              \
+    }                                                                            \
+  } while (false)
+
+namespace dg::test {
+
+/// The smallest allowed number of windows with `buckets` buckets: 1 or a prime.
+inline u64 windows_for(u64 buckets) {
+  u64 windows = (buckets + kWindowBuckets - 1) / kWindowBuckets;
+  for (u64 divisor = 2; divisor < windows; ++divisor) {
+    if (windows % divisor) continue;
+    ++windows;
+    divisor = 1;
+  }
+  return windows;
+}
+
+/// A cleared table of at least `least_buckets` buckets.
+template <class Key, class Value>
+struct TableMemory {
+  using Slots = Slot<Key, Value>;
+  struct alignas(kBucketBytes) Bucket {
+    u64 word[8];
+  };
+
+  std::vector<Bucket> buckets;
+  std::vector<u64> values;
+  OpenState state{0, 0, 0, {0, 0}, {~0ull, ~0ull}};
+  OpenStorage storage;
+
+  explicit TableMemory(u64 least_buckets, u64 seed = 1)
+      : buckets(windows_for(least_buckets) * kWindowBuckets),
+        values(buckets.size() * Slots::per_bucket, ~0ull) {
+    for (auto& bucket : buckets)
+      for (auto& word : bucket.word) word = ~0ull;
+    const bool split = Slots::has_value && !Slots::paired;
+    storage = {buckets.data(), split ? values.data() : nullptr, &state,
+               buckets.size() / kWindowBuckets, seed};
+  }
+  TableMemory(const TableMemory&) = delete;
+};
+
+/// Calls `run.template operator()<W>()` for every tile width; wide tiles come in smaller crews of
+/// tiles.
+template <class Run>
+void for_each_width(const Run& run) {
+  lockstep::tiles = 8;
+  run.template operator()<1>();
+  lockstep::tiles = 4;
+  run.template operator()<2>();
+  run.template operator()<4>();
+  lockstep::tiles = 3;
+  run.template operator()<8>();
+  lockstep::tiles = 2;
+  run.template operator()<16>();
+  run.template operator()<32>();
+}
+
+/// Keys from a small range, so that tiles meet, and now and then one with the bits of a mark.
+template <class Key>
+std::vector<Key> contended_keys(std::mt19937& random, std::size_t n, Key range) {
+  std::vector<Key> keys(n);
+  for (auto& key : keys) {
+    key = static_cast<Key>(random()) % range;
+    if (random() % 16 == 0) key = Mark<Key>::empty - random() % 2;
+  }
+  return keys;
+}
+
+}  // namespace dg::test
