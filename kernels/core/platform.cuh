@@ -9,7 +9,6 @@
 // higher occupancy.
 #define DG_KERNEL __global__ void __launch_bounds__(256, 4)
 #define DG_UNROLL _Pragma("unroll")
-#define DG_UNROLL_NOT _Pragma("unroll 1")
 #else
 #include <sched.h>
 
@@ -18,7 +17,6 @@
 #define DG_FN inline
 #define DG_KERNEL inline void
 #define DG_UNROLL
-#define DG_UNROLL_NOT
 #endif
 
 namespace dg {

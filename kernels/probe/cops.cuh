@@ -20,7 +20,7 @@ struct Cops {
   u64 windows;
   u64 hash;
   u64 window;
-  u64 visited = 0;  // windows behind us
+  u32 visited = 0;  // windows behind us; their number is reached only in a table without a gap
   u32 offset = 0;   // buckets of this window behind us
 
   DG_FN Cops(u64 window_count, u64 key_hash)

@@ -40,6 +40,10 @@ struct OpenStorage {
 
 enum class Outcome : u32 { refused, existed, created };
 
+/// Buckets that `find_each` reads before it looks at any. On an H200 at load 0.8 one reaches 24.4 G
+/// lookups a second of 4 + 4 bytes, two 27.3, four 26.6 (and ten registers more).
+inline constexpr u32 kTogether = 2;
+
 template <class KeyType, class ValueType>
 struct OpenTable {
   using Slots = Slot<KeyType, ValueType>;
@@ -117,60 +121,51 @@ struct OpenTable {
     return walk<access>(tile, key, probe);
   }
 
-  /// Where each lane's own key stands, as that lane alone is told; for lanes that were not asked,
-  /// anything. A lane hashes its key once for the whole tile, and the tile reads the first buckets
-  /// of two keys before it looks at either: one read in flight leaves a third of the machine's
-  /// lines unused.
+  /// Where each lane's own key stands, as that lane alone is told; lanes that did not ask take part.
+  /// A lane hashes its key once for the whole tile, and the tile reads the first buckets of several
+  /// keys before it looks at any: one read in flight leaves a third of the machine's lines unused.
   template <class Tile>
-  DG_FN Stop find_each(Tile tile, Key key) const {
-    if constexpr (Tile::size < kQuarters) {
-      Stop mine{End::nowhere, 0, 0, Value{}};
-      for (u32 turn = 0; turn < Tile::size; ++turn) {
-        Stop stop = find<Access::frozen>(tile, tile.shuffle(key, turn));
-        hand_over(tile, stop);
-        if (tile.lane() == turn) mine = stop;
-      }
-      return mine;
-    } else {
-      constexpr u32 together = 2;
-      const u64 hash = hash_key(key, at.seed);
-      const u64 window = Cops<Tile::size>(at.windows, hash).window;
-      const u32 part = tile.lane() % kQuarters;
-      Stop mine{End::nowhere, 0, 0, Value{}};
-      DG_UNROLL_NOT
-      for (u32 turn = 0; turn < Tile::size; turn += together) {
-        Key wanted[together];
-        u64 bucket[together];
-        Quarter seen[together];
+  DG_FN Stop find_each(Tile tile, Key key, bool asked) const {
+    Stop mine{End::nowhere, tile.lane(), 0, Value{}};
+    u32 open = (1u << (Tile::size - 1) << 1) - 1;
+    if constexpr (Tile::size == kQuarters) {
+      const u64 first = Cops<Tile::size>(at.windows, hash_key(key, at.seed)).bucket(0);
+      DG_UNROLL
+      for (u32 turn = 0; turn < kQuarters; turn += kTogether) {
+        u64 bucket[kTogether];
+        Quarter seen[kTogether];
         DG_UNROLL
-        for (u32 i = 0; i < together; ++i) {
-          wanted[i] = tile.shuffle(key, turn + i);
-          bucket[i] = tile.shuffle(window, turn + i);
-          if constexpr (Tile::size > kQuarters)
-            bucket[i] =
-                Cops<Tile::size>(at.windows, hash_key(wanted[i], at.seed)).bucket(tile.lane());
-          seen[i] = load_quarter<Access::frozen, typename Slots::Unit>(quarter(bucket[i], part));
+        for (u32 i = 0; i < kTogether; ++i) {
+          bucket[i] = tile.shuffle(first, turn + i);
+          seen[i] =
+              load_quarter<Access::frozen, typename Slots::Unit>(quarter(bucket[i], tile.lane()));
         }
         DG_UNROLL
-        for (u32 i = 0; i < together; ++i) {
-          const Sight sight = scan(seen[i], wanted[i]);
+        for (u32 i = 0; i < kTogether; ++i) {
+          const Sight sight = scan(seen[i], tile.shuffle(key, turn + i));
           const u32 hits = tile.ballot(sight.hit < Slots::per_quarter);
-          Stop stop{End::nowhere, 0, 0, Value{}};
           if (hits) {
-            stop = stop_at_key(seen[i], sight, lowest_one(hits),
-                               bucket[i] * Slots::per_bucket + part * Slots::per_quarter);
-          } else if (!tile.any(sight.gap < Slots::per_quarter)) {
-            Cops<Tile::size> probe(at.windows, hash_key(wanted[i], at.seed));
-            probe.next();
-            stop = walk<Access::frozen>(tile, wanted[i], probe);
+            Stop stop =
+                stop_at_key(seen[i], sight, lowest_one(hits),
+                            bucket[i] * Slots::per_bucket + tile.lane() * Slots::per_quarter);
+            hand_over(tile, stop);
+            if (tile.lane() == turn + i) mine = stop;
           }
-          hand_over(tile, stop);
-          if (tile.lane() == turn + i) mine = stop;
+          if (hits || tile.any(sight.gap < Slots::per_quarter)) open &= ~(1u << (turn + i));
         }
       }
-      // What was searched for a reserved key was one of the marks.
-      return reserved(key) ? find_aside(key) : mine;
     }
+    for (; open != 0; open &= open - 1) {
+      const u32 turn = lowest_one(open);
+      const Key wanted = tile.shuffle(key, turn);
+      Cops<Tile::size> probe(at.windows, hash_key(wanted, at.seed));
+      if constexpr (Tile::size == kQuarters) probe.next();
+      Stop stop = walk<Access::frozen>(tile, wanted, probe);
+      hand_over(tile, stop);
+      if (tile.lane() == turn) mine = stop;
+    }
+    // What was searched for a reserved key was one of the marks.
+    return asked && reserved(key) ? find_aside(key) : mine;
   }
 
   /// Stores the pair unless the key is there. Beyond `limit` slots in use no new key is placed.
