@@ -45,6 +45,7 @@ def assert_same_values(found: Any, expected: pd.DataFrame) -> None:
             assert one == other, label
 
 
+@pytest.mark.cudf
 @settings(max_examples=60)
 @given(frame_pairs(), st.sampled_from(["inner", "left"]), st.sampled_from([64, 3]))
 def test_merge_of_cudf_frames_has_the_values_of_pandas(pair, how, hash_bits):
@@ -57,6 +58,7 @@ def test_merge_of_cudf_frames_has_the_values_of_pandas(pair, how, hash_bits):
     assert_same_values(found, left.merge(right, left_on=left_on, right_on=right_on, how=how))
 
 
+@pytest.mark.cudf
 @settings(max_examples=30)
 @given(frame_pairs(), st.sampled_from([64, 3]))
 def test_semi_and_anti_of_cudf_frames(pair, hash_bits):
@@ -86,6 +88,7 @@ def test_pandas_rows_with_keys_on_the_gpu(pair, how, hash_bits):
     assert_frame_equal(device.frame(), host.frame())
 
 
+@pytest.mark.cudf
 @settings(max_examples=30)
 @given(frame_pairs())
 def test_codes_and_owners_are_the_same_on_both_devices(pair):
@@ -98,6 +101,7 @@ def test_codes_and_owners_are_the_same_on_both_devices(pair):
     np.testing.assert_array_equal(encoder.owners(host.codes, 130), owners)
 
 
+@pytest.mark.cudf
 def test_rows_come_and_go():
     import cudf
 
@@ -114,6 +118,7 @@ def test_rows_come_and_go():
         FrameIndex.build(rows, "k", unique=True)
 
 
+@pytest.mark.cudf
 def test_lookup_of_cupy_arrays():
     import cupy as cp
 
@@ -129,6 +134,7 @@ def test_lookup_of_cupy_arrays():
     assert index.lookup(3).found.get().tolist() == [True]
 
 
+@pytest.mark.cudf
 def test_saved_on_one_device_and_loaded_on_the_other(tmp_path):
     frame = pd.DataFrame({"k": ["a", None, "c"], "n": [1, 2, 3], "c": pd.Categorical([7, None, 8])})
     FrameIndex.build(frame, "k").save(tmp_path / "host.dgph")
@@ -140,6 +146,7 @@ def test_saved_on_one_device_and_loaded_on_the_other(tmp_path):
     assert again.lookup(["c", None]).frame["n"].tolist() == [3, 2]
 
 
+@pytest.mark.cudf
 def test_refusals():
     import cudf
 
