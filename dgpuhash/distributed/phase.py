@@ -16,8 +16,11 @@ __all__ = ["on_workers", "watched"]
 
 Result = TypeVar("Result")
 
-# Seconds between two looks at the list of workers.
+# Seconds between two looks at the list of workers, and between two calls on all of them. A worker
+# may be busy for any time; one whose event loop is silent for SILENCE is given up.
 WATCH = 0.25
+PATIENCE = 5.0
+SILENCE = 20.0
 
 
 def on_workers(
@@ -94,15 +97,45 @@ def watched(client: Client, workers: Sequence[str], futures: Sequence[Any]) -> l
 
 async def _watch(client: Client, workers: Sequence[str], work: Awaitable[Result]) -> Result:
     task = asyncio.ensure_future(work)
+    alarms = [
+        asyncio.ensure_future(_until_one_leaves(client, workers)),
+        asyncio.ensure_future(_until_one_is_silent(client, workers)),
+    ]
     try:
-        while not (await asyncio.wait({task}, timeout=WATCH))[0]:
-            gone = sorted(set(workers) - set(await client.scheduler.ncores()))
-            if gone:
-                raise IndexLost(f"workers {gone} with shards of the index are gone; {REMEDY}")
-        return task.result()
+        await asyncio.wait({task, *alarms}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        raise next(alarm for alarm in alarms if alarm.done()).result()
     finally:
+        for alarm in alarms:
+            alarm.cancel()
         # Not cancelled: Dask's gather logs an error for each future then. It ends by itself.
         task.add_done_callback(_retrieve)
+
+
+async def _until_one_leaves(client: Client, workers: Sequence[str]) -> IndexLost:
+    while True:
+        await asyncio.sleep(WATCH)
+        gone = sorted(set(workers) - set(await client.scheduler.ncores()))
+        if gone:
+            return IndexLost(f"workers {gone} with shards of the index are gone; {REMEDY}")
+
+
+async def _until_one_is_silent(client: Client, workers: Sequence[str]) -> IndexLost:
+    while True:
+        await asyncio.sleep(PATIENCE)
+        call = client.run(alive, workers=list(workers), on_error="ignore", asynchronous=True)
+        try:
+            await asyncio.wait_for(call, SILENCE)
+        except TimeoutError:
+            return IndexLost(
+                f"a worker among {list(workers)} with shards of the index has not answered for "
+                f"{SILENCE:.0f} s; end it, and {REMEDY}"
+            )
+
+
+def alive() -> None:
+    """Answers on the event loop of a worker."""
 
 
 def _retrieve(task: asyncio.Future[Any]) -> None:

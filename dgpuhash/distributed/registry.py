@@ -57,4 +57,7 @@ class Registry:
             yield
         finally:
             lock.release()
-            lock.refresh_callback.stop()
+            # It would go on for as long as the client; absent where locks never time out.
+            refresh = getattr(lock, "refresh_callback", None)
+            if refresh is not None:
+                lock.loop.add_callback(refresh.stop)

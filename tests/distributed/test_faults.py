@@ -170,24 +170,33 @@ def test_other_tasks_and_indexes_go_on(cluster, planes, flights):
 
 
 def test_workers_without_a_nanny(planes, flights, tmp_path):
-    """Workers started by hand: one dies, stays away, and the index moves to those left."""
+    """One dies, comes back empty under its address, and stays away: the index moves."""
     with cluster_of(0, processes=False, protocol="tcp://", host="127.0.0.1") as client:
         command = [sys.executable, "-m", "distributed.cli.dask_worker", client.scheduler.address]
         options = ["--no-nanny", "--no-dashboard", "--nthreads", "1"]
-        workers = [
-            subprocess.Popen(
-                [*command, *options, "--local-directory", str(tmp_path)],
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
-            for _ in range(3)
-        ]
+
+        def start(port: int = 0) -> subprocess.Popen:
+            place = ["--local-directory", str(tmp_path), "--worker-port", str(port)]
+            quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+            return subprocess.Popen([*command, *options, *place], **quiet)
+
+        workers = [start() for _ in range(3)]
         try:
             client.wait_for_workers(3, timeout=60)
             with client.as_current():
                 index = DistributedIndex.build(planes, on="k", client=client)
-                workers[0].kill()
+                pids = client.run(os.getpid)
+                victim = index.workers[0]
+                os.kill(pids[victim], signal.SIGKILL)
                 expect_lost(lambda: index.merge(flights).compute())
+                workers.append(start(int(victim.rpartition(":")[2])))
+                while victim not in client.nthreads():
+                    time.sleep(0.1)
+                with pytest.raises(IndexLost, match=r"restarted|holds no"):
+                    index.merge(flights).compute()
+                os.kill(client.run(os.getpid)[victim], signal.SIGKILL)
+                while victim in client.nthreads():
+                    time.sleep(0.1)
                 index.rebuild()
                 assert len(index.workers) == 2
                 assert_same(index.merge(flights).compute(), flights.merge(planes, on="k"))
@@ -195,3 +204,18 @@ def test_workers_without_a_nanny(planes, flights, tmp_path):
             for worker in workers:
                 worker.kill()
                 worker.wait()
+
+
+def test_a_worker_that_stops_answering(cluster, planes, monkeypatch):
+    """SIGSTOP: the process is there and the scheduler keeps it, but nobody answers."""
+    monkeypatch.setattr("dgpuhash.distributed.phase.PATIENCE", 0.5)
+    monkeypatch.setattr("dgpuhash.distributed.phase.SILENCE", 2.0)
+    with DistributedIndex.build(planes, on="k", client=cluster) as index:
+        (pid,) = cluster.run(os.getpid, workers=[index.workers[0]]).values()
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            expect_lost(lambda: len(index))
+            expect_lost(lambda: index.lookup(np.arange(100)))
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        assert len(index) == 3000
