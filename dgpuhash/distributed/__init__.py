@@ -1,4 +1,25 @@
-"""A hash index on the workers of a Dask cluster."""
+"""A hash index on the workers of a Dask cluster.
+
+How it works, from the bottom:
+
+* `plugin.ShardHost` is on every worker, late and restarted ones included. It has the worker's
+  `shard.Shards`, one `shard_thread.ShardThread` that alone touches them, and three handlers:
+  match, put, ping. A worker that starts draws a new incarnation, and has no shards.
+* A key belongs to part ``owner_of(hash(code), parts)``; a `descriptor.Descriptor` says which worker
+  holds which part, in which incarnation, at which epoch. The newest one is kept by the scheduler
+  (`registry.Registry`), under the name of the index.
+* Reading (`probe`): a task encodes the keys of its partition, sends each owner its own over Dask's
+  comm, and puts the answers together. Handlers wait for the shard thread, which waits for nobody.
+  Every request names epoch and incarnation; a shard at another one raises `IndexLost`.
+* Changing (`change.carry_out`), by phases on all owners at once (`phase.on_workers`): *open* an
+  inbox; tasks *put* the rows of the partitions (`put`, through an `exchange.Exchange`); *prepare*
+  does all that can fail, with one attempt of each partition; *publish* the descriptor of the next
+  epoch, which is the moment of the change; *apply*. A shard that is asked for the published epoch
+  before it was told to apply, applies. Before publishing, any failure leaves all as it was.
+* Losses (`request`, `phase`): a comm that breaks, a worker that left, or an event loop that is
+  silent for 20 s ends in `IndexLost`. `history.History` knows how the index came to be, for
+  `rebuild`; `checkpoint` saves and reads it.
+"""
 
 from __future__ import annotations
 

@@ -75,7 +75,8 @@ class DistributedIndex(Handle):
         Parameters
         ----------
         data : Dask, pandas or cuDF DataFrame, mapping of arrays, or array
-            A Dask DataFrame is read where it lies, a partition at a time.
+            A Dask DataFrame is read where it lies, a partition at a time. The handle keeps a
+            reference to it, and to what is inserted, for `rebuild`.
         on : label or list of labels
             The key columns.
         columns : list of labels, optional

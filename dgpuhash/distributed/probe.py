@@ -120,7 +120,7 @@ def match(
     owned = split(encoded, encoder, len(descriptor.shards))
     keys = left[list(left_on)].set_axis(list(encoder.names), axis=1)
 
-    questions = [list(pieces(keys, rows, encoder.names)) for rows in owned]
+    questions = pieces(keys, owned, encoder.names)
 
     async def ask(part: int) -> list[Matches]:
         shard = descriptor.shards[part]

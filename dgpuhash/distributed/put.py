@@ -46,8 +46,8 @@ def parcels(frame: Any, change: Change, partition: int) -> tuple[list[list[Parce
     segments = [
         [
             Parcel(partition, attempt, number, len(piece), payload)
-            for number, (piece, payload) in enumerate(pieces(rows, part, columns))
+            for number, (piece, payload) in enumerate(part)
         ]
-        for part in owned
+        for part in pieces(rows, owned, columns)
     ]
     return segments, Receipt(partition, attempt, tuple(len(part) for part in owned))

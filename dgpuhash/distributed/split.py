@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,13 +28,23 @@ def split(encoded: EncodedKeys, encoder: KeyEncoder, parts: int) -> list[Any]:
 
 
 def pieces(
-    frame: Any, rows: Any, columns: Sequence[Hashable], nbytes: int = PARCEL_NBYTES
-) -> Iterator[tuple[Any, Any]]:
-    """Those `rows` of `frame`, in pieces of about `nbytes` bytes: the rows, and a frame of them."""
+    frame: Any,
+    owned: Sequence[Any],
+    columns: Sequence[Hashable],
+    nbytes: int | None = None,
+) -> list[list[tuple[Any, Any]]]:
+    """For each part the rows that it owns, in pieces of about `nbytes`: row numbers, and a frame.
+
+    The frames are copies of just these rows: a slice of Arrow strings would travel whole.
+    """
     frames = frames_of(frame)
     moved = frame[list(columns)]
     row_nbytes = max(1, frames.nbytes(moved) // max(1, len(moved)))
-    step = max(1, nbytes // row_nbytes)
-    for start in range(0, len(rows), step):
-        piece = rows[start : start + step]
-        yield piece, frames.take(moved, piece)
+    step = max(1, (nbytes or PARCEL_NBYTES) // row_nbytes)
+    return [
+        [
+            (rows[start : start + step], frames.take(moved, rows[start : start + step]))
+            for start in range(0, len(rows), step)
+        ]
+        for rows in owned
+    ]

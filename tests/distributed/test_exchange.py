@@ -56,7 +56,9 @@ def test_split_is_stable_and_complete():
 
 def test_pieces_are_bounded_in_bytes():
     frame = pd.DataFrame({"k": np.arange(1000), "other": 0})
-    found = list(pieces(frame, np.arange(0, 1000, 2), ["k"], nbytes=800))
+    rows = [np.arange(0, 1000, 2), np.arange(0)]
+    found, nothing = pieces(frame, rows, ["k"], nbytes=800)
+    assert nothing == []
     assert [len(rows) for rows, _ in found] == [100] * 5
     assert list(pd.concat([piece for _, piece in found])["k"]) == list(range(0, 1000, 2))
     assert list(found[0][1].columns) == ["k"]

@@ -169,11 +169,6 @@ def test_an_index_of_no_rows(client, left, right):
 
 def test_messages_in_pieces(threads, monkeypatch, left, right):
     monkeypatch.setattr("dgpuhash.distributed.split.PARCEL_NBYTES", 64)
-    for function in ("put", "probe"):
-        module = f"dgpuhash.distributed.{function}.pieces"
-        from dgpuhash.distributed.split import pieces
-
-        monkeypatch.setattr(module, lambda *args, cut=pieces: cut(*args, nbytes=64))
     with DistributedIndex.build(lazy(right, 3), on="k", client=threads) as index:
         result = index.merge(lazy(left, 2), how="left").compute()
     assert_same(result, left.merge(right, on="k", how="left"))
