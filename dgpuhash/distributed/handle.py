@@ -13,7 +13,7 @@ from dgpuhash.distributed.change import drop_shards
 from dgpuhash.distributed.descriptor import Descriptor, Placement, Saved
 from dgpuhash.distributed.history import History, Step, follow
 from dgpuhash.distributed.registry import Registry
-from dgpuhash.distributed.source import collection_of
+from dgpuhash.distributed.source import check_library, collection_of
 from dgpuhash.errors import ClosedError, IndexLost
 
 __all__ = ["Handle"]
@@ -101,7 +101,9 @@ class Handle:
 
     def _change(self, verb: str, rows: Any, names: Sequence[Hashable]) -> int:
         with self._changing() as current:
-            step = Step(verb, collection_of(rows, list(names)))
+            collection = collection_of(rows, list(names))
+            check_library(collection, current.meta)
+            step = Step(verb, collection)
             return self._follow(replace(current, epoch=current.epoch + 1), [step])
 
     def _follow(self, start: Descriptor, steps: Sequence[Step]) -> int:

@@ -21,7 +21,7 @@ from dgpuhash.distributed.history import Step, follow
 from dgpuhash.distributed.lookup import look_up
 from dgpuhash.distributed.probe import Probe
 from dgpuhash.distributed.registry import Registry
-from dgpuhash.distributed.source import collection_of, meta_of
+from dgpuhash.distributed.source import check_library, collection_of, meta_of
 from dgpuhash.errors import (
     ColumnError,
     DgpuhashError,
@@ -244,6 +244,7 @@ class DistributedIndex(Handle):
         check_how(how)
         if not isinstance(left, dd.DataFrame):
             left = dd.from_pandas(left, npartitions=1, sort=False)
+        check_library(left, descriptor.meta)
         names = join_columns(left._meta, descriptor.encoder, on, left_on)
         wanted = None if columns is None else tuple(columns)
         probe = Probe(descriptor, tuple(names), how, wanted, suffixes)

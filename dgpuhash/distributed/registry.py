@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from distributed import Client, Lock
-from distributed.protocol.pickle import dumps, loads
 
 from dgpuhash.distributed.descriptor import Descriptor
 
 __all__ = ["Registry"]
+
+PREFIX = "dgpuhash/"
 
 
 class Registry:
@@ -26,21 +27,21 @@ class Registry:
 
     def find(self, name: str) -> Descriptor | None:
         """The newest descriptor under `name`; None when there is none."""
-        found = self._client.get_metadata(["dgpuhash", name], default=None)
-        return None if found is None else loads(found)
+        return self._client.get_dataset(PREFIX + name, default=None)
 
     def names(self) -> list[str]:
         """The names of all indexes."""
-        found = self._client.get_metadata(["dgpuhash"], default=None) or {}
-        return sorted(name for name, descriptor in found.items() if descriptor is not None)
+        published = filter(_is_ours, self._client.list_datasets())
+        return sorted(name.removeprefix(PREFIX) for name in published)
 
     def publish(self, descriptor: Descriptor) -> None:
         """Make `descriptor` the newest under its name."""
-        self._client.set_metadata(["dgpuhash", descriptor.name], dumps(descriptor))
+        # Published datasets outlive client.restart(), which scheduler metadata does not.
+        self._client.publish_dataset(descriptor, name=PREFIX + descriptor.name, override=True)
 
     def remove(self, name: str) -> None:
         """Forget an index."""
-        self._client.set_metadata(["dgpuhash", name], None)
+        self._client.unpublish_dataset(PREFIX + name)
 
     @contextmanager
     def changing(self, name: str) -> Iterator[None]:
@@ -61,3 +62,7 @@ class Registry:
             refresh = getattr(lock, "refresh_callback", None)
             if refresh is not None:
                 lock.loop.add_callback(refresh.stop)
+
+
+def _is_ours(name: object) -> bool:
+    return isinstance(name, str) and name.startswith(PREFIX)

@@ -8,10 +8,10 @@ from typing import Any
 import dask.dataframe as dd
 from distributed import Client
 
-from dgpuhash.errors import UnsupportedError
+from dgpuhash.errors import DeviceError, UnsupportedError
 from dgpuhash.frames import frames_of, key_names, make_frame
 
-__all__ = ["collection_of", "meta_of", "partitions_of"]
+__all__ = ["check_library", "collection_of", "meta_of", "partitions_of"]
 
 # Frames of a client's own travel in pieces of this size.
 PIECE_NBYTES = 32 << 20
@@ -50,6 +50,16 @@ def collection_of(data: Any, names: Sequence[Hashable]) -> Any:
 def meta_of(collection: Any) -> Any:
     """An empty frame with the columns of `collection`."""
     return collection._meta if isinstance(collection, dd.DataFrame) else collection.iloc[:0]
+
+
+def check_library(collection: Any, index_meta: Any) -> None:
+    """Raise DeviceError when `collection` has frames of another library than the index."""
+    given, stored = frames_of(meta_of(collection)).name, frames_of(index_meta).name
+    if given != stored:
+        raise DeviceError(
+            f"{given} frames for an index of {stored} rows; convert them with "
+            f".to_backend({stored!r}) (a Dask DataFrame), or build the index from {given} frames"
+        )
 
 
 def partitions_of(client: Client, collection: Any, columns: Sequence[Hashable]) -> list[Any]:

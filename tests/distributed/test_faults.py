@@ -126,6 +126,21 @@ def test_killed_and_loaded_again(cluster, planes, flights, tmp_path):
         )
 
 
+def test_rebuilt_from_the_save_when_the_source_is_gone(cluster, planes, tmp_path):
+    file = tmp_path / "planes.parquet"
+    planes.to_parquet(file)
+    with DistributedIndex.build(dd.read_parquet(file), on="k", client=cluster) as index:
+        index.save(tmp_path / "saved")
+        index.insert(pd.DataFrame({"k": [4000], "v": [1]}))
+        file.unlink()
+        cluster.restart()
+        await_nannies(cluster)
+        expect_lost(lambda: index.lookup([4000]))
+        index.rebuild()
+        assert len(index) == 3001
+        assert index.lookup([4000]).found.all()
+
+
 @pytest.mark.parametrize("seconds", [0.3, 0.9])
 def test_killed_in_the_middle_of_a_build(cluster, planes, seconds):
     victim = sorted(cluster.nthreads())[0]
