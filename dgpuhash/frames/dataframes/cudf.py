@@ -141,7 +141,7 @@ class CudfFrames(Frames):
         table = named.to_arrow(preserve_index=False)
         about = {"labels": labels, "strings": [None] * len(labels)}
         return table.replace_schema_metadata(
-            {**(table.schema.metadata or {}), METADATA: json.dumps(about).encode()}
+            {**_pandas_metadata(table), METADATA: json.dumps(about).encode()}
         )
 
     def from_arrow(self, table: Any) -> Any:
@@ -150,6 +150,22 @@ class CudfFrames(Frames):
         if about:
             frame.columns = about["labels"]
         return frame
+
+
+def _pandas_metadata(table: Any) -> dict[bytes, bytes]:
+    """The metadata by which pandas restores dtypes, categories described as pandas does it.
+
+    cuDF names the dtype of a category's values where pandas expects that of its codes.
+    """
+    metadata = dict(table.schema.metadata or {})
+    if b"pandas" not in metadata:
+        return metadata
+    described = json.loads(metadata[b"pandas"])
+    for column in described["columns"]:
+        kind = table.schema.field(column["field_name"]).type
+        if hasattr(kind, "index_type"):
+            column["numpy_type"] = str(kind.index_type)
+    return {**metadata, b"pandas": json.dumps(described).encode()}
 
 
 def _exact_cast(series: Any, dtype: Any) -> Any:
