@@ -27,6 +27,8 @@ def bench(
     """Measure this machine's limits, or the tables beside those limits."""
     from dgpuhash.bench import run
 
+    if name != "tables" and (sizes or loads):
+        raise click.UsageError("--size and --load are for `bench tables`")
     given: dict[str, Any] = {"repeats": repeats, "sizes": list(sizes), "loads": list(loads)}
     run(
         name,

@@ -109,3 +109,12 @@ def test_a_relative_path_on_a_cluster_whose_workers_run_elsewhere(folder, tmp_pa
         at = ["--scheduler", cluster.scheduler_address]
         run("build", "planes.csv", "--on", "tailnum", "-o", "again.dgph", *at)
         assert "N7" in run("lookup", "again.dgph", "N7", *at)
+
+
+def test_bench_measures_and_writes_its_figures(tmp_path):
+    figures = tmp_path / "figures.jsonl"
+    options = ["--device", "cpu", "--size", 4096, "--load", 0.5, "--repeats", 1]
+    run("bench", "tables", *options, "--json", figures)
+    rows = [json.loads(line) for line in figures.read_text().splitlines()]
+    assert {row["verb"] for row in rows} == {"insert", "find", "absent"}
+    run("bench", "limits", "--size", 4096, code=2)
