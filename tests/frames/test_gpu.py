@@ -32,7 +32,7 @@ def on_gpu(frame: pd.DataFrame) -> Any:
 
 
 def on_host(frame: Any) -> pd.DataFrame:
-    """The columns in pandas, integers with nulls as such; cuDF refuses that of some other dtypes."""
+    """The columns in pandas, integers with nulls as such; cuDF refuses that of other dtypes."""
     return pd.DataFrame(
         {
             label: frame[label].to_pandas(nullable=getattr(frame[label].dtype, "kind", "") in "iu")
