@@ -25,7 +25,8 @@ def cluster_of(workers: int, processes: bool, **options: Any) -> Iterator[Client
         ) as cluster,
         Client(cluster) as client,
     ):
-        client.wait_for_workers(workers, timeout=60)
+        if workers:
+            client.wait_for_workers(workers, timeout=60)
         yield client
 
 
