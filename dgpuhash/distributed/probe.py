@@ -118,7 +118,9 @@ def match(
     frames = frames_of(left)
     encoded = encoder.encode(left, list(left_on))
     owned = split(encoded, encoder, len(descriptor.shards))
-    keys = left[list(left_on)].set_axis(list(encoder.names), axis=1)
+    keys = frames.make(
+        {name: left[label] for name, label in zip(encoder.names, left_on, strict=True)}
+    )
 
     questions = pieces(keys, owned, encoder.names)
 
