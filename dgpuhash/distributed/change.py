@@ -115,6 +115,8 @@ def _put(
         return watched(client, workers, futures)
     except BaseException:
         client.cancel(futures)
+        # The traceback would keep them, and with them the client's claim on keys that are gone.
+        futures.clear()
         raise
 
 

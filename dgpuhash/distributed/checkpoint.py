@@ -93,7 +93,7 @@ def read_manifest(url: str) -> Manifest:
         raise FormatError(f"{url} holds no saved index (no {MANIFEST}); pass what index.save wrote")
     if system.size(name) > Manifest.LONGEST:
         raise FormatError(f"{url} is damaged: its manifest has {system.size(name):,} bytes")
-    manifest = Manifest.from_bytes(system.cat_file(name), url)
+    manifest = Manifest.from_bytes(system.cat_file(name), name)
     for shard in manifest.shards:
         file = f"{target}/{shard.file}"
         there = system.size(file) if system.isfile(file) else None
@@ -198,7 +198,7 @@ def _replaced(system: Any, target: str) -> list[str]:
     name = f"{target}/{MANIFEST}"
     if not system.isfile(name):
         raise FormatError(f"{target} exists and holds no saved index; choose another place")
-    return [shard.file for shard in Manifest.from_bytes(system.cat_file(name), target).shards]
+    return [shard.file for shard in Manifest.from_bytes(system.cat_file(name), name).shards]
 
 
 def _write_whole(system: Any, path: str, data: bytes) -> None:

@@ -101,7 +101,10 @@ class Manifest:
         except (ValueError, TypeError, KeyError, RecursionError):
             version = None
         if version is None:
-            raise FormatError(f"{where} holds no saved index; pass what index.save wrote")
+            raise FormatError(
+                f"{where} is foreign or damaged: no manifest of a saved index; pass the directory "
+                "that index.save wrote"
+            )
         if version != VERSION:
             raise FormatError(
                 f"{where} has format version {version} and this dgpuhash reads version {VERSION}; "
@@ -115,7 +118,7 @@ class Manifest:
         except (ValueError, TypeError, KeyError, AttributeError, pa.ArrowException) as error:
             if isinstance(error, DgpuhashError) and not isinstance(error, FormatError):
                 raise
-            raise FormatError(f"the manifest of {where} is damaged: {error}") from error
+            raise FormatError(f"{where} is damaged: {error}") from error
 
     @classmethod
     def _from_body(cls, body: dict[str, Any]) -> Manifest:

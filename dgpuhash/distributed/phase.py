@@ -77,7 +77,7 @@ class Failed:
         self.error = error
 
 
-def watched(client: Client, workers: Sequence[str], futures: Sequence[Any]) -> list[Any]:
+def watched(client: Client, workers: Sequence[str], futures: list[Any]) -> list[Any]:
     """The results of `futures`, unless one of `workers` leaves the cluster first.
 
     Raises
@@ -89,7 +89,7 @@ def watched(client: Client, workers: Sequence[str], futures: Sequence[Any]) -> l
     """
 
     async def gather() -> list[Any]:
-        results = client.gather(list(futures), asynchronous=True)
+        results = client.gather(futures, asynchronous=True)
         return await _watch(client, workers, results)
 
     return client.sync(gather)
