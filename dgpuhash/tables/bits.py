@@ -69,7 +69,9 @@ def values_of(backend: Backend, bits: Any, dtype: np.dtype[Any]) -> Any:
     if carried.itemsize == dtype.itemsize:
         return _from_words(bits, carried)
     return (
-        _from_words(bits, np.dtype(f"u{dtype.itemsize}")).view(carried).reshape(len(bits), dtype.itemsize)
+        _from_words(bits, np.dtype(f"u{dtype.itemsize}"))
+        .view(carried)
+        .reshape(len(bits), dtype.itemsize)
     )
 
 
