@@ -22,6 +22,8 @@ _KEY_KINDS = "biufmM"
 
 def _as_dtype(dtype: DTypeLike, what: str) -> np.dtype[Any]:
     try:
+        if dtype is None:
+            raise TypeError("NumPy reads None as float64")
         made = np.dtype(dtype)
     except TypeError as error:
         raise KeyTypeError(
@@ -146,8 +148,11 @@ class TableSpec:
         if not 0 <= seed < 2**64:
             raise SpecError(f"seed={seed}; use an integer from 0 to 2**64 - 1")
         object.__setattr__(self, "seed", seed)
-        if self.tile is not None and self.tile not in TILE_WIDTHS:
-            raise SpecError(f"tile={self.tile!r}; use one of {TILE_WIDTHS} or None")
+        if self.tile is not None:
+            tile = _integer(self.tile, "tile")
+            if tile not in TILE_WIDTHS:
+                raise SpecError(f"tile={tile}; use one of {TILE_WIDTHS} or None")
+            object.__setattr__(self, "tile", tile)
         bucket = _integer(self.initial_bucket, "initial_bucket")
         if not 1 <= bucket <= 1024:
             raise SpecError(f"initial_bucket={bucket}; use 1 to 1024 values")
@@ -187,7 +192,7 @@ class TableSpec:
             if isinstance(fields.get("value_dtype"), list):
                 fields["value_dtype"] = _descr(fields["value_dtype"])
             return cls(**fields)
-        except (TypeError, ValueError, AttributeError) as error:
+        except (TypeError, ValueError, AttributeError, RecursionError) as error:
             if isinstance(error, SpecError):
                 raise
             raise SpecError(f"no description of a table ({error}); save the table again") from error

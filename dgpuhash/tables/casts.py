@@ -47,9 +47,10 @@ def cast(array: Any, target: np.dtype[Any], what: str, *, by_value: bool = False
     if by_value and (array.size == 0 or _fits(array, target)):
         return array.astype(target)
     if not keeps_values(source, target):
+        other = f", or make the table with dtype '{source}'" if source.kind in "biufmM" else ""
         raise KeyTypeError(
             f"{what} of dtype {source} cannot become the table's {target} without changing values; "
-            f"convert them yourself (.astype('{target}')) or make the table with dtype '{source}'"
+            f"convert them yourself (.astype('{target}')){other}"
         )
     try:
         made = array.astype(target)
@@ -68,7 +69,9 @@ def _fits(array: np.ndarray[Any, Any], target: np.dtype[Any]) -> bool:
     """Whether Python values, as NumPy read them, all survive the cast."""
     source = array.dtype
     if source.kind == "f" and target.kind == "f":
-        return True
+        # Rounding is what writing 0.1 for a float32 asks for; becoming infinite is not.
+        finite = array[np.isfinite(array)]
+        return finite.size == 0 or bool(np.abs(finite).max() <= np.finfo(target).max)
     if source.kind == "b" or source.kind not in "iu" or target.kind not in "iuf":
         return False
     if target.kind == "f":

@@ -21,6 +21,8 @@ from dgpuhash.tables import HashMap, HashSet, MultiMap
         (lambda: HashSet("i4,i4"), errors.KeyTypeError, "FrameIndex"),
         (lambda: HashSet("longdouble"), errors.KeyTypeError, "at most 8 bytes"),
         (lambda: HashSet("no such dtype"), errors.KeyTypeError, "such as 'int64'"),
+        (lambda: HashSet(None), errors.KeyTypeError, "such as 'int64'"),
+        (lambda: HashMap("i8", None), errors.SpecError, "only sets"),
         (lambda: HashSet("M8"), errors.KeyTypeError, r"\[ns\]"),
         (lambda: HashMap("i8", "object"), errors.KeyTypeError, "row number"),
         (lambda: HashMap("i8", "S0"), errors.KeyTypeError, "fixed-size"),
@@ -34,6 +36,7 @@ from dgpuhash.tables import HashMap, HashSet, MultiMap
         (lambda: HashSet("i8", max_load=float("nan")), errors.SpecError, "finite"),
         (lambda: HashSet("i8", max_load="full"), errors.SpecError, "float"),
         (lambda: HashSet("i8", tile=3), errors.SpecError, "16"),
+        (lambda: HashSet("i8", tile=4.0), errors.SpecError, "whole number"),
         (lambda: HashSet("i8", seed=-1), errors.SpecError, "integer from 0"),
         (lambda: HashSet("i8", seed="x"), errors.SpecError, "whole number"),
         (lambda: MultiMap("i8", "i8", initial_bucket=0), errors.SpecError, "1 to"),
@@ -147,6 +150,16 @@ def test_bad_settings_of_verbs():
     with pytest.raises(errors.SpecError, match="0 to"):
         table.reserve(-1)
     assert len(table) == 3
+
+
+def test_advice_is_about_dtypes_that_a_table_can_have():
+    table = HashSet("int64")
+    with pytest.raises(errors.KeyTypeError, match="table with dtype 'float64'"):
+        table.contains(np.array([1.5]))
+    for keys in (np.array(["a"]), np.array([None]), np.array([1j])):
+        with pytest.raises(errors.KeyTypeError) as caught:
+            table.contains(keys)
+        assert "make the table" not in str(caught.value)
 
 
 def test_failed_first_insert_leaves_the_device_open():
