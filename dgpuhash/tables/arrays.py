@@ -8,10 +8,10 @@ those already imported: an object of a library cannot exist before its library d
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -23,7 +23,14 @@ _DLPACK_HOST = 1
 _ARROW_UNITS = {"s", "ms", "us", "ns", "D"}
 
 
-def _as_is(result: Any, dtype: np.dtype[Any]) -> Any:
+class Wrap(Protocol):
+    """Turns a result array of a logical dtype into the kind of the argument."""
+
+    def __call__(self, result: Any, dtype: np.dtype[Any], *, by_row: bool = True) -> Any:
+        """`by_row`: element *i* is about row *i* of the argument, and takes its label."""
+
+
+def _as_is(result: Any, dtype: np.dtype[Any], *, by_row: bool = True) -> Any:
     return result
 
 
@@ -37,8 +44,8 @@ class Taken:
     """'cpu', 'cuda', or None for Python sequences, which go wherever the table is."""
     dtype: np.dtype[Any] | None = None
     """The dtype that the user sees, where `data` carries it as plain integers."""
-    wrap: Callable[[Any, np.dtype[Any]], Any] = _as_is
-    """Turns a result array of a logical dtype into the kind of the argument."""
+    wrap: Wrap = _as_is
+    """How to answer."""
 
 
 def take(thing: Any, what: str) -> Taken:
@@ -98,10 +105,14 @@ def _sequence(thing: Any, what: str) -> Taken:
         raise ShapeError(f"{what} is a ragged list ({error}); pass one number a row") from error
     if not isinstance(thing, Sequence):
         return Taken(data, "cpu")
-    if data.dtype.kind == "f" and all(isinstance(number, int) and number >= 0 for number in thing):
+    if data.dtype.kind == "f" and _all_unsigned(thing):
         # NumPy reads [2**64 - 1, 0] as floats.
         data = np.asarray(thing, np.uint64)
     return Taken(data, None)
+
+
+def _all_unsigned(numbers: Sequence[Any]) -> bool:
+    return len(numbers) > 0 and all(isinstance(one, int) and one >= 0 for one in numbers)
 
 
 def _pandas(pd: ModuleType, thing: Any, what: str) -> Taken | None:
@@ -122,12 +133,11 @@ def _pandas(pd: ModuleType, thing: Any, what: str) -> Taken | None:
     else:
         data = thing.to_numpy()
 
-    def wrap(result: Any, dtype: np.dtype[Any]) -> Any:
+    def wrap(result: Any, dtype: np.dtype[Any], *, by_row: bool = True) -> Any:
         if dtype.kind == "V":
             return result
         if isinstance(thing, pd.Series):
-            index = thing.index if len(thing) == len(result) else None
-            return pd.Series(result, index=index)
+            return pd.Series(result, index=thing.index if by_row else None)
         return pd.Index(result) if isinstance(thing, pd.Index) else pd.array(result, dtype=dtype)
 
     return Taken(data, "cpu", None, wrap)
@@ -146,11 +156,11 @@ def _cudf(cudf: ModuleType, thing: Any, what: str) -> Taken | None:
     _refuse_nulls(int(thing.isna().sum()) if thing.hasnans else 0, what, f"{what}.dropna()")
     data = thing.astype("int64").values if dtype.kind in "mM" else thing.values
 
-    def wrap(result: Any, dtype: np.dtype[Any]) -> Any:
+    def wrap(result: Any, dtype: np.dtype[Any], *, by_row: bool = True) -> Any:
         if dtype.kind not in "biufmM" or getattr(result, "ndim", 1) != 1:
             return result
         if isinstance(thing, cudf.Series):
-            made = cudf.Series(result, index=thing.index if len(thing) == len(result) else None)
+            made = cudf.Series(result, index=thing.index if by_row else None)
         else:
             made = cudf.Index(result)
         return made.astype(dtype) if dtype.kind in "mM" else made
@@ -171,7 +181,7 @@ def _arrow(pa: ModuleType, thing: Any, what: str) -> Taken | None:
     _refuse_nulls(thing.null_count, what, f"{what}.drop_null()")
     flat = thing.combine_chunks() if isinstance(thing, pa.ChunkedArray) else thing
 
-    def wrap(result: Any, dtype: np.dtype[Any]) -> Any:
+    def wrap(result: Any, dtype: np.dtype[Any], *, by_row: bool = True) -> Any:
         if dtype.kind in "cV" or (
             dtype.kind in "mM" and np.datetime_data(dtype.str)[0] not in _ARROW_UNITS
         ):

@@ -123,6 +123,12 @@ class Table:
             made._store = self._store.copy()
         return made
 
+    def __copy__(self) -> Self:
+        return self.copy()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self.copy()
+
     @says_memory
     def stats(self) -> TableStats:
         """Size, load, memory and lines per lookup; reads the whole table once."""

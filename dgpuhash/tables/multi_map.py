@@ -196,7 +196,8 @@ class MultiMap(Table):
         """
         taken, bits = self._keys(keys)
         words, offsets = self._retrieve(bits)
-        return taken.wrap(self._decode(words), self._value), taken.wrap(offsets, _INT64)
+        values = taken.wrap(self._decode(words), self._value, by_row=False)
+        return values, taken.wrap(offsets, _INT64, by_row=False)
 
     @says_memory
     def count(self, keys: Any) -> Any:

@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from dgpuhash.errors import DeviceError
+from dgpuhash.errors import DeviceError, KeyTypeError
 from dgpuhash.tables import HashMap, HashSet, MultiMap
 
 KEYS = np.array([5, 1, 9, 1])
@@ -52,6 +52,9 @@ def test_pandas_series_of_lists():
     values, offsets = table.find(pd.Series([1, 5], index=[7, 8]))
     pd.testing.assert_series_equal(values, pd.Series([1.5, 1.5, 0.5]))
     pd.testing.assert_series_equal(offsets, pd.Series([0, 2, 3]))
+    # As many values as keys, by chance: they are still not rows of the argument.
+    values, offsets = table.find(pd.Series([1, 8, 5], index=[7, 8, 9]))
+    pd.testing.assert_series_equal(values, pd.Series([1.5, 1.5, 0.5]))
 
 
 def test_pandas_index_and_arrays():
@@ -133,6 +136,10 @@ def test_lists_are_cast_by_value():
     assert HashSet("float32").insert([2**24]).all()
     assert HashSet("int8").insert([]).tolist() == []
     assert HashSet("M8[s]").insert([np.datetime64("2020-01-01")]).all()
+    assert HashSet("float32").insert([np.inf, np.nan]).all()
+    with pytest.raises(KeyTypeError, match="without changing"):
+        HashSet("float32").insert([1e300, np.inf])
+    assert HashSet.from_keys([]).key_dtype == np.float64
 
 
 def test_safe_casts():

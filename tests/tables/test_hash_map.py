@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 from agreement import agree, fresh_once, pairs_of
@@ -112,6 +114,15 @@ def test_rows_of_erased_wide_values_are_reused(device):
             table.erase(device.array(keys))
     assert rows_of(device.host(table.find(device.array(keys))[0], "V40")) == rows_of(values)
     assert table.nbytes < 6 * 4000 * 48
+
+
+def test_copies_are_independent(device):
+    table = HashMap.from_arrays([1], [2], device=device)
+    for twin in (table.copy(), copy.copy(table), copy.deepcopy(table)):
+        twin.insert([5], [6])
+        twin.upsert([1], [9])
+        assert (len(twin), len(table)) == (2, 1)
+        assert table.find([1])[0].tolist() == [2]
 
 
 def test_from_arrays(device):
