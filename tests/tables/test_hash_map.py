@@ -117,7 +117,7 @@ def test_rows_of_erased_wide_values_are_reused(device):
 
 
 def test_copies_are_independent(device):
-    table = HashMap.from_arrays([1], [2], device=device)
+    table = HashMap.from_arrays([1], [2], device=device.name)
     for twin in (table.copy(), copy.copy(table), copy.deepcopy(table)):
         twin.insert([5], [6])
         twin.upsert([1], [9])
