@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
+import dask
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
@@ -29,7 +30,9 @@ SOON = 15
 @pytest.fixture(scope="module")
 def nannied() -> Iterator[Client]:
     """Two worker processes whose nannies restart them."""
-    with cluster_of(2, processes=True) as client:
+    # LocalCluster ends a nanny whose worker is away that long after any loss, a restart or not.
+    patient = dask.config.set({"distributed.deploy.lost-worker-timeout": "1 hour"})
+    with patient, cluster_of(2, processes=True) as client:
         yield client
 
 
