@@ -2,11 +2,10 @@
 /// bucket lists.
 ///
 /// Invariants
-///  * A new key takes the first EMPTY slot of its probe sequence, so equal keys meet and only one
-///  is stored.
+///  * A new key takes the first EMPTY slot of its probe sequence, so equal keys meet and only one is
+///    stored.
 ///  * A bucket that holds an EMPTY slot has never been full: erasing leaves EMPTY there, ERASED
-///  elsewhere, and
-///    inserting never takes an ERASED slot. A search may stop at such a bucket.
+///    elsewhere, and inserting never takes an ERASED slot. A search may stop at such a bucket.
 ///  * The value of every slot without a key is all ones, so that clearing is one fill with 0xFF.
 ///  * Launches that insert, erase and read do not overlap; the backend's stream keeps them apart.
 #pragma once
@@ -14,45 +13,29 @@
 #include "core/atomic.cuh"
 #include "core/bucket.cuh"
 #include "core/hash.cuh"
-#include "core/slot.cuh"
 #include "core/tile.cuh"
 #include "probe/cops.cuh"
+#include "table/open_slots.cuh"
 
 namespace dg {
-
-/// In device memory, one for each table. Mirrored in dgpuhash/backend/args.py.
-struct OpenState {
-  u64 occupied;         // keys stored, those in the side slots included
-  u64 erased;           // ERASED slots
-  u64 pending;          // rows that found no place since Python last set this to 0
-  u64 side_present[2];  // 1 where the key whose bits are EMPTY, ERASED is stored
-  u64 side_value[2];    // their values; all ones where there is none
-};
-
-/// A table as kernels get it, by value.
-struct OpenStorage {
-  void* keys;    // buckets of keys, or of pairs where the slot is paired
-  void* values;  // one for each slot where it is not paired; else null
-  OpenState* state;
-  u64 windows;  // of eight buckets; prime or 1
-  u64 seed;
-};
-
-enum class Outcome : u32 { refused, existed, created };
 
 /// Buckets that `find_each` reads before it looks at any. On an H200 at load 0.8 one reaches 24.4 G
 /// lookups a second of 4 + 4 bytes, two 27.3, four 26.6 (and ten registers more).
 inline constexpr u32 kTogether = 2;
 
 template <class KeyType, class ValueType>
-struct OpenTable {
-  using Slots = Slot<KeyType, ValueType>;
-  using Key = KeyType;
-  using Value = typename Slots::Value;
+struct OpenTable : OpenSlots<KeyType, ValueType> {
+  using Own = OpenSlots<KeyType, ValueType>;
+  using Own::at;
+  using Own::replace;
+  using Own::reserved;
+  using Own::side;
+  using Own::side_index;
+  using typename Own::Key;
+  using typename Own::Slots;
+  using typename Own::Value;
 
   static constexpr u64 unlimited = ~0ull;
-
-  OpenStorage at;
 
   enum class End : u32 { key, empty, nowhere };
 
@@ -74,10 +57,6 @@ struct OpenTable {
   };
 
   DG_FN u64 buckets() const { return at.windows * kWindowBuckets; }
-  DG_FN static bool reserved(Key key) { return key >= Mark<Key>::erased; }
-  DG_FN static u32 side_index(Key key) { return key == Mark<Key>::empty ? 0 : 1; }
-  DG_FN static constexpr u64 side(u32 index) { return ~0ull - index; }
-
   DG_FN const char* quarter(u64 bucket, u32 index) const {
     return static_cast<const char*>(at.keys) + bucket * kBucketBytes + index * kQuarterBytes;
   }
@@ -184,7 +163,7 @@ struct OpenTable {
         if (limit != unlimited && !booked) booked = book(tile, limit);
         if (limit == unlimited || booked) {
           Outcome swapped = Outcome::refused;
-          if (tile.lane() == stop.lane) swapped = publish(stop.slot, key, value);
+          if (tile.lane() == stop.lane) swapped = this->publish(stop.slot, key, value);
           swapped = static_cast<Outcome>(tile.shuffle(static_cast<u32>(swapped), stop.lane));
           // Another key took the slot: read the same buckets again.
           if (swapped == Outcome::refused) continue;
@@ -210,35 +189,11 @@ struct OpenTable {
     const bool has_gap = bucket_has_gap(tile, slot / Slots::per_bucket);
     bool erased = false;
     if (tile.lane() == stop.lane)
-      erased = withdraw(stop, key, has_gap ? Mark<Key>::empty : Mark<Key>::erased);
+      erased = this->withdraw(stop.slot, key, stop.value,
+                              has_gap ? Mark<Key>::empty : Mark<Key>::erased);
     erased = tile.any(erased);
     leaves_mark = erased && !has_gap;
     return erased;
-  }
-
-  /// Where the value of a slot stands; only of slots whose value is a word of its own.
-  DG_FN Value* value_at(u64 slot) const {
-    static_assert(Slots::has_value && !Slots::one_word);
-    if constexpr (sizeof(Value) == 8) {
-      if (slot >= side(1)) return &at.state->side_value[~slot];
-    }
-    if constexpr (Slots::paired)
-      return static_cast<Value*>(at.keys) + 2 * slot + 1;
-    else
-      return static_cast<Value*>(at.values) + slot;
-  }
-
-  /// Replaces the value of a key that is stored; the whole of it.
-  DG_FN void replace(u64 slot, Key key, Value value) const {
-    if constexpr (Slots::has_value) {
-      if (slot >= side(1))
-        atomic_store<Order::relaxed>(&at.state->side_value[~slot], static_cast<u64>(value));
-      else if constexpr (Slots::one_word)
-        // The whole word, since the swaps of other tiles work on words of this size.
-        atomic_store<Order::relaxed>(static_cast<u64*>(at.keys) + slot, Slots::word(key, value));
-      else
-        atomic_store<Order::relaxed>(value_at(slot), value);
-    }
   }
 
   /// The value of a key that was found; called by the lane that knows the slot.
@@ -306,55 +261,6 @@ struct OpenTable {
       if (!granted) atomic_add<Order::relaxed>(&at.state->occupied, ~0ull);
     }
     return tile.shuffle(granted, 0) != 0;
-  }
-
-  /// All ones are there already, and are not stored again: another tile may have replaced them by
-  /// now, as bucket lists do with the handle of a key that another tile has just created.
-  template <class Word>
-  DG_FN static void set_first_value(Word* at, Word value) {
-    if (value != ~Word{0}) atomic_store<Order::relaxed>(at, value);
-  }
-
-  /// created, existed (another tile was faster with the same key), or refused (with another key).
-  /// Relaxed: what is published is the slot itself, and nobody follows it to other memory.
-  DG_FN Outcome publish(u64 slot, Key key, Value value) const {
-    Key found;
-    if constexpr (Slots::one_word) {
-      found = static_cast<Key>(atomic_swap_if<Order::relaxed>(static_cast<u64*>(at.keys) + slot,
-                                                              ~0ull, Slots::word(key, value)));
-    } else if constexpr (Slots::paired) {
-      u64* pair = static_cast<u64*>(at.keys) + 2 * slot;
-#if DG_GPU && __CUDA_ARCH__ >= 900
-      u64 old_value = ~0ull;
-      found = Mark<Key>::empty;
-      atomic_swap_pair_if(pair, found, old_value, key, value);
-#else
-      found = atomic_swap_if<Order::relaxed>(pair, Mark<Key>::empty, key);
-      if (found == Mark<Key>::empty) set_first_value(pair + 1, value);
-#endif
-    } else {
-      found =
-          atomic_swap_if<Order::relaxed>(static_cast<Key*>(at.keys) + slot, Mark<Key>::empty, key);
-      if constexpr (Slots::has_value) {
-        if (found == Mark<Key>::empty) set_first_value(value_at(slot), value);
-      }
-    }
-    if (found == Mark<Key>::empty) return Outcome::created;
-    return found == key ? Outcome::existed : Outcome::refused;
-  }
-
-  /// One tile of those that erase the same key gets true.
-  DG_FN bool withdraw(const Stop& stop, Key key, Key mark) const {
-    if constexpr (Slots::one_word) {
-      const u64 word = Slots::word(key, stop.value);
-      return atomic_swap_if<Order::relaxed>(static_cast<u64*>(at.keys) + stop.slot, word,
-                                            Slots::word(mark, ~Value{0})) == word;
-    } else {
-      Key* place = static_cast<Key*>(at.keys) + stop.slot * (Slots::nbytes / sizeof(Key));
-      if (atomic_swap_if<Order::relaxed>(place, key, mark) != key) return false;
-      if constexpr (Slots::has_value) atomic_store<Order::relaxed>(value_at(stop.slot), ~Value{0});
-      return true;
-    }
   }
 
   template <class Tile>

@@ -1,0 +1,121 @@
+/// The slots of an open-addressing table: how one is taken, changed and given back, each time in one
+/// atomic step. Knows no probe sequence; table/open.cuh walks to the slots.
+#pragma once
+
+#include "core/atomic.cuh"
+#include "core/slot.cuh"
+
+namespace dg {
+
+/// In device memory, one for each table. Mirrored in dgpuhash/backend/args.py.
+struct OpenState {
+  u64 occupied;         // keys stored, those in the side slots included
+  u64 erased;           // ERASED slots
+  u64 pending;          // rows that found no place since Python last set this to 0
+  u64 side_present[2];  // 1 where the key whose bits are EMPTY, ERASED is stored
+  u64 side_value[2];    // their values; all ones where there is none
+};
+
+/// A table as kernels get it, by value.
+struct OpenStorage {
+  void* keys;    // buckets of keys, or of pairs where the slot is paired
+  void* values;  // one for each slot where it is not paired; else null
+  OpenState* state;
+  u64 windows;  // of eight buckets; prime or 1
+  u64 seed;
+};
+
+/// What became of a key: it found no slot, was there, or was stored just now.
+enum class Outcome : u32 { refused, existed, created };
+
+template <class KeyType, class ValueType>
+struct OpenSlots {
+  using Slots = Slot<KeyType, ValueType>;
+  using Key = KeyType;
+  using Value = typename Slots::Value;
+
+  OpenStorage at;
+
+  /// Keys with the bits of a mark live in the side slots, which are numbered down from ~0.
+  DG_FN static bool reserved(Key key) { return key >= Mark<Key>::erased; }
+  DG_FN static u32 side_index(Key key) { return key == Mark<Key>::empty ? 0 : 1; }
+  DG_FN static constexpr u64 side(u32 index) { return ~0ull - index; }
+
+  /// Where the value of a slot stands; only of slots whose value is a word of its own.
+  DG_FN Value* value_at(u64 slot) const {
+    static_assert(Slots::has_value && !Slots::one_word);
+    if constexpr (sizeof(Value) == 8) {
+      if (slot >= side(1)) return &at.state->side_value[~slot];
+    }
+    if constexpr (Slots::paired)
+      return static_cast<Value*>(at.keys) + 2 * slot + 1;
+    else
+      return static_cast<Value*>(at.values) + slot;
+  }
+
+  /// Replaces the value of a key that is stored; the whole of it.
+  DG_FN void replace(u64 slot, Key key, Value value) const {
+    if constexpr (Slots::has_value) {
+      if (slot >= side(1))
+        atomic_store<Order::relaxed>(&at.state->side_value[~slot], static_cast<u64>(value));
+      else if constexpr (Slots::one_word)
+        // The whole word, since the swaps of other tiles work on words of this size.
+        atomic_store<Order::relaxed>(static_cast<u64*>(at.keys) + slot, Slots::word(key, value));
+      else
+        atomic_store<Order::relaxed>(value_at(slot), value);
+    }
+  }
+
+  /// created, existed (another tile was faster with the same key), or refused (with another key).
+  /// Relaxed: what is published is the slot itself, and nobody follows it to other memory.
+  DG_FN Outcome publish(u64 slot, Key key, Value value) const {
+    Key found;
+    if constexpr (Slots::one_word) {
+      found = static_cast<Key>(atomic_swap_if<Order::relaxed>(static_cast<u64*>(at.keys) + slot,
+                                                              ~0ull, Slots::word(key, value)));
+    } else if constexpr (Slots::paired) {
+      u64* pair = static_cast<u64*>(at.keys) + 2 * slot;
+#if DG_GPU && __CUDA_ARCH__ >= 900
+      u64 old_value = ~0ull;
+      found = Mark<Key>::empty;
+      atomic_swap_pair_if(pair, found, old_value, key, value);
+#else
+      found = atomic_swap_if<Order::relaxed>(pair, Mark<Key>::empty, key);
+      if (found == Mark<Key>::empty) set_first_value(pair + 1, value);
+#endif
+    } else {
+      found =
+          atomic_swap_if<Order::relaxed>(static_cast<Key*>(at.keys) + slot, Mark<Key>::empty, key);
+      if constexpr (Slots::has_value) {
+        if (found == Mark<Key>::empty) set_first_value(value_at(slot), value);
+      }
+    }
+    if (found == Mark<Key>::empty) return Outcome::created;
+    return found == key ? Outcome::existed : Outcome::refused;
+  }
+
+  /// Leaves `mark` in the slot of `key`; `value` is its value where both are one word, and not looked
+  /// at elsewhere. One tile of those that erase the same key gets true.
+  DG_FN bool withdraw(u64 slot, Key key, Value value, Key mark) const {
+    if constexpr (Slots::one_word) {
+      const u64 word = Slots::word(key, value);
+      return atomic_swap_if<Order::relaxed>(static_cast<u64*>(at.keys) + slot, word,
+                                            Slots::word(mark, ~Value{0})) == word;
+    } else {
+      Key* place = static_cast<Key*>(at.keys) + slot * (Slots::nbytes / sizeof(Key));
+      if (atomic_swap_if<Order::relaxed>(place, key, mark) != key) return false;
+      if constexpr (Slots::has_value) atomic_store<Order::relaxed>(value_at(slot), ~Value{0});
+      return true;
+    }
+  }
+
+ private:
+  /// All ones are there already, and are not stored again: another tile may have replaced them by
+  /// now, as bucket lists do with the handle of a key that another tile has just created.
+  template <class Word>
+  DG_FN static void set_first_value(Word* at, Word value) {
+    if (value != ~Word{0}) atomic_store<Order::relaxed>(at, value);
+  }
+};
+
+}  // namespace dg
