@@ -145,6 +145,11 @@ def _word(dtype: DTypeLike | None) -> str:
     return "void" if dtype is None else _NAMES[np.dtype(dtype)]
 
 
+def _few(tile: int) -> int:
+    """The widest tile up to `tile` that kernels with few instances have; all widths agree."""
+    return max(width for width in (1, 4, 32) if width <= tile)
+
+
 def _open(name: str, key: DTypeLike, value: DTypeLike | None, tile: int) -> Kernel:
     return Kernel(f"dg::{name}<{_word(key)},{_word(value)},{tile}>", "launch/open.cuh", tile)
 
@@ -154,8 +159,8 @@ def _contents(name: str, key: DTypeLike, value: DTypeLike | None) -> Kernel:
 
 
 def _list(name: str, tile: int, *words: DTypeLike) -> Kernel:
-    names = ",".join(map(_word, words))
-    return Kernel(f"dg::{name}<{names},{tile}>", "launch/bucket_list.cuh", tile)
+    names, width = ",".join(map(_word, words)), _few(tile)
+    return Kernel(f"dg::{name}<{names},{width}>", "launch/bucket_list.cuh", width)
 
 
 def open_insert(key: DTypeLike, value: DTypeLike | None, tile: int = DEFAULT_TILE) -> Kernel:
@@ -170,7 +175,7 @@ def open_find(key: DTypeLike, value: DTypeLike | None, tile: int = DEFAULT_TILE)
 
 def open_erase(key: DTypeLike, value: DTypeLike | None, tile: int = DEFAULT_TILE) -> Kernel:
     """Removes keys; takes `OPEN_ERASE`, a row is a key."""
-    return _open("open_erase", key, value, tile)
+    return _open("open_erase", key, value, _few(tile))
 
 
 def open_count(key: DTypeLike, value: DTypeLike | None) -> Kernel:

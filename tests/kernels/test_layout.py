@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from dgpuhash.backend import args
 from dgpuhash.backend.args import STRUCTS
 from dgpuhash.backend.cpu import native
+from dgpuhash.spec import TILE_WIDTHS
 
 
 def test_every_struct_is_mirrored():
@@ -21,6 +23,21 @@ def test_struct_layout(name):
     assert nbytes == dtype.itemsize
     # A field left out of both lists would leave a hole.
     assert sum(size for _, _, size in mirrored) == nbytes
+
+
+@pytest.mark.parametrize("tile", TILE_WIDTHS)
+def test_every_tile_has_its_kernels(tile):
+    there = set(native().instances())
+    words = ("u4", "u8")
+    for key in words:
+        verbs = (args.open_insert, args.open_find, args.open_erase)
+        needed = [verb(key, value, tile) for verb in verbs for value in (None, *words)]
+        needed += [verb(key, tile) for verb in (args.list_need, args.list_count)]
+        lists = (args.list_append, args.list_retrieve)
+        needed += [verb(key, value, tile) for verb in lists for value in words]
+        for kernel in needed:
+            assert (kernel.expression, kernel.file) in there
+            assert kernel.expression.endswith(f",{kernel.tile}>")
 
 
 def test_wrong_struct_size_is_refused():
