@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from dgpuhash import errors
 from dgpuhash.spec import TableSpec
-from dgpuhash.tables import HashMap, HashSet, MultiMap, TableStats, load
+from dgpuhash.tables import HashMap, HashSet, MultiMap, TableStats, factorize, load
 
 if TYPE_CHECKING:
     from dgpuhash.distributed import DistributedIndex
@@ -21,6 +21,7 @@ __all__ = [
     "TableSpec",
     "TableStats",
     "errors",
+    "factorize",
     "load",
 ]
 

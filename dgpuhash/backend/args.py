@@ -13,6 +13,9 @@ from dgpuhash.backend.kernel import Kernel
 
 __all__ = [
     "DEFAULT_TILE",
+    "GROUP_CODES",
+    "GROUP_NUMBER",
+    "GROUP_PLACE",
     "GROWTH",
     "HASH_COMBINE",
     "HASH_KEYS",
@@ -40,6 +43,9 @@ __all__ = [
     "UNLIMITED",
     "WINDOW_BUCKETS",
     "WINDOW_BYTES",
+    "group_codes",
+    "group_number",
+    "group_place",
     "hash_combine",
     "hash_keys",
     "hash_strings",
@@ -105,6 +111,12 @@ LIST_APPEND = _words(
 LIST_COUNT = _words("keys", "counts", "n", table=LIST_STORAGE)
 LIST_RETRIEVE = _words("keys", "offsets", "values", "n", table=LIST_STORAGE)
 
+GROUP_PLACE = _words(
+    "keys", "slots", "refused", "n", "first_row", "limit", "repeats", table=OPEN_STORAGE
+)
+GROUP_NUMBER = _words("slots", "first_rows", "n", table=OPEN_STORAGE)
+GROUP_CODES = _words("slots", "n", table=OPEN_STORAGE)
+
 MULTISPLIT = _words("destinations", "counters", "order", "rows", "parts", "segment_rows", "n")
 HASH_KEYS = _words("keys", "hashes", "n", "seed")
 HASH_STRINGS = _words("offsets", "bytes", "hashes", "n", "seed")
@@ -130,6 +142,9 @@ STRUCTS = {
     "ListAppendArgs": LIST_APPEND,
     "ListCountArgs": LIST_COUNT,
     "ListRetrieveArgs": LIST_RETRIEVE,
+    "GroupPlaceArgs": GROUP_PLACE,
+    "GroupNumberArgs": GROUP_NUMBER,
+    "GroupCodesArgs": GROUP_CODES,
     "LimitArgs": LIMIT,
     "MultisplitArgs": MULTISPLIT,
     "HashKeysArgs": HASH_KEYS,
@@ -211,6 +226,22 @@ def list_count(key: DTypeLike, tile: int = DEFAULT_TILE) -> Kernel:
 def list_retrieve(key: DTypeLike, value: DTypeLike, tile: int = DEFAULT_TILE) -> Kernel:
     """Writes all values of each key in order; takes `LIST_RETRIEVE`, a row is a key."""
     return _list("list_retrieve", tile, key, value)
+
+
+def group_place(key: DTypeLike) -> Kernel:
+    """Stores keys with their first rows; takes `GROUP_PLACE`, a row is a key."""
+    name = f"dg::group_place<{_word(key)},{DEFAULT_TILE}>"
+    return Kernel(name, "launch/groups.cuh", DEFAULT_TILE)
+
+
+def group_number(key: DTypeLike) -> Kernel:
+    """Stores each key's number; takes `GROUP_NUMBER`, a row is a group."""
+    return Kernel(f"dg::group_number<{_word(key)}>", "launch/groups.cuh")
+
+
+def group_codes(key: DTypeLike) -> Kernel:
+    """Gives each row its key's number; takes `GROUP_CODES`, a row is a key."""
+    return Kernel(f"dg::group_codes<{_word(key)}>", "launch/groups.cuh")
 
 
 def multisplit_count(tile: int = 32) -> Kernel:

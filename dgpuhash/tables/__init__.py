@@ -1,16 +1,17 @@
-"""The public tables: HashSet, HashMap, MultiMap."""
+"""The public tables, HashSet, HashMap, MultiMap, and what is done with columns of keys at once."""
 
 from __future__ import annotations
 
 import os
 
 from dgpuhash.tables.base import Table
+from dgpuhash.tables.group import factorize
 from dgpuhash.tables.hash_map import HashMap
 from dgpuhash.tables.hash_set import HashSet
 from dgpuhash.tables.multi_map import MultiMap
 from dgpuhash.tables.stats import TableStats
 
-__all__ = ["HashMap", "HashSet", "MultiMap", "TableStats", "load"]
+__all__ = ["HashMap", "HashSet", "MultiMap", "TableStats", "factorize", "load"]
 
 
 def load(path: str | os.PathLike[str], device: str | None = None) -> HashSet | HashMap | MultiMap:

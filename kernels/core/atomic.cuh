@@ -92,6 +92,31 @@ DG_FN u64 atomic_add(u64* at, u64 term) {
   return old;
 }
 
+/// As `atomic_load`, of what stood there a while ago: the L1 cache may answer.
+DG_FN u64 atomic_load_stale(const u64* from) {
+  u64 word;
+  asm volatile("ld.relaxed.cta.global.u64 %0, [%1];" : "=l"(word) : DG_GLOBAL(from) : "memory");
+  return word;
+}
+
+template <Order order>
+DG_FN void atomic_add(double* at, double term) {
+  static_assert(order == Order::relaxed);
+  asm volatile("red.relaxed.gpu.global.add.f64 [%0], %1;" ::DG_GLOBAL(at), "d"(term) : "memory");
+}
+
+template <Order order>
+DG_FN void atomic_min(u64* at, u64 term) {
+  static_assert(order == Order::relaxed);
+  asm volatile("red.relaxed.gpu.global.min.u64 [%0], %1;" ::DG_GLOBAL(at), "l"(term) : "memory");
+}
+
+template <Order order>
+DG_FN void atomic_max(u64* at, u64 term) {
+  static_assert(order == Order::relaxed);
+  asm volatile("red.relaxed.gpu.global.max.u64 [%0], %1;" ::DG_GLOBAL(at), "l"(term) : "memory");
+}
+
 #if __CUDA_ARCH__ >= 900
 /// The 128-bit compare-and-swap of a pair; `first` and `second` become what stood there.
 DG_FN void atomic_swap_pair_if(u64* at, u64& first, u64& second, u64 new_first, u64 new_second) {
@@ -145,6 +170,33 @@ Word atomic_swap_if(Word* at, Word expected, Word desired) {
 template <Order order>
 u64 atomic_add(u64* at, u64 term) {
   return std::atomic_ref<u64>(*at).fetch_add(term, host_order(order));
+}
+
+inline u64 atomic_load_stale(const u64* from) { return atomic_load<Order::relaxed>(from); }
+
+template <Order order>
+void atomic_add(double* at, double term) {
+  std::atomic_ref<double>(*at).fetch_add(term, host_order(order));
+}
+
+template <Order order>
+void atomic_min(u64* at, u64 term) {
+  u64 seen = atomic_load<Order::relaxed>(at);
+  while (term < seen) {
+    const u64 found = atomic_swap_if<order>(at, seen, term);
+    if (found == seen) return;
+    seen = found;
+  }
+}
+
+template <Order order>
+void atomic_max(u64* at, u64 term) {
+  u64 seen = atomic_load<Order::relaxed>(at);
+  while (term > seen) {
+    const u64 found = atomic_swap_if<order>(at, seen, term);
+    if (found == seen) return;
+    seen = found;
+  }
 }
 
 #endif

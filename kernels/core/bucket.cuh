@@ -20,7 +20,10 @@ enum class Access {
   /// Nobody writes during the launch: any cache may answer.
   frozen,
   /// Other tiles write: relaxed atomic loads of `Unit`, which bypass the L1 cache.
-  shared
+  shared,
+  /// Other tiles write, and what stood here a while ago will do: the L1 cache may answer, so lines
+  /// that every tile wants do not queue up at one place of the L2 cache.
+  stale
 };
 
 /// `Unit` is the word that the slots' compare-and-swap works on; on the CPU a shared read uses the
@@ -35,6 +38,12 @@ DG_FN Quarter load_quarter(const void* from) {
                  : "=r"(quarter.word[0]), "=r"(quarter.word[1]), "=r"(quarter.word[2]),
                    "=r"(quarter.word[3])
                  : "l"(address));
+  else if constexpr (access == Access::stale)
+    asm volatile("ld.relaxed.cta.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(quarter.word[0]), "=r"(quarter.word[1]), "=r"(quarter.word[2]),
+                   "=r"(quarter.word[3])
+                 : "l"(address)
+                 : "memory");
   else
     asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(quarter.word[0]), "=r"(quarter.word[1]), "=r"(quarter.word[2]),

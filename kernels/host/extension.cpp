@@ -14,6 +14,7 @@
 #include "host/pool.h"
 #include "launch/bucket_list.cuh"
 #include "launch/contents.cuh"
+#include "launch/groups.cuh"
 #include "launch/hash.cuh"
 #include "launch/limits.cuh"
 #include "launch/multisplit.cuh"

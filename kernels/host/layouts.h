@@ -7,6 +7,7 @@
 
 #include "launch/bucket_list.cuh"
 #include "launch/contents.cuh"
+#include "launch/groups.cuh"
 #include "launch/hash.cuh"
 #include "launch/limits.cuh"
 #include "launch/multisplit.cuh"
@@ -93,6 +94,20 @@ inline const std::vector<Layout> kLayouts = {
      {DG_FIELD(ListRetrieveArgs, table), DG_FIELD(ListRetrieveArgs, keys),
       DG_FIELD(ListRetrieveArgs, offsets), DG_FIELD(ListRetrieveArgs, values),
       DG_FIELD(ListRetrieveArgs, n)}},
+    {"GroupPlaceArgs",
+     sizeof(GroupPlaceArgs),
+     {DG_FIELD(GroupPlaceArgs, table), DG_FIELD(GroupPlaceArgs, keys),
+      DG_FIELD(GroupPlaceArgs, slots), DG_FIELD(GroupPlaceArgs, refused),
+      DG_FIELD(GroupPlaceArgs, n), DG_FIELD(GroupPlaceArgs, first_row),
+      DG_FIELD(GroupPlaceArgs, limit), DG_FIELD(GroupPlaceArgs, repeats)}},
+    {"GroupNumberArgs",
+     sizeof(GroupNumberArgs),
+     {DG_FIELD(GroupNumberArgs, table), DG_FIELD(GroupNumberArgs, slots),
+      DG_FIELD(GroupNumberArgs, first_rows), DG_FIELD(GroupNumberArgs, n)}},
+    {"GroupCodesArgs",
+     sizeof(GroupCodesArgs),
+     {DG_FIELD(GroupCodesArgs, table), DG_FIELD(GroupCodesArgs, slots),
+      DG_FIELD(GroupCodesArgs, n)}},
     {"MultisplitArgs",
      sizeof(MultisplitArgs),
      {DG_FIELD(MultisplitArgs, destinations), DG_FIELD(MultisplitArgs, counters),

@@ -1,0 +1,82 @@
+"""The distinct keys of a column, numbered in order of first appearance."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dgpuhash import backend as backends
+from dgpuhash.backend import Backend
+from dgpuhash.spec import key_dtype_of
+from dgpuhash.tables.arrays import take
+from dgpuhash.tables.bits import key_bits, keys_of
+from dgpuhash.tables.compacting import Groups
+from dgpuhash.tables.intake import adopt, natural_dtype
+
+__all__ = ["GroupedKeys", "factorize"]
+
+_INT64 = np.dtype(np.int64)
+
+
+class GroupedKeys:
+    """A column of keys, taken in and grouped; `others` decide on the device along with it."""
+
+    def __init__(self, keys: Any, *others: Any) -> None:
+        self._taken = take(keys, "keys")
+        self._dtype = key_dtype_of(natural_dtype(self._taken))
+        placed = [] if self._taken.location is None else [self._taken.data]
+        self.backend: Backend = backends.get(None, *placed, *others)
+        self.groups = Groups(
+            self.backend,
+            key_bits(self.backend, adopt(self.backend, self._taken, self._dtype, "keys")),
+        )
+
+    def uniques(self) -> Any:
+        """The distinct keys by number, as an array of the kind of the keys."""
+        return self.by_key(keys_of(self.backend, self.groups.bits(), self._dtype), self._dtype)
+
+    def by_row(self, result: Any, dtype: np.dtype[Any] = _INT64) -> Any:
+        """A result for each row, as an array of the kind of the keys."""
+        return self._taken.wrap(result, dtype)
+
+    def by_key(self, result: Any, dtype: np.dtype[Any] = _INT64) -> Any:
+        """A result for each distinct key, as an array of the kind of the keys."""
+        return self._taken.wrap(result, dtype, by_row=False)
+
+
+def factorize(keys: Any) -> tuple[Any, Any]:
+    """Dense numbers for keys, and the keys that they number.
+
+    The compacting hash table of Alcantara's thesis (2011), §6.3, with numbers that do not depend on
+    the order of its threads.
+
+    Parameters
+    ----------
+    keys : array
+        Any kind on a CPU or a GPU, of a dtype that tables take as keys. -0.0 is 0.0, all NaNs are
+        one key, and so is NaT.
+
+    Returns
+    -------
+    codes : array of int64
+        The number of each row's key, 0 for the first key that appears, 1 for the next one, and so
+        on. Of the same kind as `keys`.
+    uniques : array
+        The distinct keys in order of first appearance: ``uniques[codes]`` is `keys`.
+
+    Raises
+    ------
+    KeyTypeError, ShapeError
+        When `keys` are no column of keys.
+    OutOfMemoryError
+        When the device has no room for a table of the distinct keys.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> factorize(np.array([30, 10, 30, 20]))
+    (array([0, 1, 0, 2]), array([30, 10, 20]))
+    """
+    grouped = GroupedKeys(keys)
+    return grouped.by_row(grouped.groups.codes), grouped.uniques()

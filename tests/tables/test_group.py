@@ -1,0 +1,113 @@
+"""Numbers for keys, against a dictionary and pandas."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from model import keys_of
+from strategies import KEY_DTYPES, keys_from, random_keys
+
+import dgpuhash
+from dgpuhash.errors import KeyTypeError, ShapeError
+from dgpuhash.tables import compacting
+
+# Small samples, so that batches of some thousand rows take every way through the table.
+SAMPLES = [None, 64]
+
+
+@pytest.fixture(params=SAMPLES, ids=["whole", "sampled"])
+def sampled(request, monkeypatch):
+    """The same answers whether the number of keys is known at first or guessed."""
+    if request.param:
+        sizes = dict.fromkeys(compacting._SAMPLE_ROWS, request.param)
+        monkeypatch.setattr(compacting, "_SAMPLE_ROWS", sizes)
+        monkeypatch.setattr(compacting, "_LEADING_ROWS", 100)
+        monkeypatch.setattr(compacting, "_SMALLER", dict.fromkeys(sizes, 2))
+
+
+def numbered(keys):
+    """Codes and first rows by a dictionary."""
+    numbers, first = {}, []
+    codes = []
+    for row, name in enumerate(keys_of(keys)):
+        if name not in numbers:
+            numbers[name] = len(numbers)
+            first.append(row)
+        codes.append(numbers[name])
+    return codes, first
+
+
+def agree(device, keys):
+    codes, uniques = dgpuhash.factorize(device.array(keys))
+    expected, first = numbered(keys)
+    assert codes.dtype == np.int64
+    assert device.backend.to_host(codes).tolist() == expected
+    assert keys_of(device.host(uniques, keys.dtype)) == keys_of(keys[first])
+
+
+@pytest.mark.parametrize("dtype", KEY_DTYPES)
+def test_factorize_every_dtype(device, dtype, sampled):
+    for seed, distinct in enumerate([3, 80, None]):
+        agree(device, random_keys(dtype, 700, seed, distinct=distinct))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint32", "int64", "float64"])
+def test_factorize_edges(device, dtype, sampled):
+    for keys in ([], [5], [5] * 3000, [0, -1 if dtype[0] != "u" else 2**32 - 1] * 2000):
+        agree(device, np.array(keys, dtype))
+
+
+@given(keys_from("float32"))
+def test_factorize_odd_floats(keys):
+    codes, uniques = dgpuhash.factorize(keys)
+    expected, first = numbered(keys)
+    assert codes.tolist() == expected
+    assert keys_of(uniques) == keys_of(keys[first])
+
+
+@given(keys_from("uint64"), st.integers(1, 200))
+def test_factorize_patterns_of_the_table(keys, times):
+    keys = np.repeat(keys, times)
+    codes, _ = dgpuhash.factorize(keys)
+    assert codes.tolist() == numbered(keys)[0]
+
+
+@pytest.mark.parametrize("distinct", [1, 100, 60_000, 10**6])
+@pytest.mark.parametrize("order", ["random", "sorted"])
+def test_factorize_many_rows(device, distinct, order):
+    keys = np.random.default_rng(3).integers(-5, distinct, 200_000)
+    if order == "sorted":
+        keys.sort()
+    codes, uniques = dgpuhash.factorize(device.array(keys))
+    expected, names = pd.factorize(keys)
+    np.testing.assert_array_equal(device.backend.to_host(codes), expected)
+    np.testing.assert_array_equal(device.backend.to_host(uniques), names)
+
+
+def test_a_guess_that_was_too_low(device, sampled):
+    """The sample sees one key in every row that it looks at."""
+    keys = np.arange(6400)
+    keys[::50] = -7
+    keys[::100] = -7
+    agree(device, keys)
+
+
+def test_kinds_of_columns():
+    series = pd.Series([2.5, 2.5, 1.0], index=list("abc"))
+    codes, uniques = dgpuhash.factorize(series)
+    assert isinstance(codes, pd.Series)
+    assert codes.index.tolist() == list("abc")
+    assert isinstance(uniques, pd.Series)
+    assert uniques.tolist() == [2.5, 1.0]
+    codes, uniques = dgpuhash.factorize([7, 7, 8])
+    assert (codes.tolist(), uniques.tolist()) == ([0, 0, 1], [7, 8])
+
+
+def test_what_are_no_keys():
+    with pytest.raises(KeyTypeError):
+        dgpuhash.factorize(np.array(["a"]))
+    with pytest.raises(ShapeError):
+        dgpuhash.factorize(np.zeros((2, 2)))
