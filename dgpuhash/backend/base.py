@@ -29,6 +29,8 @@ class Backend(ABC):
     """
 
     name: str
+    sorts_fast = False
+    """Whether sorting a batch costs less than storing its keys in a table."""
 
     @property
     @abstractmethod

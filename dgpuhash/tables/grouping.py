@@ -18,11 +18,11 @@ _FEW_ROWS = 4096
 def group(backend: Backend, bits: Any) -> tuple[Any, Any]:
     """The row order that brings equal keys together, and where each group starts in it.
 
-    Both are int64; the starts end with the number of rows. Only rows whose key comes more than
-    once are sorted; the others follow them.
+    Both are int64; the starts end with the number of rows. Where sorting is slow, only rows whose
+    key comes more than once are sorted, and the others follow them.
     """
     xp, rows = backend.xp, len(bits)
-    if rows <= _FEW_ROWS:
+    if backend.sorts_fast or rows <= _FEW_ROWS:
         return _sorted_groups(backend, bits)
     seen = Storage(backend, bits.dtype, None)
     doubled = bits[xp.flatnonzero(seen.insert(bits, None) == 0)]

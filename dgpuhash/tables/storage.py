@@ -13,6 +13,9 @@ from dgpuhash.tables.slots import Slots
 __all__ = ["Storage"]
 
 _UNDO_ROWS = 1 << 20
+# A sample is this part of a batch, and has at least so many rows.
+_SAMPLES = 32
+_SAMPLE_ROWS = 4096
 
 
 class Storage:
@@ -143,22 +146,14 @@ class Storage:
         return True
 
     def _insert_growing(self, keys: Any, values: Any) -> Any:
-        """Insert until the table is full, grow, go on with the rows that found no place.
+        """Insert, growing on the way; takes everything back when that fails.
 
         Rows whose keys are stored already take no place, so a batch of duplicates never grows
         the table beyond need.
         """
-        fresh, rows = self._slots.insert_limited(keys, values, self.capacity)
-        new, tried = fresh, len(keys)
+        fresh = self.backend.zeros(len(keys), np.uint8)
         try:
-            while len(rows):
-                self._grow(int(new.sum()), tried - len(rows), len(rows))
-                tried = len(rows)
-                new, pending = self._slots.insert_limited(
-                    keys[rows], None if values is None else values[rows], self.capacity
-                )
-                fresh[rows] = new
-                rows = rows[pending]
+            self._place(keys, values, fresh)
         except BaseException:
             self.undo(keys, fresh)
             raise
@@ -166,6 +161,45 @@ class Storage:
             state = self._slots.state()
             self._taken_bound = state.occupied + state.erased
         return fresh
+
+    def _place(self, keys: Any, values: Any, fresh: Any) -> None:
+        """Insert a batch that may not fit: two samples first, which tell how far to grow.
+
+        A table that certainly has room is filled several times as fast as one whose places are
+        booked one by one, so it pays to grow at once.
+        """
+        sample = len(keys) // _SAMPLES
+        if sample < _SAMPLE_ROWS:
+            self._place_limited(keys, values, fresh)
+            return
+        parts = (slice(0, sample), slice(sample, 2 * sample), slice(2 * sample, len(keys)))
+        for part in parts[:2]:
+            self._place(keys[part], None if values is None else values[part], fresh[part])
+        rest = len(keys) - 2 * sample
+        first, second = (int(fresh[part].sum()) for part in parts[:2])
+        state = self._slots.state()
+        wanted = state.occupied + _new_to_expect(first, second, rest, rest / sample)
+        if wanted + state.erased > self.capacity:
+            self._enlarge(wanted)
+        keys, values = keys[parts[2]], None if values is None else values[parts[2]]
+        if self._has_room(rest):
+            fresh[parts[2]] = self._slots.insert(keys, values)
+        else:
+            self._place_limited(keys, values, fresh[parts[2]])
+
+    def _place_limited(self, keys: Any, values: Any, fresh: Any) -> None:
+        """Insert until the table is full, grow, go on with the rows that found no place."""
+        new, rows = self._slots.insert_limited(keys, values, self.capacity)
+        fresh[:] = new
+        tried = len(keys)
+        while len(rows):
+            self._grow(int(new.sum()), tried - len(rows), len(rows))
+            tried = len(rows)
+            new, pending = self._slots.insert_limited(
+                keys[rows], None if values is None else values[rows], self.capacity
+            )
+            fresh[rows] = new
+            rows = rows[pending]
 
     def _grow(self, placed: int, settled: int, pending: int) -> None:
         """Make room for the new keys to be expected among `pending` rows.
@@ -193,3 +227,19 @@ class Storage:
         moved.insert(keys, values)
         self._slots = moved
         self._taken_bound = len(keys)
+
+
+def _new_to_expect(first: int, second: int, rows: int, samples: float) -> int:
+    """New keys among `rows` further rows, `samples` samples long, after two samples' new keys.
+
+    Keys drawn at random from a fixed number repeat ever more often: each sample brings the same
+    share of the new keys of the one before.
+    """
+    if second == 0:
+        return 0
+    ratio = second / first if first else 1.0
+    if ratio >= 0.999:
+        expected = second * samples
+    else:
+        expected = second * ratio * (1 - ratio**samples) / (1 - ratio)
+    return min(rows, math.ceil(1.05 * expected))
