@@ -1,7 +1,8 @@
 """Compiles every kernel instance for every GPU architecture with NVRTC; needs no GPU.
 
 Warnings, local memory (spills, stack frames) and kernels over the register budget are failures.
-The table shows the registers of each kernel's instances, lowest to highest.
+The table shows the registers of each kernel's instances, lowest to highest; it is left out where
+something failed.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ from dgpuhash.errors import CompileError
 # 256 threads a block and 64 registers leave 1,024 resident threads on a multiprocessor.
 REGISTER_BUDGET = 64
 PROGRAM_INSTANCES = 24
+# Of each problem; a broken header breaks every instance that includes it, in the same words.
+SHOWN_LINES = 8
+SHOWN_PROBLEMS = 10
 
 _ENTRY = re.compile(r"Compiling entry function '(\w+)'")
 _LOCAL = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
@@ -92,6 +96,27 @@ def print_table(outcomes: list[Outcome], architectures: list[int], every_instanc
         print(row.ljust(width), *(span.rjust(8) for span in spans))
 
 
+def print_failures(failed: list[Outcome]) -> None:
+    """Each problem once, with the instances that have it counted and one of them named."""
+    having: dict[str, list[Outcome]] = defaultdict(list)
+    for each in failed:
+        having[shortened(each.problem)].append(each)
+    for problem, outcomes in list(having.items())[:SHOWN_PROBLEMS]:
+        first, others = outcomes[0], len(outcomes) - 1
+        more = f" and {others:,} more" if others else ""
+        print(f"FAILED sm_{first.arch} {first.expression}{more}: {problem}", file=sys.stderr)
+    if len(having) > SHOWN_PROBLEMS:
+        print(f"… {len(having) - SHOWN_PROBLEMS} more kinds of problems", file=sys.stderr)
+
+
+def shortened(problem: str) -> str:
+    """The lines of a compiler's log that name errors, or its first ones."""
+    lines = problem.splitlines()
+    telling = [line for line in lines if re.search(r"error|warning", line)] or lines
+    hidden = len(telling) - SHOWN_LINES
+    return "\n".join(telling[:SHOWN_LINES] + [f"… {hidden} more lines"] * (hidden > 0))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--arch", type=int, nargs="*", default=list(ARCHITECTURES))
@@ -116,10 +141,11 @@ def main() -> int:
         results = pool.map(compile_batch, *zip(*batches, strict=True)) if batches else []
         outcomes = [outcome for result in results for outcome in result]
 
-    print_table(outcomes, options.arch, options.all)
     failed = [each for each in outcomes if each.problem]
-    for each in failed:
-        print(f"FAILED sm_{each.arch} {each.expression}: {each.problem}", file=sys.stderr)
+    if failed:
+        print_failures(failed)
+    else:
+        print_table(outcomes, options.arch, options.all)
     major, minor = nvrtc_version()
     print(f"NVRTC {major}.{minor}, {time.monotonic() - started:.1f} s")
     print(f"{len(outcomes) - len(failed)} passed, {len(failed)} failed")

@@ -61,6 +61,19 @@ def test_failures(script: ModuleType, monkeypatch: pytest.MonkeyPatch, warning: 
     assert "no resources" in outcomes["gone"].problem
 
 
+def test_failures_are_told_once_each(
+    script: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = "did not compile:\n" + "a.cuh(3): error: no such name\n    at line 3\n" * 50
+    broken = [script.Outcome(f"k<{i}>", arch, 0, log) for i in range(99) for arch in (75, 90)]
+    spilling = [script.Outcome("s<1>", 90, 40, "12 bytes of local memory")]
+    script.print_failures(broken + spilling)
+    told = capsys.readouterr().err.splitlines()
+    assert told[0] == "FAILED sm_75 k<0> and 197 more: a.cuh(3): error: no such name"
+    assert told[-1] == "FAILED sm_90 s<1>: 12 bytes of local memory"
+    assert len(told) <= script.SHOWN_LINES + 2
+
+
 def test_small_run() -> None:
     command = [sys.executable, str(SCRIPT), "--arch", "75", "90", "--match", "limit_"]
     run = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
