@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from dgpuhash import errors
 from dgpuhash.spec import TableSpec
-from dgpuhash.tables import HashMap, HashSet, MultiMap, TableStats, factorize, load
+from dgpuhash.tables import HashMap, HashSet, MultiMap, TableStats, factorize, group_reduce, load
 
 if TYPE_CHECKING:
     from dgpuhash.distributed import DistributedIndex
@@ -22,6 +22,7 @@ __all__ = [
     "TableStats",
     "errors",
     "factorize",
+    "group_reduce",
     "load",
 ]
 

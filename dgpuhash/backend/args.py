@@ -13,6 +13,7 @@ from dgpuhash.backend.kernel import Kernel
 
 __all__ = [
     "DEFAULT_TILE",
+    "FOLDS",
     "GROUP_CODES",
     "GROUP_NUMBER",
     "GROUP_PLACE",
@@ -38,7 +39,12 @@ __all__ = [
     "OWNER_OF",
     "POOL",
     "POOL_STATE",
+    "READINGS",
+    "REDUCE",
+    "REDUCE_BATCH",
+    "REDUCE_COLUMN",
     "STRUCTS",
+    "TERMS",
     "TILE_WIDTHS",
     "UNLIMITED",
     "WINDOW_BUCKETS",
@@ -46,6 +52,7 @@ __all__ = [
     "group_codes",
     "group_number",
     "group_place",
+    "group_reduce",
     "hash_combine",
     "hash_keys",
     "hash_strings",
@@ -117,6 +124,15 @@ GROUP_PLACE = _words(
 GROUP_NUMBER = _words("slots", "first_rows", "n", table=OPEN_STORAGE)
 GROUP_CODES = _words("slots", "n", table=OPEN_STORAGE)
 
+# In the order of the enums in kernels/batch/reduce.cuh; a reading is a dtype, and "date" any date.
+READINGS = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8", "date")
+TERMS = ("one", "integer", "real", "rank", "row", "truth")
+FOLDS = ("sum", "real_sum", "least", "greatest")
+# In device memory.
+REDUCE_COLUMN = _words("values", "totals", "reading", "term", "fold")
+REDUCE_BATCH = _words("codes", "order", "columns", "column_count", "alone")
+REDUCE = _words("edges", "rows", "segment_rows", "groups", "copies", "n", batch=REDUCE_BATCH)
+
 MULTISPLIT = _words("destinations", "counters", "order", "rows", "parts", "segment_rows", "n")
 HASH_KEYS = _words("keys", "hashes", "n", "seed")
 HASH_STRINGS = _words("offsets", "bytes", "hashes", "n", "seed")
@@ -145,6 +161,9 @@ STRUCTS = {
     "GroupPlaceArgs": GROUP_PLACE,
     "GroupNumberArgs": GROUP_NUMBER,
     "GroupCodesArgs": GROUP_CODES,
+    "ReduceColumn": REDUCE_COLUMN,
+    "ReduceBatch": REDUCE_BATCH,
+    "ReduceArgs": REDUCE,
     "LimitArgs": LIMIT,
     "MultisplitArgs": MULTISPLIT,
     "HashKeysArgs": HASH_KEYS,
@@ -242,6 +261,11 @@ def group_number(key: DTypeLike) -> Kernel:
 def group_codes(key: DTypeLike) -> Kernel:
     """Gives each row its key's number; takes `GROUP_CODES`, a row is a key."""
     return Kernel(f"dg::group_codes<{_word(key)}>", "launch/groups.cuh")
+
+
+def group_reduce(tile: int = 32) -> Kernel:
+    """Reduces columns by group; takes `REDUCE`, a row is a segment of the batch."""
+    return Kernel(f"dg::group_reduce<{tile}>", "launch/reduce.cuh", tile)
 
 
 def multisplit_count(tile: int = 32) -> Kernel:

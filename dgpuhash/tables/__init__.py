@@ -9,9 +9,10 @@ from dgpuhash.tables.group import factorize
 from dgpuhash.tables.hash_map import HashMap
 from dgpuhash.tables.hash_set import HashSet
 from dgpuhash.tables.multi_map import MultiMap
+from dgpuhash.tables.reduction import group_reduce
 from dgpuhash.tables.stats import TableStats
 
-__all__ = ["HashMap", "HashSet", "MultiMap", "TableStats", "factorize", "load"]
+__all__ = ["HashMap", "HashSet", "MultiMap", "TableStats", "factorize", "group_reduce", "load"]
 
 
 def load(path: str | os.PathLike[str], device: str | None = None) -> HashSet | HashMap | MultiMap:

@@ -19,6 +19,7 @@
 #include "launch/limits.cuh"
 #include "launch/multisplit.cuh"
 #include "launch/open.cuh"
+#include "launch/reduce.cuh"
 
 namespace nb = nanobind;
 

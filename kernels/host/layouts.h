@@ -12,6 +12,7 @@
 #include "launch/limits.cuh"
 #include "launch/multisplit.cuh"
 #include "launch/open.cuh"
+#include "launch/reduce.cuh"
 
 namespace dg {
 
@@ -108,6 +109,19 @@ inline const std::vector<Layout> kLayouts = {
      sizeof(GroupCodesArgs),
      {DG_FIELD(GroupCodesArgs, table), DG_FIELD(GroupCodesArgs, slots),
       DG_FIELD(GroupCodesArgs, n)}},
+    {"ReduceColumn",
+     sizeof(ReduceColumn),
+     {DG_FIELD(ReduceColumn, values), DG_FIELD(ReduceColumn, totals),
+      DG_FIELD(ReduceColumn, reading), DG_FIELD(ReduceColumn, term), DG_FIELD(ReduceColumn, fold)}},
+    {"ReduceBatch",
+     sizeof(ReduceBatch),
+     {DG_FIELD(ReduceBatch, codes), DG_FIELD(ReduceBatch, order), DG_FIELD(ReduceBatch, columns),
+      DG_FIELD(ReduceBatch, column_count), DG_FIELD(ReduceBatch, alone)}},
+    {"ReduceArgs",
+     sizeof(ReduceArgs),
+     {DG_FIELD(ReduceArgs, batch), DG_FIELD(ReduceArgs, edges), DG_FIELD(ReduceArgs, rows),
+      DG_FIELD(ReduceArgs, segment_rows), DG_FIELD(ReduceArgs, groups),
+      DG_FIELD(ReduceArgs, copies), DG_FIELD(ReduceArgs, n)}},
     {"MultisplitArgs",
      sizeof(MultisplitArgs),
      {DG_FIELD(MultisplitArgs, destinations), DG_FIELD(MultisplitArgs, counters),

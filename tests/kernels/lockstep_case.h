@@ -11,8 +11,10 @@
 #include "host/lockstep.h"
 #include "launch/bucket_list.cuh"
 #include "launch/contents.cuh"
+#include "launch/groups.cuh"
 #include "launch/multisplit.cuh"
 #include "launch/open.cuh"
+#include "launch/reduce.cuh"
 
 #define CHECK(claim)                                                             \
   do {                                                                           \

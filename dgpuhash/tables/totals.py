@@ -1,0 +1,136 @@
+"""Totals by group: which tile adds up which rows, so that tiles do not meet."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dgpuhash.backend import Backend, args
+
+__all__ = ["Reduced", "group_counts", "reduce_groups"]
+
+_CPU_SEGMENTS = 16
+# On a CPU a region's totals stay in its caches.
+_REGION_BITS, _REGIONS = 12, 2**10
+# On a GPU enough tiles to fill it, and their rows; below, totals that tiles own are too few tiles.
+_GPU_TILES, _GPU_ROWS, _GPU_OWNERS = 2**13, 256, 2**12
+_GPU_TOTALS = 2**23
+
+
+@dataclass(frozen=True, slots=True)
+class Reduced:
+    """A column and what is done to it; the words are those of `args.READINGS` and so on."""
+
+    values: Any
+    """On the backend's device; None where only rows count."""
+    reading: str
+    term: str
+    fold: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """How rows are cut into segments of one tile each."""
+
+    segment_rows: int
+    segments: int
+    copies: int
+    """Of the totals: one, or one for each segment."""
+    alone: bool
+    """No two tiles update one total."""
+    region_bits: int | None = None
+    """The segments are the rows of so many groups each, a power of two."""
+
+
+def reduce_groups(
+    backend: Backend, codes: Any, groups: int, columns: Sequence[Reduced]
+) -> list[Any]:
+    """For each column the totals (uint64 words) of the groups that `codes` (int64) number."""
+    plan = _plan(backend.name, len(codes), groups)
+    totals = [
+        backend.full(plan.copies * groups, 2**64 - 1 if column.fold == "least" else 0, np.uint64)
+        for column in columns
+    ]
+    if groups and columns:
+        _launch(backend, plan, codes, groups, columns, totals)
+    return [
+        _combined(each.reshape(plan.copies, groups), column.fold)
+        for each, column in zip(totals, columns, strict=True)
+    ]
+
+
+def group_counts(backend: Backend, codes: Any, groups: int) -> Any:
+    """Rows of each group, int64."""
+    counted = Reduced(None, "u1", "one", "sum")
+    return reduce_groups(backend, codes, groups, [counted])[0].view(np.int64)
+
+
+def _plan(device: str, rows: int, groups: int) -> _Plan:
+    if device == "cpu":
+        return _cpu_plan(rows, groups)
+    tiles = max(1, min(_GPU_TILES, math.ceil(rows / _GPU_ROWS)))
+    owners = min(tiles, _GPU_TOTALS // max(groups, 1))
+    if owners < min(tiles, _GPU_OWNERS):
+        segments = math.ceil(rows / _GPU_ROWS)
+        return _Plan(_GPU_ROWS, segments, copies=1, alone=False)
+    segment_rows = max(1, math.ceil(rows / owners))
+    segments = math.ceil(rows / segment_rows)
+    return _Plan(segment_rows, segments, copies=max(segments, 1), alone=True)
+
+
+def _cpu_plan(rows: int, groups: int) -> _Plan:
+    few_rows = rows <= 2**_REGION_BITS
+    if few_rows or _CPU_SEGMENTS * groups <= rows // 4:
+        segments = 1 if few_rows else _CPU_SEGMENTS
+        return _Plan(max(1, math.ceil(rows / segments)), segments, copies=segments, alone=True)
+    bits = max(_REGION_BITS, math.ceil(groups / _REGIONS - 1).bit_length())
+    regions = (groups - 1 >> bits) + 1
+    return _Plan(math.ceil(rows / regions), regions, copies=1, alone=True, region_bits=bits)
+
+
+def _launch(
+    backend: Backend,
+    plan: _Plan,
+    codes: Any,
+    groups: int,
+    columns: Sequence[Reduced],
+    totals: list[Any],
+) -> None:
+    order = edges = None
+    if plan.region_bits is not None and plan.segments > 1:
+        regions = (codes >> plan.region_bits).astype(np.uint32)
+        order, counts = backend.multisplit(regions, plan.segments)
+        edges = backend.from_host(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
+    described = np.zeros(len(columns), args.REDUCE_COLUMN)
+    for row, column, total in zip(described, columns, totals, strict=True):
+        row["values"] = backend.pointer(column.values)
+        row["totals"] = backend.pointer(total)
+        row["reading"] = args.READINGS.index(column.reading)
+        row["term"] = args.TERMS.index(column.term)
+        row["fold"] = args.FOLDS.index(column.fold)
+    on_device = backend.from_host(described.view(np.uint64))
+    made = np.zeros((), args.REDUCE)
+    batch = made["batch"]
+    batch["codes"], batch["order"] = backend.pointer(codes), backend.pointer(order)
+    batch["columns"], batch["column_count"] = backend.pointer(on_device), len(columns)
+    batch["alone"] = plan.alone
+    made["edges"], made["rows"] = backend.pointer(edges), len(codes)
+    made["segment_rows"], made["groups"] = plan.segment_rows, groups
+    made["copies"], made["n"] = plan.copies, plan.segments
+    backend.launch(args.group_reduce(), made, plan.segments)
+
+
+def _combined(totals: Any, fold: str) -> Any:
+    """The totals of all segments, added up in the order of the segments."""
+    if len(totals) == 1:
+        return totals[0]
+    if fold == "sum":
+        return totals.sum(axis=0, dtype=np.uint64)
+    if fold == "real_sum":
+        with np.errstate(invalid="ignore", over="ignore"):
+            return totals.view(np.float64).sum(axis=0).view(np.uint64)
+    return totals.min(axis=0) if fold == "least" else totals.max(axis=0)

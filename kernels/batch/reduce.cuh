@@ -1,0 +1,194 @@
+/// Reductions by group over a segment of rows, any number of columns in one pass.
+///
+/// Lanes whose rows fall into one group combine what they read by shuffles, and one of them updates
+/// the group's total: many rows of one group do not queue up at its address. The order in which
+/// they combine is that of the rows, so totals that one tile owns come out the same in every run.
+#pragma once
+
+#include "core/atomic.cuh"
+#include "core/platform.cuh"
+#include "core/tile.cuh"
+
+namespace dg {
+
+/// How a column's values are read. Mirrored in dgpuhash/backend/args.py, as the next two.
+enum class Reading : u64 { i8, i16, i32, i64, u8, u16, u32, u64, f32, f64, date };
+
+/// What is reduced: one for each value, the value as an integer or as a double, its rank as a word
+/// that sorts like it, its row, or whether it is not zero. NaN and NaT are left out.
+enum class Term : u64 { one, integer, real, rank, row, truth };
+
+enum class Fold : u64 { sum, real_sum, least, greatest };
+
+/// In device memory.
+struct ReduceColumn {
+  const void* values;  // or null: every row counts, and only its number is looked at
+  u64* totals;         // copies x groups
+  Reading reading;
+  Term term;
+  Fold fold;
+};
+
+/// What every tile of a launch knows.
+struct ReduceBatch {
+  const i64* codes;
+  const i64* order;  // or null; the rows by region of groups
+  const ReduceColumn* columns;
+  u64 column_count;
+  u64 alone;  // 1: no other tile updates the same totals
+};
+
+DG_FN u64 bits_of(double real) {
+#if DG_GPU
+  return static_cast<u64>(__double_as_longlong(real));
+#else
+  u64 bits;
+  std::memcpy(&bits, &real, sizeof bits);
+  return bits;
+#endif
+}
+
+DG_FN double real_of(u64 bits) {
+#if DG_GPU
+  return __longlong_as_double(static_cast<i64>(bits));
+#else
+  double real;
+  std::memcpy(&real, &bits, sizeof real);
+  return real;
+#endif
+}
+
+/// Where nothing was read: changes no total. That of the reals is 0.0.
+DG_FN u64 neutral(Fold fold) { return fold == Fold::least ? ~0ull : 0; }
+
+DG_FN u64 folded(Fold fold, u64 left, u64 right) {
+  if (fold == Fold::sum) return left + right;
+  if (fold == Fold::real_sum) return bits_of(real_of(left) + real_of(right));
+  return (left < right) == (fold == Fold::least) ? left : right;
+}
+
+/// An integer, signed or not, in the order of unsigned words.
+template <class Integer>
+DG_FN u64 integer_term(const void* values, u64 row, Term term) {
+  constexpr u64 sign = static_cast<Integer>(-1) < Integer{0} ? 1ull << 63 : 0;
+  const Integer value = static_cast<const Integer*>(values)[row];
+  if (term == Term::truth) return value != 0;
+  if (term == Term::real) return bits_of(static_cast<double>(value));
+  return static_cast<u64>(value) ^ (term == Term::rank ? sign : 0);
+}
+
+/// What row `row` adds to a column.
+DG_FN u64 term_of(const ReduceColumn& column, u64 row) {
+  constexpr u64 sign = 1ull << 63;
+  const u64 nothing = neutral(column.fold);
+  u64 word = 1;
+  if (column.values) {
+    const void* values = column.values;
+    const Term term = column.term;
+    switch (column.reading) {
+      case Reading::i8:
+        word = integer_term<signed char>(values, row, term);
+        break;
+      case Reading::i16:
+        word = integer_term<short>(values, row, term);
+        break;
+      case Reading::i32:
+        word = integer_term<int>(values, row, term);
+        break;
+      case Reading::i64:
+        word = integer_term<i64>(values, row, term);
+        break;
+      case Reading::u8:
+        word = integer_term<u8>(values, row, term);
+        break;
+      case Reading::u16:
+        word = integer_term<unsigned short>(values, row, term);
+        break;
+      case Reading::u32:
+        word = integer_term<u32>(values, row, term);
+        break;
+      case Reading::u64:
+        word = integer_term<dg::u64>(values, row, term);
+        break;
+      case Reading::date: {
+        const i64 date = static_cast<const i64*>(values)[row];
+        word = static_cast<dg::u64>(date) ^ sign;
+        if (word == 0) return nothing;  // NaT
+        // NaT has the lowest rank: from here on the least total that nothing was added to is NaT's.
+        if (column.fold == Fold::least) --word;
+        break;
+      }
+      default: {
+        const double real = column.reading == Reading::f32
+                                ? static_cast<double>(static_cast<const float*>(values)[row])
+                                : static_cast<const double*>(values)[row];
+        if (real != real) return nothing;
+        word = bits_of(real);
+        if (term == Term::rank) word = word & sign ? ~word : word | sign;
+        if (term == Term::truth) word = real != 0;
+      }
+    }
+  }
+  if (column.term == Term::one) return 1;
+  // The last row is the greatest; 0 is left for no row.
+  if (column.term == Term::row) return column.fold == Fold::greatest ? row + 1 : row;
+  return word;
+}
+
+/// The lowest lane of each set of peers gets what all of them brought: pairs first, then pairs of
+/// pairs. `above` are the peers above this lane, `rank` the number of those below.
+template <class Tile>
+DG_FN u64 combined(Tile tile, Fold fold, u64 word, u32 above, u32 rank) {
+  while (tile.any(above != 0)) {
+    const u64 next = tile.shuffle(word, above ? lowest_one(above) : tile.lane());
+    if (above) word = folded(fold, word, next);
+    above &= ~tile.ballot(rank & 1);
+    rank >>= 1;
+  }
+  return word;
+}
+
+DG_FN void add_to_total(u64* total, Fold fold, u64 word, bool alone) {
+  if (alone) {
+    *total = folded(fold, *total, word);
+  } else if (fold == Fold::sum) {
+    atomic_add<Order::relaxed>(total, word);
+  } else if (fold == Fold::real_sum) {
+    atomic_add<Order::relaxed>(reinterpret_cast<double*>(total), real_of(word));
+  } else if (fold == Fold::least) {
+    if (word < atomic_load_stale(total)) atomic_min<Order::relaxed>(total, word);
+  } else {
+    if (word > atomic_load_stale(total)) atomic_max<Order::relaxed>(total, word);
+  }
+}
+
+/// Adds rows [first, last), of the order where there is one, to the totals that begin at
+/// `first_total`.
+template <class Tile>
+DG_FN void reduce_segment(Tile tile, const ReduceBatch& batch, u64 first, u64 last,
+                          u64 first_total) {
+  for (u64 start = first; start < last; start += Tile::size) {
+    const u64 index = start + tile.lane();
+    const bool inside = index < last;
+    u64 row = 0, code = ~0ull;
+    if (inside) {
+      row = batch.order ? static_cast<u64>(batch.order[index]) : index;
+      code = static_cast<u64>(batch.codes[row]);
+    }
+    // No code is ~0, so lanes beyond the end match each other only.
+    const u32 peers = tile.match(static_cast<u32>(code)) & tile.match(static_cast<u32>(code >> 32));
+    const u32 below = peers & ones_below(tile.lane());
+    const u32 above = peers & ~below & ~(1u << tile.lane());
+    for (u64 i = 0; i < batch.column_count; ++i) {
+      const ReduceColumn column = batch.columns[i];
+      u64 word = inside ? term_of(column, row) : neutral(column.fold);
+      word = combined(tile, column.fold, word, above, count_ones(below));
+      if (inside && below == 0)
+        add_to_total(column.totals + first_total + code, column.fold, word, batch.alone != 0);
+    }
+    // Another lane may update these totals in the next step.
+    tile.sync();
+  }
+}
+
+}  // namespace dg
