@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING
 
 from dgpuhash import errors
 from dgpuhash.spec import TableSpec
-from dgpuhash.tables import HashMap, HashSet, MultiMap, TableStats, factorize, group_reduce, load
+from dgpuhash.tables import (
+    HashMap,
+    HashSet,
+    MultiMap,
+    TableStats,
+    factorize,
+    group_reduce,
+    load,
+    unique,
+    value_counts,
+)
 
 if TYPE_CHECKING:
     from dgpuhash.distributed import DistributedIndex
@@ -24,6 +34,8 @@ __all__ = [
     "factorize",
     "group_reduce",
     "load",
+    "unique",
+    "value_counts",
 ]
 
 # Imported at first use, since they need pandas or Dask, which take long to load.

@@ -5,14 +5,24 @@ from __future__ import annotations
 import os
 
 from dgpuhash.tables.base import Table
-from dgpuhash.tables.group import factorize
+from dgpuhash.tables.group import factorize, unique, value_counts
 from dgpuhash.tables.hash_map import HashMap
 from dgpuhash.tables.hash_set import HashSet
 from dgpuhash.tables.multi_map import MultiMap
 from dgpuhash.tables.reduction import group_reduce
 from dgpuhash.tables.stats import TableStats
 
-__all__ = ["HashMap", "HashSet", "MultiMap", "TableStats", "factorize", "group_reduce", "load"]
+__all__ = [
+    "HashMap",
+    "HashSet",
+    "MultiMap",
+    "TableStats",
+    "factorize",
+    "group_reduce",
+    "load",
+    "unique",
+    "value_counts",
+]
 
 
 def load(path: str | os.PathLike[str], device: str | None = None) -> HashSet | HashMap | MultiMap:

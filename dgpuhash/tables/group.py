@@ -13,8 +13,9 @@ from dgpuhash.tables.arrays import take
 from dgpuhash.tables.bits import key_bits, keys_of
 from dgpuhash.tables.compacting import Groups
 from dgpuhash.tables.intake import adopt, natural_dtype
+from dgpuhash.tables.totals import group_counts
 
-__all__ = ["GroupedKeys", "factorize"]
+__all__ = ["GroupedKeys", "factorize", "unique", "value_counts"]
 
 _INT64 = np.dtype(np.int64)
 
@@ -32,9 +33,14 @@ class GroupedKeys:
             key_bits(self.backend, adopt(self.backend, self._taken, self._dtype, "keys")),
         )
 
-    def uniques(self) -> Any:
-        """The distinct keys by number, as an array of the kind of the keys."""
-        return self.by_key(keys_of(self.backend, self.groups.bits(), self._dtype), self._dtype)
+    def uniques(self, order: Any = None) -> Any:
+        """The distinct keys by number, or in `order`, as an array of the kind of the keys."""
+        bits = self.groups.bits() if order is None else self.groups.bits()[order]
+        return self.by_key(keys_of(self.backend, bits, self._dtype), self._dtype)
+
+    def counts(self) -> Any:
+        """Rows of each distinct key, by number."""
+        return group_counts(self.backend, self.groups.codes, len(self.groups))
 
     def by_row(self, result: Any, dtype: np.dtype[Any] = _INT64) -> Any:
         """A result for each row, as an array of the kind of the keys."""
@@ -80,3 +86,92 @@ def factorize(keys: Any) -> tuple[Any, Any]:
     """
     grouped = GroupedKeys(keys)
     return grouped.by_row(grouped.groups.codes), grouped.uniques()
+
+
+def unique(
+    keys: Any,
+    *,
+    return_index: bool = False,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+) -> Any:
+    """The distinct keys in order of first appearance.
+
+    Parameters
+    ----------
+    keys : array
+        Any kind on a CPU or a GPU, of a dtype that tables take as keys. -0.0 is 0.0, all NaNs are
+        one key, and so is NaT.
+    return_index, return_inverse, return_counts : bool
+        What else is wanted; in this order, as from `numpy.unique`.
+
+    Returns
+    -------
+    uniques : array
+        Of the same kind as `keys`, as are the others.
+    index : array of int64, optional
+        The first row of each distinct key.
+    inverse : array of int64, optional
+        For each row the number of its key in `uniques`.
+    counts : array of int64, optional
+        Rows of each distinct key.
+
+    Raises
+    ------
+    KeyTypeError, ShapeError
+        When `keys` are no column of keys.
+    OutOfMemoryError
+        When the device has no room for a table of the distinct keys.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> unique(np.array([30, 10, 30]))
+    array([30, 10])
+    >>> unique(np.array([30, 10, 30]), return_index=True, return_counts=True)
+    (array([30, 10]), array([0, 1]), array([2, 1]))
+    """
+    grouped = GroupedKeys(keys)
+    results = [grouped.uniques()]
+    if return_index:
+        results.append(grouped.by_key(grouped.groups.first_rows))
+    if return_inverse:
+        results.append(grouped.by_row(grouped.groups.codes))
+    if return_counts:
+        results.append(grouped.by_key(grouped.counts()))
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+def value_counts(keys: Any) -> tuple[Any, Any]:
+    """How often each distinct key comes, the most frequent first.
+
+    Parameters
+    ----------
+    keys : array
+        Any kind on a CPU or a GPU, of a dtype that tables take as keys. NaN and NaT are counted.
+
+    Returns
+    -------
+    uniques : array
+        The distinct keys by falling count, those of one count in order of first appearance; of the
+        same kind as `keys`.
+    counts : array of int64
+        Of the same kind, too.
+
+    Raises
+    ------
+    KeyTypeError, ShapeError
+        When `keys` are no column of keys.
+    OutOfMemoryError
+        When the device has no room for a table of the distinct keys.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> value_counts(np.array([2.5, 0.5, 0.5, 1.5]))
+    (array([0.5, 2.5, 1.5]), array([2, 1, 1]))
+    """
+    grouped = GroupedKeys(keys)
+    counts = grouped.counts()
+    order = grouped.backend.stable_order(-counts)
+    return grouped.uniques(order), grouped.by_key(counts[order])

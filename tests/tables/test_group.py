@@ -95,6 +95,72 @@ def test_a_guess_that_was_too_low(device, sampled):
     agree(device, keys)
 
 
+@pytest.mark.parametrize("dtype", KEY_DTYPES)
+def test_unique(device, dtype, sampled):
+    keys = random_keys(dtype, 500, 4, distinct=60)
+    codes, first = numbered(keys)
+    uniques, index, inverse, counts = dgpuhash.unique(
+        device.array(keys), return_index=True, return_inverse=True, return_counts=True
+    )
+    assert keys_of(device.host(uniques, keys.dtype)) == keys_of(keys[first])
+    assert {index.dtype, inverse.dtype, counts.dtype} == {np.dtype(np.int64)}
+    assert device.backend.to_host(index).tolist() == first
+    assert device.backend.to_host(inverse).tolist() == codes
+    assert device.backend.to_host(counts).tolist() == np.bincount(codes).tolist()
+    alone = dgpuhash.unique(device.array(keys))
+    assert device.backend.to_host(alone).tobytes() == device.backend.to_host(uniques).tobytes()
+
+
+@pytest.mark.parametrize("asked", ["index", "inverse", "counts"])
+def test_unique_gives_what_is_asked(device, asked):
+    keys = np.random.default_rng(1).integers(0, 900, 5000)
+    uniques, other = dgpuhash.unique(device.array(keys), **{f"return_{asked}": True})
+    expected = np.unique(keys, **{f"return_{asked}": True})[1]
+    order = np.argsort(device.backend.to_host(uniques))
+    found = device.backend.to_host(other)
+    found = np.argsort(order)[found] if asked == "inverse" else found[order]
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_unique_of_few_rows(device, rows):
+    keys = device.array(np.full(rows, 2.5))
+    found = dgpuhash.unique(keys, return_index=True, return_inverse=True, return_counts=True)
+    assert [device.backend.to_host(each).tolist() for each in found] == (
+        [[2.5], [0], [0], [1]] if rows else [[], [], [], []]
+    )
+    assert [len(each) for each in dgpuhash.value_counts(keys)] == [rows, rows]
+
+
+@pytest.mark.parametrize("distinct", [1, 30, 20_000])
+def test_value_counts(device, distinct):
+    keys = np.random.default_rng(distinct).integers(0, distinct, 50_000)
+    uniques, counts = dgpuhash.value_counts(device.array(keys))
+    expected = pd.Series(keys).groupby(keys, sort=False).size()
+    expected = expected.sort_values(ascending=False, kind="stable")
+    np.testing.assert_array_equal(device.backend.to_host(counts), expected)
+    np.testing.assert_array_equal(device.backend.to_host(uniques), expected.index)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "datetime64[D]", "bool"])
+def test_value_counts_of_odd_keys(device, dtype):
+    keys = random_keys(dtype, 300, 3, distinct=10)
+    uniques, counts = dgpuhash.value_counts(device.array(keys))
+    names = keys_of(keys)
+    found = dict(zip(keys_of(device.host(uniques, dtype)), counts.tolist(), strict=True))
+    assert found == {name: names.count(name) for name in names}
+    assert sorted(found.values(), reverse=True) == counts.tolist()
+
+
+@given(keys_from("int16"))
+def test_counts_of_any_batch(keys):
+    uniques, index, counts = dgpuhash.unique(keys, return_index=True, return_counts=True)
+    expected = np.unique(keys, return_index=True, return_counts=True)
+    order = np.argsort(uniques)
+    for found, wanted in zip((uniques, index, counts), expected, strict=True):
+        np.testing.assert_array_equal(found[order], wanted)
+
+
 def test_kinds_of_columns():
     series = pd.Series([2.5, 2.5, 1.0], index=list("abc"))
     codes, uniques = dgpuhash.factorize(series)
