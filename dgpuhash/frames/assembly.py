@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-from dgpuhash.errors import ColumnError, UnsupportedError
+from dgpuhash.errors import ColumnError, SpecError, UnsupportedError
 from dgpuhash.frames.columns import check_comparable
 from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.keys import KeyEncoder, key_names
@@ -170,8 +170,7 @@ def merge_meta(
     """
     if check_how(how) in {"semi", "anti"}:
         return left_meta.iloc[:0]
-    frames = frames_of(left_meta)
-    return frames.merge_meta(left_meta.iloc[:0], index_meta.iloc[:0], left_on, right_on, suffixes)
+    return _inner_meta(left_meta, index_meta, left_on, right_on, suffixes)
 
 
 def assemble(
@@ -232,9 +231,7 @@ def assemble(
         query_rows, right_rows = _with_unmatched(len(left), query_rows, right_rows, xp)
     columns = [*right_on, *(label for label in right.columns if label not in set(right_on))]
     ordered = [label for label in index_meta.columns if label in set(columns)]
-    meta = frames.merge_meta(
-        left.iloc[:0], index_meta[ordered].iloc[:0], left_on, right_on, suffixes
-    )
+    meta = _inner_meta(left, index_meta[ordered], left_on, right_on, suffixes)
     kept = frames.take(left, query_rows)
     for label in left_on:
         wanted = meta.dtypes.iloc[list(left.columns).index(label)]
@@ -244,6 +241,19 @@ def assemble(
     moved = right[[label for label in ordered if label not in shared]]
     found = frames.take_or_null(moved, right_rows)
     return frames.beside(kept, found, meta.columns)
+
+
+def _inner_meta(
+    left: Any,
+    right: Any,
+    left_on: Sequence[Hashable],
+    right_on: Sequence[Hashable],
+    suffixes: Suffixes,
+) -> Any:
+    if not isinstance(suffixes, tuple | list) or len(suffixes) != 2:
+        raise SpecError(f"suffixes={suffixes!r}; give a pair of strings, such as ('_left', None)")
+    frames, pair = frames_of(left), (suffixes[0], suffixes[1])
+    return frames.merge_meta(left.iloc[:0], right.iloc[:0], left_on, right_on, pair)
 
 
 def _with_unmatched(n: int, query_rows: Any, right_rows: Any, xp: Any) -> tuple[Any, Any]:

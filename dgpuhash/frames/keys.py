@@ -293,7 +293,10 @@ def key_names(frame: Any, on: Hashable | Sequence[Hashable]) -> tuple[Hashable, 
     ------
     ColumnError
         Listing the columns that are there.
+    KeyTypeError
+        When `frame` is no DataFrame.
     """
+    frames_of(frame)
     names = tuple(on) if isinstance(on, list | tuple) else (on,)
     there = list(frame.columns)
     if not names:

@@ -183,6 +183,8 @@ def test_frames_of_another_kind_are_refused():
     for wrong in ({"tailnum": ["N1"]}, [1], np.arange(3)):
         with pytest.raises(KeyTypeError, match=r"pandas.DataFrame"):
             index.merge(wrong)
+        with pytest.raises(KeyTypeError, match=r"pandas.DataFrame"):
+            FrameIndex.build(wrong, "tailnum")
     with pytest.raises(DeviceError):
         FrameIndex.build(PLANES, "tailnum", device="tpu")
 

@@ -173,6 +173,7 @@ def test_object_columns_that_are_no_strings_are_refused(values, remedy):
         np.array([1j]),
         pd.period_range("2020", periods=1, freq="D"),
         pd.interval_range(0, 1),
+        pd.arrays.SparseArray([1]),
         pd.array([decimal.Decimal(1)], dtype=pd.ArrowDtype(pa.decimal128(5, 2))),
         pd.Categorical([1j]),
     ],

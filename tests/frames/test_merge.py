@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pytest
 from frames.generated import frame_pairs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 
+from dgpuhash.errors import SpecError
 from dgpuhash.frames import FrameIndex, KeyEncoder
 
 
@@ -48,3 +50,46 @@ def test_semi_and_anti_split_the_left_rows(pair, hash_bits):
     matched = left["x"].isin(kept)
     assert_frame_equal(index.merge(left, left_on=left_on, how="semi"), left[matched])
     assert_frame_equal(index.merge(left, left_on=left_on, how="anti"), left[~matched])
+
+
+@pytest.mark.parametrize("how", ["inner", "left"])
+def test_columns_of_every_dtype_are_carried_along(how):
+    days = pd.date_range("2020", periods=3)
+    right = pd.DataFrame(
+        {
+            "k": [1, 2, 2],
+            "sparse": pd.arrays.SparseArray([0, 0, 5]),
+            "filled": pd.arrays.SparseArray([1.5, np.nan, 1.5], fill_value=1.5),
+            "interval": pd.interval_range(0, 3),
+            "spell": pd.IntervalIndex.from_breaks(pd.date_range("2020", periods=4), closed="left"),
+            "period": days.to_period("M"),
+            "zoned": days.tz_localize("Europe/Berlin"),
+            "object": [{}, [1], None],
+            "bytes": [b"a", b"b", b""],
+            "complex": [1j, 2, 3],
+            "half": np.array([1, 2, 3], "float16"),
+        }
+    )
+    left = pd.DataFrame({"k": [2, 7, 1, 2]})
+    expected = left.merge(right, on="k", how=how)
+    assert_frame_equal(FrameIndex.build(right, on="k").merge(left, how=how), expected)
+
+
+@pytest.mark.parametrize("suffixes", ["ab", ("_x",), ("_x", "_y", "_z"), None, 3])
+def test_suffixes_are_a_pair(suffixes):
+    frame = pd.DataFrame({"k": [1], "v": [2]})
+    with pytest.raises(SpecError, match="a pair of strings"):
+        FrameIndex.build(frame, on="k").merge(frame, suffixes=suffixes)
+
+
+def test_half_floats_are_merged_as_floats():
+    halves = pd.DataFrame({"k": np.array([1, 2.5], "float16"), "v": [1, 2]})
+    wide = halves.astype({"k": "float32"})
+    index = FrameIndex.build(halves, on="k")
+    assert index.lookup([2.5]).frame["v"].tolist() == [2]
+    assert index.merge(halves[:1], how="anti").empty
+    for left in (halves, wide):
+        assert_frame_equal(index.merge(left), wide.merge(wide, on="k"))
+    renamed = halves.rename(columns={"k": "q"})
+    expected = wide.rename(columns={"k": "q"}).merge(wide, left_on="q", right_on="k")
+    assert_frame_equal(index.merge(renamed, left_on="q"), expected.astype({"k": "float16"}))

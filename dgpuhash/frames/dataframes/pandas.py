@@ -94,6 +94,10 @@ class PandasFrames(Frames):
         right_on: Sequence[Hashable],
         suffixes: tuple[str | None, str | None],
     ) -> Any:
+        for label, other in zip(left_on, right_on, strict=True):
+            if np.float16 in (left[label].dtype, right[other].dtype):
+                # pandas does not merge on them; they stand as what they are looked up as.
+                left, right = _widened(left, label), _widened(right, other)
         try:
             merged = _specimen(left, 1).merge(
                 _specimen(right, 2),
@@ -195,6 +199,10 @@ def _exact_cast(series: Any, dtype: Any) -> Any:
     return cast if same.all() else None
 
 
+def _widened(frame: Any, label: Hashable) -> Any:
+    return frame.astype({label: np.float32}) if frame[label].dtype == np.float16 else frame
+
+
 def _specimen(meta: Any, rows: int) -> Any:
     """`rows` equal rows with the columns of `meta`: pandas decides dtypes by rows, not by types."""
     columns = {position: _sample(meta.iloc[:0, position]) for position in range(meta.shape[1])}
@@ -214,6 +222,11 @@ def _sample(empty: Any) -> Any:
         return pd.Series(["a"], dtype=object) if dtype.kind == "O" else np.ones(1, dtype)
     if isinstance(dtype, pd.DatetimeTZDtype):
         return pd.Series([pd.Timestamp(1, tz=dtype.tz)]).astype(dtype)
+    if isinstance(dtype, pd.IntervalDtype):
+        ends = pd.Index(_sample(pd.Series([], dtype=dtype.subtype)))
+        return pd.arrays.IntervalArray.from_arrays(ends, ends, dtype=dtype)
+    if isinstance(dtype, pd.SparseDtype):
+        return pd.array([dtype.fill_value], dtype=dtype)
     return pd.array([None], dtype=dtype)
 
 

@@ -19,6 +19,7 @@ REMEDIES = {
     "bytes": "decode it: Series.str.decode('utf-8')",
     "decimal": "convert it with .astype('float64') or .astype('str')",
     "period": "convert it with Series.dt.to_timestamp()",
+    "sparse": "convert it with Series.sparse.to_dense()",
     "interval": "use its .left and .right as two key columns",
     "integer": "convert it with Series.infer_objects() or .astype('Int64')",
     "floating": "convert it with Series.infer_objects()",
@@ -49,7 +50,7 @@ def key_column(series: Any, name: object) -> KeyColumn:
         return _from_ticks(series.to_numpy(dtype=f"M8[{dtype.unit}]"), "datetime", aware=True)
     if isinstance(dtype, np.dtype):
         return _from_numpy(series, name)
-    if dtype.kind in "iubf":
+    if dtype.kind in "iubf" and not isinstance(dtype, pd.SparseDtype):
         return _from_masked(series)
     raise _refusal(name, dtype, type(dtype).__name__.removesuffix("Dtype").lower())
 
