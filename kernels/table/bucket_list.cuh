@@ -6,11 +6,9 @@
 ///
 /// Invariants
 ///  * The leading slot of every bucket but a list's first is a link to the bucket before it. Links
-///  and values
-///    are read in later launches only, so they need no order of their own.
+///    and values are read in later launches only, so they need no order of their own.
 ///  * The sizes of a list's buckets follow from their number alone, so a handle needs no more than
-///  the count
-///    and the tail, and the room left in the tail follows from the count.
+///    the count and the tail, and the room left in the tail follows from the count.
 ///  * A tile that blocks a handle waits for nobody before it unblocks it.
 #pragma once
 

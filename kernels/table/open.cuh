@@ -48,8 +48,8 @@ struct OpenTable : OpenSlots<KeyType, ValueType> {
     Value value;
   };
 
-  /// What an insert did, and which lane knows the slot; for a key in a side slot `slot` is `side(0
-  /// or 1)`.
+  /// What an insert did, and which lane knows the slot; for a key in a side slot `slot` is
+  /// `side(0)` or `side(1)`.
   struct Placed {
     Outcome outcome;
     u32 lane;
