@@ -8,6 +8,7 @@ from dgpuhash.tables.base import Table
 from dgpuhash.tables.group import factorize, unique, value_counts
 from dgpuhash.tables.hash_map import HashMap
 from dgpuhash.tables.hash_set import HashSet
+from dgpuhash.tables.membership import isin
 from dgpuhash.tables.multi_map import MultiMap
 from dgpuhash.tables.reduction import group_reduce
 from dgpuhash.tables.stats import TableStats
@@ -19,6 +20,7 @@ __all__ = [
     "TableStats",
     "factorize",
     "group_reduce",
+    "isin",
     "load",
     "unique",
     "value_counts",

@@ -1,0 +1,47 @@
+"""Which values are among some keys."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dgpuhash.tables.meeting import meet
+from dgpuhash.tables.storage import Storage
+
+__all__ = ["isin"]
+
+
+def isin(values: Any, keys: Any) -> Any:
+    """Whether each value is among the keys.
+
+    A `HashSet` of the keys asked once; make one yourself to ask it several times.
+
+    Parameters
+    ----------
+    values, keys : array
+        Any kind on one device, of dtypes that tables take as keys. Different dtypes are compared in
+        one that holds the values of both. -0.0 is 0.0, all NaNs are one key, and so is NaT.
+
+    Returns
+    -------
+    array of bool
+        In the order of `values`, and of the same kind.
+
+    Raises
+    ------
+    KeyTypeError
+        When no dtype holds the values of both, as for int64 and float64.
+    OutOfMemoryError
+        When the device has no room for a table of the keys.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> isin(np.array([1.0, np.nan, 2.0]), np.array([np.nan, 1.0], "float32"))
+    array([ True,  True, False])
+    """
+    backend, taken, asked, stored = meet(values, keys, ("values", "keys"))
+    table = Storage(backend, stored.dtype, None, capacity=len(stored))
+    table.insert(stored, None)
+    return taken.wrap(table.find(asked)[1].view(bool), np.dtype(bool))
