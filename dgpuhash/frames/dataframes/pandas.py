@@ -224,7 +224,7 @@ def _sample(empty: Any) -> Any:
         return pd.Series([pd.Timestamp(1, tz=dtype.tz)]).astype(dtype)
     if isinstance(dtype, pd.IntervalDtype):
         ends = pd.Index(_sample(pd.Series([], dtype=dtype.subtype)))
-        return pd.arrays.IntervalArray.from_arrays(ends, ends, dtype=dtype)
+        return pd.arrays.IntervalArray.from_arrays(ends, ends, closed=dtype.closed or "right")
     if isinstance(dtype, pd.SparseDtype):
         return pd.array([dtype.fill_value], dtype=dtype)
     return pd.array([None], dtype=dtype)
