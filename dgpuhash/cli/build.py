@@ -7,16 +7,16 @@ import time
 import click
 
 from dgpuhash.cli.cluster import client_for, scheduler_option
-from dgpuhash.cli.columns import ColumnNames, ColumnTypes
+from dgpuhash.cli.columns import ColumnTypes, columns_option
 
 __all__ = ["build"]
 
 
 @click.command()
 @click.argument("source")
-@click.option("--on", type=ColumnNames(), required=True, help="Key columns.")
+@columns_option("--on", required=True, help="Key columns.")
 @click.option("-o", "--output", required=True, help="Where to save the index, e.g. planes.dgph.")
-@click.option("--columns", type=ColumnNames(), help="Columns to keep beside the keys.")
+@columns_option("--columns", help="Columns to keep beside the keys.")
 @click.option(
     "--unique/--duplicates",
     default=None,

@@ -44,7 +44,12 @@ def client_for(scheduler: str | None) -> Iterator[Client]:
     threads = len(os.sched_getaffinity(0))
     with (
         LocalCluster(
-            n_workers=1, threads_per_worker=threads, processes=False, dashboard_address=None
+            n_workers=1,
+            threads_per_worker=threads,
+            processes=False,
+            dashboard_address=None,
+            # Any free port: that of a scheduler which runs already is no matter for a warning.
+            scheduler_kwargs={"dashboard_address": ":0"},
         ) as cluster,
         Client(cluster) as client,
     ):

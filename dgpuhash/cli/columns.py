@@ -1,12 +1,26 @@
-"""Options that name columns."""
+"""Options about columns, and about how rows are joined by them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import click
 
-__all__ = ["ColumnNames", "ColumnTypes"]
+from dgpuhash.errors import UnsupportedError
+
+__all__ = ["ColumnNames", "ColumnTypes", "HowToJoin", "columns_option"]
+
+
+def columns_option(*names: str, **settings: Any) -> Callable[[Callable[..., Any]], Any]:
+    """An option for column names, with commas between them or given several times."""
+    return click.option(*names, type=ColumnNames(), multiple=True, callback=_together, **settings)
+
+
+def _together(
+    ctx: click.Context, param: click.Parameter, given: tuple[list[str], ...]
+) -> list[str] | None:
+    return [name for names in given for name in names] or None
 
 
 class ColumnNames(click.ParamType):
@@ -53,3 +67,19 @@ class ColumnTypes(click.ParamType):
         if not (name and equals and dtype):
             self.fail(f"{value!r} is not of the form NAME=TYPE, e.g. zip=str")
         return name, dtype
+
+
+class HowToJoin(click.Choice[str]):
+    """The kinds of join that an index answers; for others, the way to get them."""
+
+    def __init__(self) -> None:
+        super().__init__(["inner", "left", "semi", "anti"])
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The kind of join."""
+        from dgpuhash.frames.assembly import check_how
+
+        try:
+            return check_how(value)
+        except UnsupportedError as error:
+            self.fail(str(error), param, ctx)

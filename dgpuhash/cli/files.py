@@ -74,7 +74,8 @@ def _read(urls: list[str], kind: str, dtypes: dict[str, str]) -> Any:
     # Text gets the dtype that pandas itself reads, not the one that Dask would change it to.
     with dask.config.set({"dataframe.convert-string": False}):
         if kind == "parquet":
-            return dd.read_parquet(urls)
+            # What pandas wrote as an index is a column to those who write no Python.
+            return dd.read_parquet(urls, index=False)
         compressed = urls[0].lower().endswith(_COMPRESSED)
         return dd.read_csv(
             urls,

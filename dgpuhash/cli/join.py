@@ -7,7 +7,7 @@ import time
 import click
 
 from dgpuhash.cli.cluster import client_for, scheduler_option
-from dgpuhash.cli.columns import ColumnNames, ColumnTypes
+from dgpuhash.cli.columns import ColumnNames, ColumnTypes, HowToJoin, columns_option
 
 __all__ = ["join"]
 
@@ -15,10 +15,10 @@ __all__ = ["join"]
 @click.command()
 @click.argument("source")
 @click.argument("index")
-@click.option("--on", type=ColumnNames(), help="Key columns of SOURCE, where named otherwise.")
+@columns_option("--on", help="Key columns of SOURCE, where named otherwise.")
 @click.option(
     "--how",
-    type=click.Choice(["inner", "left", "semi", "anti"]),
+    type=HowToJoin(),
     default="inner",
     show_default=True,
     help="semi and anti keep the rows of SOURCE that have, or have no, partner.",

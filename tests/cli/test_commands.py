@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import shutil
+import socket
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -118,3 +122,41 @@ def test_bench_measures_and_writes_its_figures(tmp_path):
     rows = [json.loads(line) for line in figures.read_text().splitlines()]
     assert {row["verb"] for row in rows} == {"insert", "find", "absent"}
     run("bench", "limits", "--size", 4096, code=2)
+
+
+def test_keys_of_several_columns_are_named_together_or_one_by_one(tmp_path):
+    rows = pd.DataFrame(
+        {"a": [1, 1, 2], "b": ["x", "y", "x"], "v": [0.5, 1.5, 2.5], "w": [1, 2, 3]}
+    )
+    rows.to_parquet(tmp_path / "rows.parquet")
+    for on in (["--on", "a,b"], ["--on", "a", "--on", "b"]):
+        options = [*on, "--columns", "v", "--columns", "w", "-o", tmp_path / "rows.dgph"]
+        assert "3 rows on a, b" in run("build", tmp_path / "rows.parquet", *options)
+        run(
+            "join", tmp_path / "rows.parquet", tmp_path / "rows.dgph", *on, "-o", tmp_path / "o.csv"
+        )
+        expected = rows.merge(rows, on=["a", "b"])
+        pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "o.csv"), expected)
+        shutil.rmtree(tmp_path / "rows.dgph")
+
+
+@pytest.mark.parametrize("labels", [pd.RangeIndex(3), pd.Index([7, 8, 9]), pd.Index(list("abc"))])
+def test_what_pandas_wrote_as_an_index_is_a_column(tmp_path, labels):
+    rows = pd.DataFrame({"k": ["N1", "N2", "N9"]}, index=labels.rename("label"))
+    rows.to_parquet(tmp_path / "rows.parquet")
+    PLANES.set_index("tailnum").to_parquet(tmp_path / "planes.parquet")
+    run("build", tmp_path / "planes.parquet", "--on", "tailnum", "-o", tmp_path / "planes.dgph")
+    target = tmp_path / "out.csv"
+    run("join", tmp_path / "rows.parquet", tmp_path / "planes.dgph", "--on", "k", "-o", target)
+    assert pd.read_csv(target)["seats"].tolist() == [1, 2, 9]
+
+
+def test_a_port_in_use_is_no_matter_for_a_warning(folder):
+    with socket.socket() as other:
+        # When it cannot be taken here, somebody else has it already.
+        with contextlib.suppress(OSError):
+            other.bind(("", 8787))
+            other.listen()
+        with warnings.catch_warnings(record=True) as caught:
+            run("lookup", folder / "planes.dgph", "N1")
+    assert not [each for each in caught if "8787" in str(each.message)]

@@ -133,3 +133,9 @@ def test_csv_columns_that_change_their_type(folder, tmp_path, monkeypatch):
     arguments = [source, "--on", "zip", "-o", tmp_path / "a.dgph"]
     expect_error("build", *arguments, says="--dtype rows=float64 --dtype zip=str")
     run("build", *arguments, "--dtype", "rows=float64", "--dtype", "zip=str")
+
+
+def test_a_kind_of_join_that_there_is_not(folder):
+    arguments = [folder / "flights.csv", folder / "planes.dgph", "-o", folder / "out.csv"]
+    expect_error("join", *arguments, "--how", "outer", says="in two steps")
+    expect_error("join", *arguments, "--how", "sideways", says="'semi'")
