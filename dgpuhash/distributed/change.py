@@ -115,8 +115,9 @@ def _put(
         return watched(client, workers, futures)
     except BaseException:
         client.cancel(futures)
-        # The traceback would keep them, and with them the client's claim on keys that are gone.
-        futures.clear()
+        # The error's traceback keeps them, and the client would go on to claim keys that are gone.
+        for future in futures:
+            future.release()
         raise
 
 

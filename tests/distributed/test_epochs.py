@@ -149,6 +149,15 @@ def test_failed_inserts_change_nothing(client, frame):
         assert index.insert(pd.DataFrame({"k": [800], "v": [1]})) == 1
 
 
+def test_a_kept_error_of_a_failed_insert_keeps_no_claim_on_tasks(threads, frame):
+    with DistributedIndex.build(frame, on="k", unique=False, client=threads) as index:
+        with pytest.raises(ColumnError) as kept:
+            index.insert(frame.assign(v="text"))
+        len(index)
+        claimed = [key for key in threads.refcount if str(key).startswith("dgpuhash-insert")]
+        assert (claimed, kept.type) == ([], ColumnError)
+
+
 def test_rebuild_replays_the_changes(client, frame):
     with DistributedIndex.build(frame, on="k", client=client) as index:
         index.insert(pd.DataFrame({"k": [700, 701], "v": [1, 2]}))
