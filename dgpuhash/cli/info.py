@@ -14,6 +14,7 @@ from dgpuhash import backend
 from dgpuhash.backend import cache
 from dgpuhash.cli.errors import one_line
 from dgpuhash.errors import DgpuhashError
+from dgpuhash.tables.stats import bytes_in_words
 
 __all__ = ["info"]
 
@@ -43,7 +44,7 @@ def info() -> None:
     console.print(_backends())
     kept = cache.info()
     console.print(
-        f"kernel cache: {kept.files} compiled kernels, {_size(kept.nbytes)}, in {kept.folder}",
+        f"kernel cache: {kept.files} compiled kernels, {bytes_in_words(kept.nbytes)}, in {kept.folder}",
         soft_wrap=True,
     )
 
@@ -71,23 +72,7 @@ def _backends() -> Table:
         try:
             found = backend.get(name)
             free, total = found.memory()
-            table.add_row(name, found.device_name(), f"{_size(free)} of {_size(total)}")
+            table.add_row(name, found.device_name(), f"{bytes_in_words(free)} of {bytes_in_words(total)}")
         except DgpuhashError as error:
             table.add_row(name, Text(f"not usable: {one_line(error)}"), "")
     return table
-
-
-def _size(nbytes: int) -> str:
-    """`nbytes` with a binary unit.
-
-    Examples
-    --------
-    >>> _size(3 << 29)
-    '1.5 GiB'
-    """
-    size = float(nbytes)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TiB"

@@ -11,9 +11,10 @@ from dgpuhash.frames.assembly import (
     moved_columns,
 )
 from dgpuhash.frames.dataframes import frames_named, frames_of, make_frame
-from dgpuhash.frames.index import FrameIndex, Matches
+from dgpuhash.frames.index import FrameIndex
 from dgpuhash.frames.keys import EncodedKeys, KeyEncoder, key_names
 from dgpuhash.frames.lookup import Lookup, keys_frame, lookup_rows
+from dgpuhash.frames.matches import Matches
 from dgpuhash.frames.stats import FrameStats
 
 __all__ = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from dgpuhash.errors import ColumnError, DeviceError
 from dgpuhash.frames.assembly import (
@@ -19,27 +19,11 @@ from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.keyed_rows import KeyedRows, first_double
 from dgpuhash.frames.keys import EncodedKeys, KeyEncoder, key_names
 from dgpuhash.frames.lookup import Lookup, lookup_rows
+from dgpuhash.frames.matches import Matches
 from dgpuhash.frames.saved import read_index, write_index
 from dgpuhash.frames.stats import FrameStats
 
-__all__ = ["FrameIndex", "Matches"]
-
-
-class Matches(NamedTuple):
-    """What a query found.
-
-    Attributes
-    ----------
-    query_rows : int64 array
-        Positions in the query, ascending: of each match for inner and left, of each row that has
-        (semi) or has not (anti) a match.
-    frame : DataFrame or None
-        The matched rows of the index, one for each of `query_rows`, in insertion order for one
-        query; None for semi and anti.
-    """
-
-    query_rows: Any
-    frame: Any
+__all__ = ["FrameIndex"]
 
 
 class FrameIndex:
