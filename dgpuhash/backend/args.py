@@ -21,6 +21,8 @@ __all__ = [
     "HASH_COMBINE",
     "HASH_KEYS",
     "HASH_STRINGS",
+    "JOIN_PAIRS",
+    "JOIN_SIDES",
     "LIMIT",
     "LIST_APPEND",
     "LIST_COUNT",
@@ -56,6 +58,7 @@ __all__ = [
     "hash_combine",
     "hash_keys",
     "hash_strings",
+    "join_pairs",
     "list_append",
     "list_count",
     "list_need",
@@ -133,6 +136,9 @@ REDUCE_COLUMN = _words("values", "totals", "reading", "term", "fold")
 REDUCE_BATCH = _words("codes", "order", "columns", "column_count", "alone")
 REDUCE = _words("edges", "rows", "segment_rows", "groups", "copies", "n", batch=REDUCE_BATCH)
 
+JOIN_SIDES = _words("offsets", "keys", "starts", "right_rows", "left_rows")
+JOIN_PAIRS = _words("left", "right", "pairs", "segment_pairs", "n", sides=JOIN_SIDES)
+
 MULTISPLIT = _words("destinations", "counters", "order", "rows", "parts", "segment_rows", "n")
 HASH_KEYS = _words("keys", "hashes", "n", "seed")
 HASH_STRINGS = _words("offsets", "bytes", "hashes", "n", "seed")
@@ -164,6 +170,8 @@ STRUCTS = {
     "ReduceColumn": REDUCE_COLUMN,
     "ReduceBatch": REDUCE_BATCH,
     "ReduceArgs": REDUCE,
+    "JoinSides": JOIN_SIDES,
+    "JoinPairsArgs": JOIN_PAIRS,
     "LimitArgs": LIMIT,
     "MultisplitArgs": MULTISPLIT,
     "HashKeysArgs": HASH_KEYS,
@@ -266,6 +274,11 @@ def group_codes(key: DTypeLike) -> Kernel:
 def group_reduce(tile: int = 32) -> Kernel:
     """Reduces columns by group; takes `REDUCE`, a row is a segment of the batch."""
     return Kernel(f"dg::group_reduce<{tile}>", "launch/reduce.cuh", tile)
+
+
+def join_pairs(tile: int = 32) -> Kernel:
+    """Writes the row numbers of pairs; takes `JOIN_PAIRS`, a row is a segment of the pairs."""
+    return Kernel(f"dg::join_pairs<{tile}>", "launch/join.cuh", tile)
 
 
 def multisplit_count(tile: int = 32) -> Kernel:

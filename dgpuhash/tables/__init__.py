@@ -8,6 +8,7 @@ from dgpuhash.tables.base import Table
 from dgpuhash.tables.group import factorize, unique, value_counts
 from dgpuhash.tables.hash_map import HashMap
 from dgpuhash.tables.hash_set import HashSet
+from dgpuhash.tables.join import join_indices
 from dgpuhash.tables.membership import isin
 from dgpuhash.tables.multi_map import MultiMap
 from dgpuhash.tables.reduction import group_reduce
@@ -21,6 +22,7 @@ __all__ = [
     "factorize",
     "group_reduce",
     "isin",
+    "join_indices",
     "load",
     "unique",
     "value_counts",

@@ -16,6 +16,7 @@
 #include "launch/contents.cuh"
 #include "launch/groups.cuh"
 #include "launch/hash.cuh"
+#include "launch/join.cuh"
 #include "launch/limits.cuh"
 #include "launch/multisplit.cuh"
 #include "launch/open.cuh"

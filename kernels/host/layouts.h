@@ -9,6 +9,7 @@
 #include "launch/contents.cuh"
 #include "launch/groups.cuh"
 #include "launch/hash.cuh"
+#include "launch/join.cuh"
 #include "launch/limits.cuh"
 #include "launch/multisplit.cuh"
 #include "launch/open.cuh"
@@ -122,6 +123,15 @@ inline const std::vector<Layout> kLayouts = {
      {DG_FIELD(ReduceArgs, batch), DG_FIELD(ReduceArgs, edges), DG_FIELD(ReduceArgs, rows),
       DG_FIELD(ReduceArgs, segment_rows), DG_FIELD(ReduceArgs, groups),
       DG_FIELD(ReduceArgs, copies), DG_FIELD(ReduceArgs, n)}},
+    {"JoinSides",
+     sizeof(JoinSides),
+     {DG_FIELD(JoinSides, offsets), DG_FIELD(JoinSides, keys), DG_FIELD(JoinSides, starts),
+      DG_FIELD(JoinSides, right_rows), DG_FIELD(JoinSides, left_rows)}},
+    {"JoinPairsArgs",
+     sizeof(JoinPairsArgs),
+     {DG_FIELD(JoinPairsArgs, sides), DG_FIELD(JoinPairsArgs, left), DG_FIELD(JoinPairsArgs, right),
+      DG_FIELD(JoinPairsArgs, pairs), DG_FIELD(JoinPairsArgs, segment_pairs),
+      DG_FIELD(JoinPairsArgs, n)}},
     {"MultisplitArgs",
      sizeof(MultisplitArgs),
      {DG_FIELD(MultisplitArgs, destinations), DG_FIELD(MultisplitArgs, counters),

@@ -1,0 +1,109 @@
+"""Joins of two columns of keys, as pairs of row numbers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from dgpuhash.backend import Backend, args
+from dgpuhash.errors import SpecError
+from dgpuhash.tables.compacting import Groups
+from dgpuhash.tables.meeting import meet
+from dgpuhash.tables.runs import Runs
+
+__all__ = ["join_indices"]
+
+_HOWS = ("inner", "left", "semi", "anti", "outer")
+_SEGMENT_PAIRS = {"cpu": 4096, "cuda": 256}
+
+
+def join_indices(left: Any, right: Any, how: str = "inner") -> tuple[Any, Any]:
+    """The pairs of rows of two columns whose keys are equal.
+
+    Parameters
+    ----------
+    left, right : array
+        Any kind on one device, of dtypes that tables take as keys, with duplicates on both sides.
+        Different dtypes are compared in one that holds the values of both. -0.0 is 0.0, all NaNs
+        are one key, and so is NaT, as in the merges of pandas.
+    how : {"inner", "left", "semi", "anti", "outer"}
+        ``inner``: all pairs. ``left``: also the left rows without a partner. ``outer``: then the
+        right rows without one. ``semi``: each left row that has partners once, with the first of
+        them. ``anti``: the left rows that have none.
+
+    Returns
+    -------
+    left_rows, right_rows : array of int64
+        Row numbers, -1 where a row has no partner; NumPy or CuPy arrays. Pairs are in the order of
+        the left rows, those of one left row in the order of the right rows. Right rows without a
+        partner come last, in their order.
+
+    Raises
+    ------
+    SpecError
+        When `how` is unknown.
+    KeyTypeError
+        When no dtype holds the values of both, as for int64 and float64.
+    OutOfMemoryError
+        When the device has no room for a table of the right keys, or for the pairs.
+
+    Notes
+    -----
+    The table is made of the right keys: let that be the smaller side where there is a choice.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> left, right = np.array([5, 7, 5, 9]), np.array([7, 5, 7])
+    >>> join_indices(left, right)
+    (array([0, 1, 1, 2]), array([1, 0, 2, 1]))
+    >>> join_indices(left, right, "anti")
+    (array([3]), array([-1]))
+    """
+    if how not in _HOWS:
+        raise SpecError(f"how={how!r}; use {', '.join(_HOWS)}")
+    backend, _, asked, stored = meet(left, right, ("left", "right"))
+    xp = backend.xp
+    groups = Groups(backend, stored)
+    numbers, found = groups.find(asked)
+    if how == "anti":
+        rows = xp.flatnonzero(~found)
+        return rows, backend.full(len(rows), -1, np.int64)
+    if how == "semi" or (how == "inner" and len(groups) == len(stored)):
+        rows = xp.flatnonzero(found)
+        return rows, groups.first_rows[numbers[rows]]
+    if len(groups) == len(stored):
+        # Every key has one row, its number.
+        pairs = xp.arange(len(asked), dtype=np.int64), numbers
+    else:
+        pairs = _pairs(backend, numbers, Runs(backend, groups), keep_left=how != "inner")
+    if how != "outer":
+        return pairs
+    matched = backend.zeros(len(groups), bool)
+    matched[numbers[found]] = True
+    alone = xp.flatnonzero(~matched[groups.codes])
+    nobody = backend.full(len(alone), -1, np.int64)
+    return xp.concatenate([pairs[0], nobody]), xp.concatenate([pairs[1], alone])
+
+
+def _pairs(backend: Backend, numbers: Any, runs: Runs, *, keep_left: bool) -> tuple[Any, Any]:
+    """The pairs of left rows, whose keys' numbers are given, and right rows."""
+    xp = backend.xp
+    # -1, for no key, is the last place.
+    partners = xp.concatenate([runs.counts, backend.full(1, keep_left, np.int64)])[numbers]
+    offsets = backend.zeros(len(numbers) + 1, np.int64)
+    offsets[1:] = xp.cumsum(partners)
+    pairs = int(offsets[-1])
+    left, right = backend.empty(pairs, np.int64), backend.empty(pairs, np.int64)
+    made = np.zeros((), args.JOIN_PAIRS)
+    sides = made["sides"]
+    sides["offsets"], sides["keys"] = backend.pointer(offsets), backend.pointer(numbers)
+    sides["starts"], sides["right_rows"] = backend.pointer(runs.starts), backend.pointer(runs.rows)
+    sides["left_rows"] = len(numbers)
+    made["left"], made["right"] = backend.pointer(left), backend.pointer(right)
+    made["pairs"], made["segment_pairs"] = pairs, _SEGMENT_PAIRS[backend.name]
+    made["n"] = math.ceil(pairs / _SEGMENT_PAIRS[backend.name])
+    backend.launch(args.join_pairs(), made, int(made["n"]))
+    return left, right
