@@ -44,7 +44,8 @@ def info() -> None:
     console.print(_backends())
     kept = cache.info()
     console.print(
-        f"kernel cache: {kept.files} compiled kernels, {bytes_in_words(kept.nbytes)}, in {kept.folder}",
+        f"kernel cache: {kept.files} compiled kernels, {bytes_in_words(kept.nbytes)}, "
+        f"in {kept.folder}",
         soft_wrap=True,
     )
 
@@ -72,7 +73,8 @@ def _backends() -> Table:
         try:
             found = backend.get(name)
             free, total = found.memory()
-            table.add_row(name, found.device_name(), f"{bytes_in_words(free)} of {bytes_in_words(total)}")
+            memory = f"{bytes_in_words(free)} of {bytes_in_words(total)}"
+            table.add_row(name, found.device_name(), memory)
         except DgpuhashError as error:
             table.add_row(name, Text(f"not usable: {one_line(error)}"), "")
     return table
