@@ -10,6 +10,7 @@ from typing import Any, Self
 from distributed import Client
 
 from dgpuhash.distributed.change import drop_shards
+from dgpuhash.distributed.clients import client_of
 from dgpuhash.distributed.descriptor import Descriptor, Placement, Saved
 from dgpuhash.distributed.history import History, Step, follow
 from dgpuhash.distributed.registry import Registry
@@ -22,12 +23,24 @@ __all__ = ["Handle"]
 class Handle:
     """The base of `DistributedIndex`: identity, epochs, and the end of it."""
 
-    def __init__(self, descriptor: Descriptor, client: Client) -> None:
+    def __init__(self, descriptor: Descriptor, client: Client | None) -> None:
         self._descriptor = descriptor
-        self._client = client
-        self._registry = Registry(client)
+        self._given_client = client
         self._history = History()
         self._closed = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Neither a client nor the futures of a source travel: where the handle arrives, the
+        # client there is used, and `rebuild` needs a save.
+        return self.__dict__ | {"_given_client": None, "_history": History()}
+
+    @property
+    def _client(self) -> Client:
+        return client_of(self._given_client)
+
+    @property
+    def _registry(self) -> Registry:
+        return Registry(self._client)
 
     @property
     def name(self) -> str:

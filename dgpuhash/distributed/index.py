@@ -10,10 +10,11 @@ from typing import Any
 
 import dask.dataframe as dd
 import pandas as pd
-from distributed import Client, default_client
+from distributed import Client
 
 from dgpuhash.distributed import checkpoint
 from dgpuhash.distributed.change import drop_shards, places
+from dgpuhash.distributed.clients import client_of
 from dgpuhash.distributed.descriptor import Descriptor, Saved
 from dgpuhash.distributed.figures import row_count, shard_figures
 from dgpuhash.distributed.handle import Handle
@@ -27,7 +28,6 @@ from dgpuhash.errors import (
     DgpuhashError,
     IndexLost,
     SpecError,
-    UnsupportedError,
 )
 from dgpuhash.frames import KeyEncoder, Lookup, check_how, join_columns, key_names, keys_frame
 
@@ -41,6 +41,7 @@ class DistributedIndex(Handle):
     client of the cluster finds it by its name. Every change moves it to the next epoch: reading
     with a handle, or computing a lazy merge, from before a change raises `IndexLost` and never
     answers wrongly; `refresh` brings a handle up to date. The handle that makes the change is.
+    A handle can be pickled and given to tasks; there it uses the client that it finds.
 
     Examples
     --------
@@ -103,7 +104,7 @@ class DistributedIndex(Handle):
         IndexLost
             When a worker is lost; nothing remains of the index then.
         """
-        client = _client(client)
+        client = client_of(client)
         collection = collection_of(data, on if isinstance(on, list | tuple) else [on])
         meta = meta_of(collection)
         names = key_names(meta, on)
@@ -148,7 +149,7 @@ class DistributedIndex(Handle):
         FormatError
             When there is no saved index, or it is damaged; nothing is changed then.
         """
-        client = _client(client)
+        client = client_of(client)
         url = str(url)
         manifest = checkpoint.read_manifest(url)
         uid = uuid.uuid4().hex
@@ -175,7 +176,7 @@ class DistributedIndex(Handle):
         IndexLost
             When there is none.
         """
-        client = _client(client)
+        client = client_of(client)
         registry = Registry(client)
         descriptor = registry.find(name)
         if descriptor is None:
@@ -373,17 +374,6 @@ class DistributedIndex(Handle):
             return title + self.stats().to_html(index=False)
         except (DgpuhashError, OSError) as error:
             return f"{title}<p>{escape(str(error))}</p>"
-
-
-def _client(client: Client | None) -> Client:
-    if client is not None:
-        return client
-    try:
-        return default_client()
-    except ValueError:
-        raise UnsupportedError(
-            "no Dask client; make one with distributed.Client(), or pass client="
-        ) from None
 
 
 def _kept(

@@ -7,6 +7,7 @@ from typing import Any
 
 from distributed import Client
 
+from dgpuhash.distributed.clients import in_task_of
 from dgpuhash.distributed.descriptor import Descriptor
 from dgpuhash.distributed.phase import watched
 from dgpuhash.distributed.probe import lookup_partition
@@ -22,6 +23,9 @@ SMALL_NBYTES = 1 << 20
 def look_up(client: Client, descriptor: Descriptor, keys: Any) -> Lookup:
     """As `FrameIndex.lookup`, for an index on the workers."""
     asked = keys_frame(keys, descriptor.encoder, descriptor.meta)
+    if in_task_of(client):
+        # Tasks of its own would wait for the threads that tasks like this one hold.
+        return lookup_partition(asked, descriptor)
     names = list(join_columns(asked, descriptor.encoder))
     frames = frames_of(asked)
     small = frames.nbytes(asked) <= SMALL_NBYTES

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import pickle
 import threading
 from collections.abc import Iterator
 
@@ -202,6 +204,32 @@ def test_a_merge_that_is_computed_without_the_cluster_says_so(threads, frame):
         pytest.raises(UnsupportedError, match="client"),
     ):
         index.merge(frame).compute(scheduler="sync")
+
+
+def test_handles_travel_into_tasks_that_hold_all_threads(client, frame):
+    def found(index: DistributedIndex, key: int) -> tuple[int, int]:
+        return len(index), len(index.lookup([key, key]).frame)
+
+    with DistributedIndex.build(frame, on="k", client=client) as index:
+        tasks = client.map(found, [index] * 8, range(8))
+        wanted = [(1000, 2 * int((frame["k"] == key).sum())) for key in range(8)]
+        assert client.gather(tasks) == wanted
+        twin = pickle.loads(pickle.dumps(index))
+        with client.as_current():
+            assert twin.insert(frame[:1]) == 1
+            with pytest.raises(IndexLost, match="cannot be rebuilt"):
+                twin.rebuild()
+        with pytest.raises(IndexLost, match="refresh"):
+            len(index)
+
+
+def test_an_asynchronous_client_is_refused(frame):
+    async def build() -> None:
+        async with Client(processes=False, asynchronous=True, dashboard_address=":0") as client:
+            DistributedIndex.build(frame, on="k", client=client)
+
+    with pytest.raises(UnsupportedError, match="asynchronous"):
+        asyncio.run(build())
 
 
 def test_workers_that_come_late_take_part_in_merges(frame):
