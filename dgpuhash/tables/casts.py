@@ -23,7 +23,7 @@ def keeps_values(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
     >>> keeps_values(np.dtype("int64"), np.dtype("float64"))
     False
     """
-    if source == target:
+    if source.newbyteorder("=") == target:
         return True
     if source.kind in "biu" and target.kind in "biufc":
         exact = target.kind in "biu" or source.itemsize < 8

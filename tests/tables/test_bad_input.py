@@ -188,6 +188,14 @@ def test_dates_beyond_the_range_are_refused():
         table.insert(np.array(["9999-01-01"], "M8[D]"))
 
 
+def test_byte_order_is_no_difference_between_records():
+    dtype = np.dtype([("a", ">i4"), ("b", "<f8")])
+    rows = np.array([(1, 2.5)], dtype)
+    table = HashMap(">i8", dtype)
+    assert table.insert(np.array([7], ">i8"), rows).all()
+    assert table.find([7, 8], default=rows[0])[0].tolist() == [(1, 2.5), (1, 2.5)]
+
+
 def test_structured_values_need_the_same_fields():
     table = HashMap("int64", "i4,f8")
     with pytest.raises(errors.KeyTypeError, match="astype"):
