@@ -13,6 +13,7 @@ from dgpuhash.tables.arrays import take
 from dgpuhash.tables.bits import key_bits, keys_of
 from dgpuhash.tables.compacting import Groups
 from dgpuhash.tables.intake import adopt, natural_dtype
+from dgpuhash.tables.scarcity import call_says_memory
 from dgpuhash.tables.totals import group_counts
 
 __all__ = ["GroupedKeys", "factorize", "unique", "value_counts"]
@@ -51,6 +52,7 @@ class GroupedKeys:
         return self._taken.wrap(result, dtype, by_row=False)
 
 
+@call_says_memory
 def factorize(keys: Any) -> tuple[Any, Any]:
     """Dense numbers for keys, and the keys that they number.
 
@@ -88,6 +90,7 @@ def factorize(keys: Any) -> tuple[Any, Any]:
     return grouped.by_row(grouped.groups.codes), grouped.uniques()
 
 
+@call_says_memory
 def unique(
     keys: Any,
     *,
@@ -142,6 +145,7 @@ def unique(
     return results[0] if len(results) == 1 else tuple(results)
 
 
+@call_says_memory
 def value_counts(keys: Any) -> tuple[Any, Any]:
     """How often each distinct key comes, the most frequent first.
 

@@ -12,6 +12,7 @@ from dgpuhash.errors import SpecError
 from dgpuhash.tables.compacting import Groups
 from dgpuhash.tables.meeting import meet
 from dgpuhash.tables.runs import Runs
+from dgpuhash.tables.scarcity import call_says_memory
 
 __all__ = ["join_indices"]
 
@@ -19,6 +20,7 @@ _HOWS = ("inner", "left", "semi", "anti", "outer")
 _SEGMENT_PAIRS = {"cpu": 4096, "cuda": 256}
 
 
+@call_says_memory
 def join_indices(left: Any, right: Any, how: str = "inner") -> tuple[Any, Any]:
     """The pairs of rows of two columns whose keys are equal.
 

@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 
 from dgpuhash.tables.meeting import meet
+from dgpuhash.tables.scarcity import call_says_memory
 from dgpuhash.tables.storage import Storage
 
 __all__ = ["isin"]
 
 
+@call_says_memory
 def isin(values: Any, keys: Any) -> Any:
     """Whether each value is among the keys.
 

@@ -13,6 +13,7 @@ from dgpuhash.tables.arrays import Taken, take
 from dgpuhash.tables.bits import carrier
 from dgpuhash.tables.group import GroupedKeys
 from dgpuhash.tables.intake import adopt, natural_dtype, same_length
+from dgpuhash.tables.scarcity import call_says_memory
 from dgpuhash.tables.totals import Reduced, reduce_groups
 
 __all__ = ["group_reduce"]
@@ -24,6 +25,7 @@ _FOLD = {"min": "least", "max": "greatest", "all": "least", "any": "greatest"}
 _SIGN = np.uint64(1 << 63)
 
 
+@call_says_memory
 def group_reduce(
     keys: Any, values: Any | Mapping[Any, Any], how: str | Sequence[str] | Mapping[Any, Any]
 ) -> tuple[Any, Any]:

@@ -8,7 +8,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from dgpuhash.errors import DgpuhashError, OutOfMemoryError
 
-__all__ = ["says_memory"]
+__all__ = ["call_says_memory", "says_memory"]
 
 Rest = ParamSpec("Rest")
 Answer = TypeVar("Answer")
@@ -30,6 +30,23 @@ def says_memory(
             raise OutOfMemoryError(
                 f"{type(self).__name__}.{verb.__name__} ran out of memory: {error}; {free:,} bytes "
                 "are free; use smaller batches, or give the whole capacity when making the table"
+            ) from error
+
+    return said
+
+
+def call_says_memory(call: Callable[Rest, Answer]) -> Callable[Rest, Answer]:
+    """As `says_memory`, for what is no verb of a table."""
+
+    @functools.wraps(call)
+    def said(*args: Rest.args, **kwargs: Rest.kwargs) -> Answer:
+        try:
+            return call(*args, **kwargs)
+        except MemoryError as error:
+            if isinstance(error, DgpuhashError):
+                raise
+            raise OutOfMemoryError(
+                f"{call.__name__} ran out of memory: {error}; free some, or take fewer rows at once"
             ) from error
 
     return said

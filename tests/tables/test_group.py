@@ -11,7 +11,7 @@ from model import keys_of
 from strategies import KEY_DTYPES, keys_from, random_keys
 
 import dgpuhash
-from dgpuhash.errors import KeyTypeError, ShapeError
+from dgpuhash.errors import KeyTypeError, OutOfMemoryError, ShapeError
 from dgpuhash.tables import compacting
 
 # Small samples, so that batches of some thousand rows take every way through the table.
@@ -177,3 +177,31 @@ def test_what_are_no_keys():
         dgpuhash.factorize(np.array(["a"]))
     with pytest.raises(ShapeError):
         dgpuhash.factorize(np.zeros((2, 2)))
+
+
+def test_memory_that_runs_out(monkeypatch):
+    def no_room(*_):
+        raise MemoryError("Unable to allocate 8 TiB")
+
+    monkeypatch.setattr(compacting, "_population", no_room)
+    monkeypatch.setattr(compacting, "_SAMPLE_ROWS", {"cpu": 64})
+    with pytest.raises(OutOfMemoryError, match="factorize ran out of memory: Unable"):
+        dgpuhash.factorize(np.arange(100))
+
+
+@pytest.mark.parametrize("key", [0, -1, 7])
+def test_ten_million_rows_of_one_key(device, key):
+    keys = device.array(np.full(10**7, key))
+    uniques, inverse, counts = dgpuhash.unique(keys, return_inverse=True, return_counts=True)
+    assert (uniques.tolist(), counts.tolist()) == ([key], [10**7])
+    assert not inverse.any()
+
+
+def test_zipf(device):
+    keys = np.random.default_rng(1).zipf(1.5, 500_000)
+    codes, uniques = dgpuhash.factorize(device.array(keys))
+    expected, names = pd.factorize(keys)
+    np.testing.assert_array_equal(device.backend.to_host(codes), expected)
+    np.testing.assert_array_equal(device.backend.to_host(uniques), names)
+    counts = device.backend.to_host(dgpuhash.value_counts(device.array(keys))[1])
+    np.testing.assert_array_equal(counts, np.sort(np.bincount(expected))[::-1])

@@ -175,6 +175,13 @@ def test_many_rows_and_columns(device, distinct):
             np.testing.assert_array_equal(found, expected[name, one])
 
 
+def test_ten_million_rows_of_one_key(device):
+    keys, values = device.array(np.zeros(10**7, "u4")), device.array(np.arange(10**7))
+    _, results = dgpuhash.group_reduce(keys, values, ["sum", "min", "last", "count"])
+    found = [int(result[0]) for result in results.values()]
+    assert found == [10**7 * (10**7 - 1) // 2, 0, 10**7 - 1, 10**7]
+
+
 @pytest.mark.parametrize("distinct", [50, 40_000])
 def test_sums_do_not_depend_on_threads(distinct):
     random = np.random.default_rng(0)
