@@ -8,6 +8,7 @@ from typing import Any
 from dask.dataframe.extensions import register_dataframe_accessor
 
 from dgpuhash.distributed.index import DistributedIndex
+from dgpuhash.errors import UnsupportedError
 
 __all__ = ["IndexAccessor"]
 
@@ -30,6 +31,11 @@ class IndexAccessor:
         suffixes: tuple[str | None, str | None] = ("_x", "_y"),
     ) -> Any:
         """This frame merged with `index`; see `DistributedIndex.merge`."""
+        if not isinstance(index, DistributedIndex):
+            raise UnsupportedError(
+                f"a {type(index).__name__} is no index; make one of it with "
+                "DistributedIndex.build(frame, on=…)"
+            )
         return index.merge(
             self._frame, on, left_on=left_on, how=how, columns=columns, suffixes=suffixes
         )

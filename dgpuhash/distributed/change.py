@@ -29,12 +29,20 @@ def places(client: Client, workers: Sequence[str] | None = None) -> tuple[ShardA
         When the cluster has no workers, or not these.
     """
     there = sorted(client.nthreads())
-    chosen = there if workers is None else list(workers)
-    missing = sorted(set(chosen) - set(there))
-    if not chosen or missing:
+    if not there:
         raise UnsupportedError(
-            f"the cluster has {len(there)} workers and not {missing or 'one'}; start workers, and "
-            "wait for them with client.wait_for_workers(1)"
+            "the cluster has no workers; start some, and wait for them with "
+            "client.wait_for_workers(1)"
+        )
+    chosen = there if workers is None else workers
+    if (
+        isinstance(chosen, str)
+        or not chosen
+        or len(set(chosen)) < len(chosen)
+        or not set(chosen) <= set(there)
+    ):
+        raise UnsupportedError(
+            f"workers={workers!r}; give a list of different addresses out of the cluster's, {there}"
         )
     client.register_plugin(ShardHost())
     incarnations = on_workers(client, chosen, greet)

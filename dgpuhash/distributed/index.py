@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
@@ -21,8 +22,8 @@ from dgpuhash.distributed.handle import Handle
 from dgpuhash.distributed.history import Step, follow
 from dgpuhash.distributed.lookup import look_up
 from dgpuhash.distributed.probe import Probe
-from dgpuhash.distributed.registry import Registry
-from dgpuhash.distributed.source import check_library, collection_of, meta_of
+from dgpuhash.distributed.registry import Registry, check_name
+from dgpuhash.distributed.source import check_library, collection_of, frame_of, meta_of
 from dgpuhash.errors import (
     ColumnError,
     DgpuhashError,
@@ -105,6 +106,9 @@ class DistributedIndex(Handle):
             When a worker is lost; nothing remains of the index then.
         """
         client = client_of(client)
+        check_name(name)
+        if unique not in (True, False, None):
+            raise SpecError(f"unique={unique!r}; give True, False or None")
         collection = collection_of(data, on if isinstance(on, list | tuple) else [on])
         meta = meta_of(collection)
         names = key_names(meta, on)
@@ -150,7 +154,8 @@ class DistributedIndex(Handle):
             When there is no saved index, or it is damaged; nothing is changed then.
         """
         client = client_of(client)
-        url = str(url)
+        check_name(name)
+        url = os.fspath(url)
         manifest = checkpoint.read_manifest(url)
         uid = uuid.uuid4().hex
         descriptor = Descriptor(
@@ -237,15 +242,16 @@ class DistributedIndex(Handle):
         ColumnError, KeyTypeError
             When columns are missing, never compare or overlap.
         UnsupportedError
-            For other kinds of join, with the way to get them.
+            For other kinds of join, with the way to get them, and when `left` is no frame.
         ClosedError
             When the index was closed.
         """
         descriptor = self._current()
         check_how(how)
+        left = frame_of(left)
+        check_library(left, descriptor.meta)
         if not isinstance(left, dd.DataFrame):
             left = dd.from_pandas(left, npartitions=1, sort=False)
-        check_library(left, descriptor.meta)
         names = join_columns(left._meta, descriptor.encoder, on, left_on)
         wanted = None if columns is None else tuple(columns)
         probe = Probe(descriptor, tuple(names), how, wanted, suffixes)
@@ -331,7 +337,7 @@ class DistributedIndex(Handle):
             When it cannot be written; what was there is as it was.
         """
         with self._changing() as current:
-            where = checkpoint.save(self._client, current, str(url))
+            where = checkpoint.save(self._client, current, os.fspath(url))
             self._descriptor = replace(current, saved=Saved(where, current.epoch))
             self._registry.publish(self._descriptor)
 

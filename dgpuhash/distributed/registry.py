@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from distributed import Client, Lock
 
 from dgpuhash.distributed.descriptor import Descriptor
+from dgpuhash.errors import SpecError
 
-__all__ = ["Registry"]
+__all__ = ["Registry", "check_name"]
 
 PREFIX = "dgpuhash/"
 
@@ -62,6 +63,12 @@ class Registry:
             refresh = getattr(lock, "refresh_callback", None)
             if refresh is not None:
                 lock.loop.add_callback(refresh.stop)
+
+
+def check_name(name: object) -> None:
+    """Raise SpecError when an index cannot be called `name`; None stands for a new name."""
+    if name is not None and (not isinstance(name, str) or not name):
+        raise SpecError(f"name={name!r}; give a string that is not empty, or none for a new name")
 
 
 def _is_ours(name: object) -> bool:

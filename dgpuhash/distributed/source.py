@@ -6,12 +6,13 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import dask.dataframe as dd
-from distributed import Client
+from dask.delayed import Delayed
+from distributed import Client, Future
 
 from dgpuhash.errors import DeviceError, UnsupportedError
 from dgpuhash.frames import frames_of, key_names, make_frame
 
-__all__ = ["check_library", "collection_of", "meta_of", "partitions_of"]
+__all__ = ["check_library", "collection_of", "frame_of", "meta_of", "partitions_of"]
 
 # Frames of a client's own travel in pieces of this size.
 PIECE_NBYTES = 32 << 20
@@ -31,10 +32,16 @@ def collection_of(data: Any, names: Sequence[Hashable]) -> Any:
     UnsupportedError
         When an array is given and there are several `names`.
     """
-    if isinstance(data, dd.DataFrame) or (hasattr(data, "iloc") and hasattr(data, "columns")):
+    if _is_frame(data):
         return data
     if isinstance(data, Mapping):
         return make_frame(data)
+    first = data[0] if isinstance(data, list) and data else data
+    if isinstance(first, Delayed | Future):
+        raise UnsupportedError(
+            "the columns of delayed frames and futures are not known; make a Dask DataFrame of "
+            "them with dask.dataframe.from_delayed([…], meta=…)"
+        )
     if len(names) != 1:
         raise UnsupportedError(
             f"one array for the columns {list(names)!r}; give a DataFrame, or a dictionary with an "
@@ -45,6 +52,22 @@ def collection_of(data: Any, names: Sequence[Hashable]) -> Any:
     if hasattr(data, "dask") and hasattr(data, "chunks"):
         return dd.from_dask_array(data, columns=[names[0]])
     return make_frame({names[0]: data})
+
+
+def frame_of(data: Any) -> Any:
+    """`data`, when it is a Dask, pandas or cuDF DataFrame.
+
+    Raises
+    ------
+    UnsupportedError
+        When it is something else.
+    """
+    if not _is_frame(data):
+        raise UnsupportedError(
+            f"a {type(data).__name__} cannot be merged; give a Dask, pandas or cuDF DataFrame "
+            "(of a Series: .to_frame())"
+        )
+    return data
 
 
 def meta_of(collection: Any) -> Any:
@@ -80,3 +103,7 @@ def partitions_of(client: Client, collection: Any, columns: Sequence[Hashable]) 
     step = max(1, len(projected) * PIECE_NBYTES // max(nbytes, 1))
     pieces = [projected.iloc[start : start + step] for start in range(0, len(projected), step)]
     return list(client.scatter(pieces, hash=False)) if pieces else []
+
+
+def _is_frame(data: Any) -> bool:
+    return isinstance(data, dd.DataFrame) or (hasattr(data, "iloc") and hasattr(data, "columns"))

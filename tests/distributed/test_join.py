@@ -10,7 +10,7 @@ import pytest
 from clusters import assert_same, cluster_of, joined
 
 from dgpuhash.distributed import DistributedIndex
-from dgpuhash.errors import ColumnError, KeyTypeError, SpecError, UnsupportedError
+from dgpuhash.errors import ColumnError, KeyTypeError, ShapeError, SpecError, UnsupportedError
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 
@@ -196,7 +196,7 @@ def test_bad_requests(threads, left, right):
         DistributedIndex.build(np.arange(3), on=["a", "b"], client=threads)
     with pytest.raises(ColumnError, match="unique"):
         DistributedIndex.build(lazy(right, 2), on="k", unique=True, client=threads, name="twice")
-    with pytest.raises(UnsupportedError, match="wait_for_workers"):
+    with pytest.raises(UnsupportedError, match="different addresses"):
         DistributedIndex.build(right, on="k", client=threads, workers=["tcp://nowhere:1"])
     with DistributedIndex.build(lazy(right, 2), on="k", client=threads, name="twice") as index:
         with pytest.raises(SpecError, match="twice"):
@@ -209,6 +209,44 @@ def test_bad_requests(threads, left, right):
             index.merge(lazy(left.assign(k="text"), 2))
         with pytest.raises(ColumnError, match="y"):
             index.insert(right[["k"]])
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "hint"),
+    [
+        ({"data": None}, ShapeError, "NoneType"),
+        ({"data": {"k": 5}}, ShapeError, "'k' is a int"),
+        ({"data": [dask.delayed(pd.DataFrame)()]}, UnsupportedError, "from_delayed"),
+        ({"name": 5}, SpecError, "name=5"),
+        ({"name": ""}, SpecError, "not empty"),
+        ({"unique": "yes"}, SpecError, "True, False or None"),
+        ({"workers": []}, UnsupportedError, "different addresses"),
+        ({"workers": ["a", "a"]}, UnsupportedError, "different addresses"),
+        ({"workers": "tcp://10.0.0.1:99"}, UnsupportedError, "give a list"),
+        ({"client": "tcp://10.0.0.1:99"}, UnsupportedError, "no Dask client"),
+    ],
+)
+def test_bad_builds(threads, right, options, error, hint):
+    before = threads.list_datasets()
+    with pytest.raises(error, match=hint):
+        DistributedIndex.build(**{"data": right, "on": "k", "client": threads} | options)
+    workers = list(threads.nthreads())
+    with pytest.raises(UnsupportedError, match="different addresses"):
+        DistributedIndex.build(right, on="k", client=threads, workers=workers + workers[:1])
+    assert threads.list_datasets() == before
+
+
+def test_what_is_no_frame_or_no_index_is_refused(threads, left, right):
+    with DistributedIndex.build(right, on="k", client=threads) as index:
+        for series in (left["k"], lazy(left, 2)["k"], None):
+            with pytest.raises(UnsupportedError, match="cannot be merged"):
+                index.merge(series)
+        with pytest.raises(UnsupportedError, match="is no index"):
+            lazy(left, 2).dgpuhash.merge(right)
+        with pytest.raises(TypeError):
+            index.save(None)
+        with pytest.raises(TypeError):
+            DistributedIndex.load(None, threads)
 
 
 def test_a_value_that_fits_no_key_column_fails_the_build_and_leaves_nothing(threads):

@@ -88,6 +88,10 @@ def make_frame(columns: Mapping[Hashable, Any], like: Any = None) -> Any:
             "cupy.asarray(x) (to the GPU) or cupy.asnumpy(x) (to the host)"
         )
     for label, column in columns.items():
+        if isinstance(column, str | bytes) or not hasattr(column, "__len__"):
+            raise ShapeError(
+                f"column {label!r} is a {type(column).__name__}; give an array or a list of values"
+            )
         if getattr(column, "ndim", 1) != 1:
             raise ShapeError(f"column {label!r} has {column.ndim} dimensions; give a flat array")
     lengths = {label: len(column) for label, column in columns.items()}
