@@ -133,7 +133,7 @@ TERMS = ("one", "integer", "real", "rank", "row", "truth")
 FOLDS = ("sum", "real_sum", "least", "greatest")
 # In device memory.
 REDUCE_COLUMN = _words("values", "totals", "reading", "term", "fold")
-REDUCE_BATCH = _words("codes", "order", "columns", "column_count", "alone")
+REDUCE_BATCH = _words("codes", "order", "columns", "column_count", "alone", "wide")
 REDUCE = _words("edges", "rows", "segment_rows", "groups", "copies", "n", batch=REDUCE_BATCH)
 
 JOIN_SIDES = _words("offsets", "keys", "starts", "right_rows", "left_rows")

@@ -60,11 +60,12 @@ class Groups:
 
     def _place(self) -> Slots:
         """Place all keys, and leave in `codes` where they stand."""
-        rows = len(self._bits)
+        rows, device = len(self._bits), self._backend.name
         expected = self._expected()
         refused = self._backend.zeros(1, np.uint64)
-        if _SMALLER[self._backend.name] * expected <= rows:
-            slots = self._allocate(2 * expected)
+        if _SMALLER[device] * expected <= rows:
+            # Few keys that come often hide many that the sample did not see.
+            slots = self._allocate(max(2 * expected, min(_SAMPLE_ROWS[device], rows)))
             limit = int(slots.slots * _MAX_LOAD)
             self._launch_place(slots, refused, limit, repeats=True)
             if int(refused[0]) == 0:

@@ -117,7 +117,8 @@ def _launch(
     batch = made["batch"]
     batch["codes"], batch["order"] = backend.pointer(codes), backend.pointer(order)
     batch["columns"], batch["column_count"] = backend.pointer(on_device), len(columns)
-    batch["alone"] = plan.alone
+    # The greatest word of 32 bits is left for lanes without a row.
+    batch["alone"], batch["wide"] = plan.alone, groups >= 2**32
     made["edges"], made["rows"] = backend.pointer(edges), len(codes)
     made["segment_rows"], made["groups"] = plan.segment_rows, groups
     made["copies"], made["n"] = plan.copies, plan.segments

@@ -36,6 +36,7 @@ struct ReduceBatch {
   const ReduceColumn* columns;
   u64 column_count;
   u64 alone;  // 1: no other tile updates the same totals
+  u64 wide;   // 1: codes take more than 32 bits
 };
 
 DG_FN u64 bits_of(double real) {
@@ -176,7 +177,8 @@ DG_FN void reduce_segment(Tile tile, const ReduceBatch& batch, u64 first, u64 la
       code = static_cast<u64>(batch.codes[row]);
     }
     // No code is ~0, so lanes beyond the end match each other only.
-    const u32 peers = tile.match(static_cast<u32>(code)) & tile.match(static_cast<u32>(code >> 32));
+    u32 peers = tile.match(static_cast<u32>(code));
+    if (batch.wide) peers &= tile.match(static_cast<u32>(code >> 32));
     const u32 below = peers & ones_below(tile.lane());
     const u32 above = peers & ~below & ~(1u << tile.lane());
     for (u64 i = 0; i < batch.column_count; ++i) {

@@ -71,7 +71,7 @@ void reduce(std::mt19937& random, u64 rows, u64 groups, u64 copies, bool alone) 
   ask(reals.data(), Reading::f64, Term::row, Fold::greatest);
   ask(nullptr, Reading::u8, Term::one, Fold::sum);
   for (u64 i = 0; i < columns.size(); ++i) columns[i].totals = totals[i].data();
-  const ReduceBatch batch{codes.data(), nullptr, columns.data(), columns.size(), alone};
+  const ReduceBatch batch{codes.data(), nullptr, columns.data(), columns.size(), alone, W == 8};
   group_reduce<W>({batch, nullptr, rows, segment_rows, groups, copies, segments});
   for (u64 group = 0; group < groups; ++group) {
     u64 sum = 0, least = ~0ull, last = 0, count = 0;
