@@ -19,6 +19,7 @@ from dgpuhash.tables.persist import read_file, write_file
 from dgpuhash.tables.scarcity import says_memory
 from dgpuhash.tables.stats import TableStats, bytes_in_words, html_table
 from dgpuhash.tables.storage import Storage
+from dgpuhash.tables.turns import Turns, changes, reads
 
 __all__ = ["Buffers", "Table"]
 
@@ -36,6 +37,7 @@ class Table:
         self._key = spec.key
         self._backend: Backend | None = None if device is None else backends.get(device)
         self._store: Storage | None = None
+        self._turns = Turns()
         if self._backend is not None:
             self._open(self._backend)
 
@@ -73,6 +75,7 @@ class Table:
         return 0 if self._store is None else len(self._store)
 
     @says_memory
+    @reads
     def contains(self, keys: Any) -> Any:
         """Whether each key is stored: a mask in input order, of the same kind as `keys`."""
         taken, bits = self._keys(keys)
@@ -80,6 +83,7 @@ class Table:
         return taken.wrap(found.view(bool), _BOOL)
 
     @says_memory
+    @reads
     def count(self, keys: Any) -> Any:
         """How often each key is stored: int64 in input order, of the same kind as `keys`."""
         taken, bits = self._keys(keys)
@@ -87,17 +91,20 @@ class Table:
         return taken.wrap(found.astype(np.int64), np.dtype(np.int64))
 
     @says_memory
+    @changes
     def erase(self, keys: Any) -> Any:
         """Remove keys: a mask of the same kind, true in one row of each key that was stored."""
         taken, bits = self._keys(keys)
         return taken.wrap(self._opened().erase(bits).view(bool), _BOOL)
 
+    @changes
     def clear(self) -> None:
         """Forget every key; the capacity stays."""
         if self._store is not None:
             self._store.clear()
 
     @says_memory
+    @changes
     def reserve(self, keys: int) -> None:
         """Make room for `keys` distinct keys in all, so that inserts up to there do not grow.
 
@@ -115,10 +122,12 @@ class Table:
             self._store.reserve(wanted)
 
     @says_memory
+    @reads
     def copy(self) -> Self:
         """An independent table with the same content on the same device."""
         made = object.__new__(type(self))
         made.__dict__.update(self.__dict__)
+        made._turns = Turns()
         if self._store is not None:
             made._store = self._store.copy()
         return made
@@ -130,6 +139,7 @@ class Table:
         return self.copy()
 
     @says_memory
+    @reads
     def stats(self) -> TableStats:
         """Size, load, memory and lines per lookup; reads the whole table once."""
         store = self._opened()
@@ -150,6 +160,7 @@ class Table:
         )
 
     @says_memory
+    @reads
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the table to one file, at a path or an fsspec URL, whole or not at all.
 

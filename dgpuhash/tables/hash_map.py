@@ -17,6 +17,7 @@ from dgpuhash.tables.bits import word
 from dgpuhash.tables.grouping import winners
 from dgpuhash.tables.intake import adopt, default_row, natural_dtype
 from dgpuhash.tables.scarcity import says_memory
+from dgpuhash.tables.turns import changes, reads
 from dgpuhash.tables.values import Values, values_for
 
 __all__ = ["HashMap"]
@@ -64,7 +65,7 @@ class HashMap(Table):
     Dates, text and records, which CuPy has no arrays for, travel on a GPU as int64 (dates) or as
     rows of bytes (the rest); cuDF Series of dates are taken and given as such.
 
-    Several threads may look keys up at once; whoever changes the table needs it alone.
+    Threads may share a table: lookups run at once, a change waits for its turn and runs alone.
 
     Examples
     --------
@@ -112,6 +113,7 @@ class HashMap(Table):
         return super().nbytes + (0 if self._store is None else self._values.nbytes)
 
     @says_memory
+    @changes
     def insert(self, keys: Any, values: Any, *, keep: str = "any") -> Any:
         """Add pairs whose keys are not stored yet; stored keys keep their value.
 
@@ -154,6 +156,7 @@ class HashMap(Table):
         return taken.wrap(fresh.view(bool), _BOOL)
 
     @says_memory
+    @changes
     def upsert(self, keys: Any, values: Any) -> None:
         """Store pairs, over those of the same keys; the last row of a key counts.
 
@@ -177,6 +180,7 @@ class HashMap(Table):
         self._values.upsert(store, bits[chosen], rows[chosen])
 
     @says_memory
+    @reads
     def find(self, keys: Any, default: Any = None) -> tuple[Any, Any]:
         """The value of each key, and whether it is stored.
 
@@ -209,6 +213,7 @@ class HashMap(Table):
         return taken.wrap(values, self._value), taken.wrap(found.view(bool), _BOOL)
 
     @says_memory
+    @reads
     def items(self) -> tuple[Any, Any]:
         """All keys and their values, in no particular order, as NumPy or CuPy arrays.
 
@@ -221,12 +226,14 @@ class HashMap(Table):
         bits, words = self._opened().items()
         return self._stored_keys(bits), self._values.decode(words)
 
+    @changes
     def clear(self) -> None:
         """Forget every pair; the capacity stays."""
         super().clear()
         if self._store is not None:
             self._values.clear()
 
+    @reads
     def copy(self) -> Self:
         """An independent map with the same content on the same device."""
         made = super().copy()

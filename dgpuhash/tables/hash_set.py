@@ -14,6 +14,7 @@ from dgpuhash.tables.base import Buffers, Table
 from dgpuhash.tables.bits import word
 from dgpuhash.tables.intake import natural_dtype
 from dgpuhash.tables.scarcity import says_memory
+from dgpuhash.tables.turns import changes, reads
 
 __all__ = ["HashSet"]
 
@@ -53,7 +54,7 @@ class HashSet(Table):
 
     Notes
     -----
-    Several threads may look keys up at once; whoever changes the table needs it alone.
+    Threads may share a table: lookups run at once, a change waits for its turn and runs alone.
 
     Examples
     --------
@@ -97,6 +98,7 @@ class HashSet(Table):
         return made
 
     @says_memory
+    @changes
     def insert(self, keys: Any) -> Any:
         """Add keys: a mask of the same kind, true in one row of each key that was not stored yet.
 
@@ -118,6 +120,7 @@ class HashSet(Table):
         return taken.wrap(fresh.view(bool), np.dtype(bool))
 
     @says_memory
+    @reads
     def items(self) -> Any:
         """All keys, in no particular order, as a NumPy or CuPy array.
 

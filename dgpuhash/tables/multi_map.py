@@ -18,6 +18,7 @@ from dgpuhash.tables.grouping import group
 from dgpuhash.tables.intake import adopt, natural_dtype
 from dgpuhash.tables.payload import Payload
 from dgpuhash.tables.scarcity import says_memory
+from dgpuhash.tables.turns import changes, reads
 
 __all__ = ["MultiMap"]
 
@@ -68,7 +69,7 @@ class MultiMap(Table):
     -----
     ``len`` is the number of pairs, `n_keys` that of distinct keys.
 
-    Several threads may look keys up at once; whoever changes the table needs it alone.
+    Threads may share a table: lookups run at once, a change waits for its turn and runs alone.
 
     Examples
     --------
@@ -142,6 +143,7 @@ class MultiMap(Table):
         return 0 if self._store is None else self._size
 
     @says_memory
+    @changes
     def insert(self, keys: Any, values: Any) -> None:
         """Append each value to its key's list, in row order.
 
@@ -167,6 +169,7 @@ class MultiMap(Table):
             self._append(bits, rows)
 
     @says_memory
+    @reads
     def find(self, keys: Any, *, stable: bool = False) -> tuple[Any, Any]:
         """All values of each key.
 
@@ -200,12 +203,14 @@ class MultiMap(Table):
         return values, taken.wrap(offsets, _INT64, by_row=False)
 
     @says_memory
+    @reads
     def count(self, keys: Any) -> Any:
         """How many values each key has: int64 in input order, of the same kind as `keys`."""
         taken, bits = self._keys(keys)
         return taken.wrap(self._buckets.count(self._opened().slots, bits), _INT64)
 
     @says_memory
+    @changes
     def erase(self, keys: Any) -> Any:
         """Remove keys with all their values.
 
@@ -230,6 +235,7 @@ class MultiMap(Table):
         return taken.wrap(erased.view(bool), np.dtype(bool))
 
     @says_memory
+    @reads
     def items(self) -> tuple[Any, Any]:
         """All pairs as two NumPy or CuPy arrays: equal keys together, their values in order.
 
@@ -242,6 +248,7 @@ class MultiMap(Table):
         repeated = self._marks(offsets, len(words))
         return self._stored_keys(bits[repeated]), self._decode(words)
 
+    @changes
     def clear(self) -> None:
         """Forget every pair; the capacity stays."""
         super().clear()
@@ -251,6 +258,7 @@ class MultiMap(Table):
             if self._payload is not None:
                 self._payload.clear()
 
+    @reads
     def copy(self) -> Self:
         """An independent multimap with the same content on the same device."""
         made = super().copy()
@@ -342,6 +350,7 @@ class MultiMap(Table):
         made._buckets = self._new_buckets(self._home(), grain_shift)
         if len(words):
             made._append(bits[self._marks(offsets, len(words))], self._decode(words))
+        made._turns = self._turns
         self.__dict__.update(made.__dict__)
 
     def _saved_buffers(self) -> Mapping[str, np.ndarray]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -245,6 +246,28 @@ def test_many_threads_look_up_at_once(device, threads):
 
     with ThreadPoolExecutor(threads) as pool:
         assert all(pool.map(right, range(20)))
+
+
+@pytest.mark.parametrize("kind", [HashSet, HashMap, MultiMap])
+def test_threads_that_change_a_table_take_turns(device, kind):
+    table = kind("int64", device=device.name) if kind is HashSet else kind("int64", "int64")
+
+    def work(number):
+        for first in range(number * 40_000, (number + 1) * 40_000, 4000):
+            keys = device.array(np.arange(first, first + 4000))
+            table.insert(keys) if kind is HashSet else table.insert(keys, keys)
+            table.erase(keys[:1000])
+            table.items()
+            if bool(table.contains(keys[:1000]).any()) or not bool(
+                table.contains(keys[1000:]).all()
+            ):
+                return False
+        return True
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(work, range(4)))
+    assert len(table) == 4 * 30_000
+    assert len(pickle.loads(pickle.dumps(table))) == len(table) or device.name == "cuda"
 
 
 def test_primes():
