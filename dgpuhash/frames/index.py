@@ -22,6 +22,7 @@ from dgpuhash.frames.lookup import Lookup, lookup_rows
 from dgpuhash.frames.matches import Matches
 from dgpuhash.frames.saved import read_index, write_index
 from dgpuhash.frames.stats import FrameStats
+from dgpuhash.tables.turns import Turns, changes, reads
 
 __all__ = ["FrameIndex"]
 
@@ -57,6 +58,7 @@ class FrameIndex:
         self._encoder = encoder
         self._unique = unique
         self._rows = KeyedRows(meta, encoder, self._device)
+        self._turns = Turns()
 
     @classmethod
     def build(
@@ -139,10 +141,12 @@ class FrameIndex:
     def __len__(self) -> int:
         return len(self._rows)
 
+    @reads
     def frame(self, columns: Sequence[Hashable] | None = None) -> Any:
         """The rows (or `columns` of them) in insertion order, numbered from 0."""
         return self._rows.store.take(self._rows.table.items()[1], columns)
 
+    @changes
     def insert(self, frame: Any) -> None:
         """Add the rows of `frame`, which has at least the stored columns.
 
@@ -171,6 +175,7 @@ class FrameIndex:
             self._refuse_doubles(rows, encoded)
         self._rows.insert(rows, encoded)
 
+    @reads
     def match(
         self,
         keys: Any,
@@ -214,6 +219,7 @@ class FrameIndex:
         query_rows, rows = self._rows.pairs(encoded)
         return Matches(query_rows, self._rows.store.take(rows, columns))
 
+    @reads
     def merge(
         self,
         left: Any,
@@ -290,8 +296,14 @@ class FrameIndex:
         >>> found.found
         array([ True, False])
         """
-        return lookup_rows(keys, self._encoder, self.meta, self._match_inner)
+        return lookup_rows(
+            keys,
+            self._encoder,
+            self.meta,
+            lambda asked, columns: self.match(asked, columns=columns),
+        )
 
+    @changes
     def erase(self, keys: Any, *, on: Hashable | Sequence[Hashable] | None = None) -> int:
         """Remove all rows with these keys; returns how many.
 
@@ -367,9 +379,6 @@ class FrameIndex:
             f"<FrameIndex on {list(self._encoder.names)!r}: {len(self):,} rows, "
             f"{self.nbytes:,} bytes, {self._frames.name} on {self._device}>"
         )
-
-    def _match_inner(self, keys: Any, columns: Sequence[Hashable]) -> Matches:
-        return self.match(keys, columns=columns)
 
     def _same_library(self, frame: Any) -> None:
         given = frames_of(frame)

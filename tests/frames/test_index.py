@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -215,3 +216,19 @@ def test_it_describes_itself():
     assert index.nbytes == stats.row_nbytes + stats.table_nbytes
     index.insert(PLANES)
     assert index.stats().table == "MultiMap"
+
+
+def test_threads_that_change_an_index_take_turns():
+    index = FrameIndex.build(pd.DataFrame({"k": [-1], "v": [0]}), on="k")
+
+    def work(number):
+        for first in range(number * 4000, (number + 1) * 4000, 500):
+            rows = pd.DataFrame({"k": np.arange(first, first + 500), "v": first})
+            index.insert(rows)
+            assert_frame_equal(index.merge(rows[["k"]]), rows)
+            assert index.erase(rows[:50]) == 50
+            assert index.lookup(rows["k"][:60]).found.sum() == 10
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+    assert len(index) == 1 + 4 * 8 * 450
