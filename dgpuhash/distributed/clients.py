@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from distributed import Client, get_client, get_worker
 
-from dgpuhash.errors import UnsupportedError
+from dgpuhash.errors import ClosedError, IndexLost, UnsupportedError
 
-__all__ = ["client_of", "in_task_of"]
+__all__ = ["SCHEDULER_GONE", "client_of", "in_task_of", "scheduler_lost"]
 
 
 def client_of(client: Client | None) -> Client:
@@ -16,6 +16,8 @@ def client_of(client: Client | None) -> Client:
     ------
     UnsupportedError
         When there is none, or it is one whose calls are awaited.
+    ClosedError
+        When it was closed, by its user or because it lost the scheduler.
     """
     if client is None:
         try:
@@ -28,12 +30,30 @@ def client_of(client: Client | None) -> Client:
         raise UnsupportedError(
             f"client={client!r} is no Dask client; pass distributed.Client(address)"
         )
+    if client.status in {"closing", "closed"}:
+        raise ClosedError(
+            f"the Dask {client!r} is closed; what it made lives on with its cluster: "
+            "DistributedIndex.open(name, client) with another client"
+        )
     if client.asynchronous:
         raise UnsupportedError(
             "an index waits for its cluster, which an asynchronous client cannot; use a "
             "distributed.Client() without asynchronous=True, off its event loop"
         )
     return client
+
+
+# What Dask raises where the scheduler does not answer: a comm that breaks, or a pool of them that
+# was closed.
+SCHEDULER_GONE = (OSError, RuntimeError)
+
+
+def scheduler_lost(error: BaseException) -> IndexLost:
+    """What to raise when the scheduler does not answer."""
+    return IndexLost(
+        f"the scheduler of the cluster is gone ({error}); start a cluster, and build the index "
+        "again, or load it where it was saved with DistributedIndex.load(url)"
+    )
 
 
 def in_task_of(client: Client) -> bool:

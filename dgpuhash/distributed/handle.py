@@ -92,11 +92,11 @@ class Handle:
         """Free the shards and the name. Closing twice is no error."""
         if self._closed:
             return
-        self._closed = True
         newest = self._registry.find(self.name)
         if newest is not None and newest.uid == self._descriptor.uid:
             self._registry.remove(self.name)
             drop_shards(self._client, newest.uid, newest.workers)
+        self._closed = True
 
     def __enter__(self) -> Self:
         return self

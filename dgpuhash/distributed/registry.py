@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from distributed import Client, Lock
 
+from dgpuhash.distributed.clients import SCHEDULER_GONE, scheduler_lost
 from dgpuhash.distributed.descriptor import Descriptor
 from dgpuhash.errors import SpecError
 
@@ -28,7 +29,10 @@ class Registry:
 
     def find(self, name: str) -> Descriptor | None:
         """The newest descriptor under `name`; None when there is none."""
-        return self._client.get_dataset(PREFIX + name, default=None)
+        try:
+            return self._client.get_dataset(PREFIX + name, default=None)
+        except SCHEDULER_GONE as error:
+            raise scheduler_lost(error) from error
 
     def names(self) -> list[str]:
         """The names of all indexes."""

@@ -7,11 +7,12 @@ import pickle
 import threading
 from collections.abc import Iterator
 
+import dask
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from clusters import assert_same
+from clusters import assert_same, cluster_of
 from distributed import Client
 
 from dgpuhash.distributed import DistributedIndex, Placement
@@ -221,6 +222,29 @@ def test_handles_travel_into_tasks_that_hold_all_threads(client, frame):
                 twin.rebuild()
         with pytest.raises(IndexLost, match="refresh"):
             len(index)
+
+
+def test_a_closed_client_says_so(threads, frame):
+    with Client(threads.scheduler.address, set_as_default=False) as first:
+        index = DistributedIndex.build(frame, on="k", client=first, name="left behind")
+    for verb in (index.refresh, index.stats, index.close, lambda: index.lookup([1])):
+        with pytest.raises(ClosedError, match="open"):
+            verb()
+    other = DistributedIndex.open("left behind", threads)
+    assert len(other) == 1000
+    other.close()
+
+
+def test_a_lost_scheduler_is_reported(frame):
+    with (
+        dask.config.set({"distributed.comm.timeouts.connect": "2s"}),
+        cluster_of(1, processes=False) as client,
+    ):
+        index = DistributedIndex.build(frame, on="k", client=client)
+        client.cluster.sync(client.cluster.scheduler.close)
+        for verb in (index.refresh, index.stats, lambda: index.lookup([1]), index.close):
+            with pytest.raises((IndexLost, ClosedError), match=r"scheduler|closed"):
+                verb()
 
 
 def test_an_asynchronous_client_is_refused(frame):
