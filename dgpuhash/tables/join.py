@@ -84,7 +84,7 @@ def join_indices(left: Any, right: Any, how: str = "inner") -> tuple[Any, Any]:
     if how != "outer":
         return pairs
     matched = backend.zeros(len(groups), bool)
-    matched[numbers[found]] = True
+    matched[numbers[xp.flatnonzero(found)]] = True
     alone = xp.flatnonzero(~matched[groups.codes])
     nobody = backend.full(len(alone), -1, np.int64)
     return xp.concatenate([pairs[0], nobody]), xp.concatenate([pairs[1], alone])
@@ -96,7 +96,8 @@ def _pairs(backend: Backend, numbers: Any, runs: Runs, *, keep_left: bool) -> tu
     # -1, for no key, is the last place.
     partners = xp.concatenate([runs.counts, backend.full(1, keep_left, np.int64)])[numbers]
     offsets = backend.zeros(len(numbers) + 1, np.int64)
-    offsets[1:] = xp.cumsum(partners)
+    if len(numbers):
+        offsets[1:] = xp.cumsum(partners)
     pairs = int(offsets[-1])
     left, right = backend.empty(pairs, np.int64), backend.empty(pairs, np.int64)
     made = np.zeros((), args.JOIN_PAIRS)

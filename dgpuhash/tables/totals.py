@@ -16,9 +16,8 @@ __all__ = ["Reduced", "group_counts", "reduce_groups"]
 _CPU_SEGMENTS = 16
 # On a CPU a region's totals stay in its caches.
 _REGION_BITS, _REGIONS = 12, 2**10
-# On a GPU enough tiles to fill it, and their rows; below, totals that tiles own are too few tiles.
-_GPU_TILES, _GPU_ROWS, _GPU_OWNERS = 2**13, 256, 2**12
-_GPU_TOTALS = 2**23
+# On a GPU enough tiles to fill it, and their rows; each has its own totals of up to so many groups.
+_GPU_TILES, _GPU_ROWS, _GPU_OWN_GROUPS = 2**12, 256, 2**11
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +42,7 @@ class _Plan:
     alone: bool
     """No two tiles update one total."""
     region_bits: int | None = None
-    """The segments are the rows of so many groups each, a power of two."""
+    """Where segments are the rows of a region: the logarithm of its groups."""
 
 
 def reduce_groups(
@@ -72,14 +71,11 @@ def group_counts(backend: Backend, codes: Any, groups: int) -> Any:
 def _plan(device: str, rows: int, groups: int) -> _Plan:
     if device == "cpu":
         return _cpu_plan(rows, groups)
-    tiles = max(1, min(_GPU_TILES, math.ceil(rows / _GPU_ROWS)))
-    owners = min(tiles, _GPU_TOTALS // max(groups, 1))
-    if owners < min(tiles, _GPU_OWNERS):
-        segments = math.ceil(rows / _GPU_ROWS)
-        return _Plan(_GPU_ROWS, segments, copies=1, alone=False)
-    segment_rows = max(1, math.ceil(rows / owners))
-    segments = math.ceil(rows / segment_rows)
-    return _Plan(segment_rows, segments, copies=max(segments, 1), alone=True)
+    if groups > _GPU_OWN_GROUPS:
+        return _Plan(_GPU_ROWS, math.ceil(rows / _GPU_ROWS), copies=1, alone=False)
+    segment_rows = max(_GPU_ROWS, math.ceil(rows / _GPU_TILES))
+    segments = max(1, math.ceil(rows / segment_rows))
+    return _Plan(segment_rows, segments, copies=segments, alone=True)
 
 
 def _cpu_plan(rows: int, groups: int) -> _Plan:

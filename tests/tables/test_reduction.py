@@ -21,12 +21,18 @@ DATES = ["datetime64[s]", "timedelta64[ns]"]
 HOWS = ["sum", "count", "min", "max", "mean", "first", "last", "any", "all"]
 
 
-@pytest.fixture(params=["as planned", "small segments", "one total for all tiles"])
+PLANNED = totals._plan
+
+
+@pytest.fixture(params=["as planned", "small segments", "as on a GPU", "one total for all tiles"])
 def plan(request, monkeypatch):
     """The same results however the rows are cut into segments."""
     if request.param == "small segments":
         monkeypatch.setattr(totals, "_REGION_BITS", 2)
         monkeypatch.setattr(totals, "_GPU_ROWS", 32)
+        monkeypatch.setattr(totals, "_GPU_OWN_GROUPS", 5)
+    elif request.param == "as on a GPU":
+        monkeypatch.setattr(totals, "_plan", lambda _, rows, groups: PLANNED("cuda", rows, groups))
     elif request.param == "one total for all tiles":
 
         def shared(device, rows, groups):
@@ -154,7 +160,7 @@ def test_few_rows(device, rows, plan):
 
 
 @pytest.mark.parametrize("distinct", [1, 100, 5000, 200_000])
-def test_many_rows_and_columns(device, distinct):
+def test_many_rows_and_columns(device, distinct, plan):
     random = np.random.default_rng(distinct)
     keys = random.integers(0, distinct, 300_000)
     keys[::2] = 3  # half of all rows in one group
