@@ -263,12 +263,11 @@ class FrameIndex:
         names = join_columns(left, self._encoder, on, left_on)
         moved = moved_columns(self.meta, self._encoder, names, columns)
         matches = self.match(left, how=how, on=list(names), columns=moved)
-        wanted = {*moved, *self._encoder.names}
         return assemble(
             left,
             matches.query_rows,
             matches.frame,
-            index_meta=self.meta[[label for label in self.meta.columns if label in wanted]],
+            index_meta=self.meta,
             left_on=names,
             right_on=self._encoder.names,
             how=how,
@@ -296,12 +295,7 @@ class FrameIndex:
         >>> found.found
         array([ True, False])
         """
-        return lookup_rows(
-            keys,
-            self._encoder,
-            self.meta,
-            lambda asked, columns: self.match(asked, columns=columns),
-        )
+        return lookup_rows(keys, self._encoder, self.meta, lambda k, c: self.match(k, columns=c))
 
     @changes
     def erase(self, keys: Any, *, on: Hashable | Sequence[Hashable] | None = None) -> int:
