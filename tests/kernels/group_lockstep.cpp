@@ -1,4 +1,5 @@
-/// Numbers for keys, and reductions by number, by tiles of every width, against plain loops.
+/// Numbers for keys, reductions by number and the pairs of joins, by tiles of every width, against
+/// plain loops.
 #include <algorithm>
 
 #include "lockstep_case.h"
@@ -97,6 +98,30 @@ void reduce(std::mt19937& random, u64 rows, u64 groups, u64 copies, bool alone) 
   }
 }
 
+/// Left rows of no, one or many pairs each; -1 stands for a row that is kept without a partner.
+template <int W>
+void pair(std::mt19937& random, u64 left_rows, i64 groups, u32 most) {
+  std::vector<i64> starts{0}, right_rows, offsets{0}, keys(left_rows), left, right;
+  for (i64 group = 0; group < groups; ++group)
+    starts.push_back(starts.back() + static_cast<i64>(random() % most));
+  for (i64 row = 0; row < starts.back(); ++row) right_rows.push_back(7 * row % starts.back());
+  for (u64 row = 0; row < left_rows; ++row) {
+    const i64 key = keys[row] = static_cast<i64>(random() % static_cast<u64>(groups + 1)) - 1;
+    const i64 first = key < 0 ? 0 : starts[key], last = key < 0 ? 1 : starts[key + 1];
+    for (i64 place = first; place < last; ++place) {
+      left.push_back(static_cast<i64>(row));
+      right.push_back(key < 0 ? -1 : right_rows[place]);
+    }
+    offsets.push_back(static_cast<i64>(left.size()));
+  }
+  std::vector<i64> found_left(left.size(), -9), found_right(left.size(), -9);
+  const JoinSides sides{offsets.data(), keys.data(), starts.data(), right_rows.data(), left_rows};
+  join_pairs<W>(
+      {sides, found_left.data(), found_right.data(), left.size(), 50, (left.size() + 49) / 50});
+  CHECK(found_left == left);
+  CHECK(found_right == right);
+}
+
 }  // namespace
 }  // namespace dg::test
 
@@ -113,6 +138,9 @@ int main() {
     reduce<W>(random, 300, 20, 7, true);
     reduce<W>(random, 300, 5, 1, false);
     reduce<W>(random, 100, 90, 1, false);
+    pair<W>(random, 300, 20, 2);
+    pair<W>(random, 20, 5, 60);
+    pair<W>(random, 1, 1, 200);
   });
   std::printf("groups: passed\n");
 }

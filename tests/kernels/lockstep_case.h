@@ -12,6 +12,7 @@
 #include "launch/bucket_list.cuh"
 #include "launch/contents.cuh"
 #include "launch/groups.cuh"
+#include "launch/join.cuh"
 #include "launch/multisplit.cuh"
 #include "launch/open.cuh"
 #include "launch/reduce.cuh"
