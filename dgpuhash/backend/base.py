@@ -32,6 +32,12 @@ class Backend(ABC):
     sorts_fast = False
     """Whether sorting a batch costs less than storing its keys in a table."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled by name: each process has its own modules and loaded kernels."""
+        from dgpuhash.backend import get
+
+        return get, (self.name,)
+
     @property
     @abstractmethod
     def xp(self) -> ModuleType:
