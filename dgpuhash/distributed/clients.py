@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from distributed import Client, get_client, get_worker
 
-from dgpuhash.errors import ClosedError, IndexLost, UnsupportedError
+from dgpuhash.errors import ClosedError, DgpuhashError, IndexLost, UnsupportedError
 
-__all__ = ["SCHEDULER_GONE", "client_of", "in_task_of", "scheduler_lost"]
+__all__ = ["asking_the_scheduler", "client_of", "in_task_of"]
 
 
 def client_of(client: Client | None) -> Client:
@@ -43,17 +46,24 @@ def client_of(client: Client | None) -> Client:
     return client
 
 
-# What Dask raises where the scheduler does not answer: a comm that breaks, or a pool of them that
-# was closed.
-SCHEDULER_GONE = (OSError, RuntimeError)
+@contextmanager
+def asking_the_scheduler() -> Iterator[None]:
+    """A block in which errors of comms mean that the scheduler is gone.
 
-
-def scheduler_lost(error: BaseException) -> IndexLost:
-    """What to raise when the scheduler does not answer."""
-    return IndexLost(
-        f"the scheduler of the cluster is gone ({error}); start a cluster, and build the index "
-        "again, or load it where it was saved with DistributedIndex.load(url)"
-    )
+    Raises
+    ------
+    IndexLost
+        Instead of Dask's errors about a broken comm, or a closed pool of them.
+    """
+    try:
+        yield
+    except DgpuhashError:
+        raise
+    except (OSError, RuntimeError) as error:
+        raise IndexLost(
+            f"the scheduler of the cluster is gone ({error}); start a cluster, and build the index "
+            "again, or load it where it was saved with DistributedIndex.load(url)"
+        ) from error
 
 
 def in_task_of(client: Client) -> bool:

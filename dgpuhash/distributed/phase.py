@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from distributed import Client
 
-from dgpuhash.distributed.clients import SCHEDULER_GONE, scheduler_lost
+from dgpuhash.distributed.clients import asking_the_scheduler
 from dgpuhash.distributed.plugin import host_of
 from dgpuhash.distributed.request import REMEDY
 from dgpuhash.errors import IndexLost
@@ -54,10 +54,8 @@ def on_workers(
         answers = client.run(
             run_phase, function, args, workers=list(workers), on_error="return", asynchronous=True
         )
-        try:
+        with asking_the_scheduler():
             found = await _watch(client, workers, answers)
-        except SCHEDULER_GONE as error:
-            raise scheduler_lost(error) from error
         return _results([found[worker] for worker in workers])
 
     return client.sync(phase)
@@ -121,9 +119,10 @@ async def _until_one_leaves(client: Client, workers: Sequence[str]) -> IndexLost
     while True:
         await asyncio.sleep(WATCH)
         try:
-            there = await client.scheduler.ncores()
-        except SCHEDULER_GONE as error:
-            return scheduler_lost(error)
+            with asking_the_scheduler():
+                there = await client.scheduler.ncores()
+        except IndexLost as lost:
+            return lost
         gone = sorted(set(workers) - set(there))
         if gone:
             return IndexLost(f"workers {gone} with shards of the index are gone; {REMEDY}")

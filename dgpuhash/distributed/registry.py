@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from distributed import Client, Lock
 
-from dgpuhash.distributed.clients import SCHEDULER_GONE, scheduler_lost
+from dgpuhash.distributed.clients import asking_the_scheduler
 from dgpuhash.distributed.descriptor import Descriptor
 from dgpuhash.errors import SpecError
 
@@ -29,10 +29,8 @@ class Registry:
 
     def find(self, name: str) -> Descriptor | None:
         """The newest descriptor under `name`; None when there is none."""
-        try:
+        with asking_the_scheduler():
             return self._client.get_dataset(PREFIX + name, default=None)
-        except SCHEDULER_GONE as error:
-            raise scheduler_lost(error) from error
 
     def names(self) -> list[str]:
         """The names of all indexes."""

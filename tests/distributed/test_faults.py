@@ -92,7 +92,7 @@ def slow(frame: pd.DataFrame, npartitions: int, seconds: float) -> dd.DataFrame:
 
 def expect_lost(work: Callable[[], object]) -> None:
     start = time.monotonic()
-    with pytest.raises(IndexLost):
+    with pytest.raises(IndexLost, match=r"worker|nothing of it is visible"):
         work()
     assert time.monotonic() - start < SOON
 
