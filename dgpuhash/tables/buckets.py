@@ -158,9 +158,10 @@ class Buckets:
         """
         if self._tile is not None:
             return self._tile
-        lengths = () if offsets is None else offsets[1:] - offsets[:-1]
-        long = len(lengths) > 0 and int(lengths.max()) >= _LONG_LIST
-        return args.TILE_WIDTHS[-1] if long else args.DEFAULT_TILE
+        if offsets is None or len(offsets) < 2:
+            return args.DEFAULT_TILE
+        longest = int((offsets[1:] - offsets[:-1]).max())
+        return args.TILE_WIDTHS[-1] if longest >= _LONG_LIST else args.DEFAULT_TILE
 
     def clear(self) -> None:
         """Forget every value and give the pool back."""
