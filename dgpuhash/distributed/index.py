@@ -25,12 +25,20 @@ from dgpuhash.distributed.probe import Probe
 from dgpuhash.distributed.registry import Registry, check_name
 from dgpuhash.distributed.source import check_library, collection_of, frame_of, meta_of
 from dgpuhash.errors import (
-    ColumnError,
     DgpuhashError,
     IndexLost,
     SpecError,
 )
-from dgpuhash.frames import KeyEncoder, Lookup, check_how, join_columns, key_names, keys_frame
+from dgpuhash.frames import (
+    KeyEncoder,
+    Lookup,
+    check_how,
+    column_labels,
+    join_columns,
+    kept_columns,
+    key_names,
+    keys_frame,
+)
 
 __all__ = ["DistributedIndex"]
 
@@ -112,7 +120,7 @@ class DistributedIndex(Handle):
         collection = collection_of(data, on if isinstance(on, list | tuple) else [on])
         meta = meta_of(collection)
         names = key_names(meta, on)
-        kept = _kept(meta, names, columns)
+        kept = kept_columns(meta, names, columns)
         meta = meta[kept].iloc[:0]
         uid = uuid.uuid4().hex
         descriptor = Descriptor(
@@ -253,7 +261,7 @@ class DistributedIndex(Handle):
         if not isinstance(left, dd.DataFrame):
             left = dd.from_pandas(left, npartitions=1, sort=False)
         names = join_columns(left._meta, descriptor.encoder, on, left_on)
-        wanted = None if columns is None else tuple(columns)
+        wanted = None if columns is None else tuple(column_labels(columns))
         probe = Probe(descriptor, tuple(names), how, wanted, suffixes)
         return left.map_partitions(
             probe,
@@ -380,14 +388,3 @@ class DistributedIndex(Handle):
             return title + self.stats().to_html(index=False)
         except (DgpuhashError, OSError) as error:
             return f"{title}<p>{escape(str(error))}</p>"
-
-
-def _kept(
-    meta: Any, names: Sequence[Hashable], columns: Sequence[Hashable] | None
-) -> list[Hashable]:
-    there = list(meta.columns)
-    missing = [label for label in columns or [] if label not in there]
-    if missing:
-        raise ColumnError(f"no column {missing!r}; the columns are {there!r}")
-    wanted = set(there if columns is None else columns) | set(names)
-    return [label for label in there if label in wanted]

@@ -12,7 +12,7 @@ from dgpuhash.frames.assembly import (
 )
 from dgpuhash.frames.dataframes import frames_named, frames_of, make_frame
 from dgpuhash.frames.index import FrameIndex
-from dgpuhash.frames.keys import EncodedKeys, KeyEncoder, key_names
+from dgpuhash.frames.keys import EncodedKeys, KeyEncoder, column_labels, kept_columns, key_names
 from dgpuhash.frames.lookup import Lookup, keys_frame, lookup_rows
 from dgpuhash.frames.matches import Matches
 from dgpuhash.frames.stats import FrameStats
@@ -26,11 +26,13 @@ __all__ = [
     "Matches",
     "assemble",
     "check_how",
+    "column_labels",
     "frame_from_bytes",
     "frame_to_bytes",
     "frames_named",
     "frames_of",
     "join_columns",
+    "kept_columns",
     "key_names",
     "keys_frame",
     "lookup_rows",

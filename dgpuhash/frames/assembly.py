@@ -8,7 +8,7 @@ from typing import Any
 from dgpuhash.errors import ColumnError, SpecError, UnsupportedError
 from dgpuhash.frames.columns import check_comparable
 from dgpuhash.frames.dataframes import frames_of
-from dgpuhash.frames.keys import KeyEncoder, key_names
+from dgpuhash.frames.keys import KeyEncoder, column_labels, key_names
 
 __all__ = ["assemble", "check_how", "join_columns", "merge_meta", "moved_columns"]
 
@@ -117,11 +117,12 @@ def moved_columns(
     ['tailnum', 'year']
     """
     there = list(index_meta.columns)
-    missing = [label for label in columns or [] if label not in there]
+    asked = there if columns is None else column_labels(columns)
+    missing = [label for label in asked if label not in there]
     if missing:
         raise ColumnError(f"no column {missing!r} in the index; it holds {there!r}")
     shared = {name for name, other in zip(encoder.names, left_on, strict=True) if name == other}
-    wanted = set(there if columns is None else columns) | set(encoder.names)
+    wanted = {*asked, *encoder.names}
     return [label for label in there if label in wanted - shared]
 
 

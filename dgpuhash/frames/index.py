@@ -17,7 +17,7 @@ from dgpuhash.frames.assembly import (
 )
 from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.keyed_rows import KeyedRows, first_double
-from dgpuhash.frames.keys import EncodedKeys, KeyEncoder, key_names
+from dgpuhash.frames.keys import EncodedKeys, KeyEncoder, kept_columns, key_names
 from dgpuhash.frames.lookup import Lookup, lookup_rows
 from dgpuhash.frames.matches import Matches
 from dgpuhash.frames.saved import read_index, write_index
@@ -105,11 +105,7 @@ class FrameIndex:
         True
         """
         names = key_names(frame, on)
-        kept = set(frame.columns) if columns is None else {*names, *columns}
-        missing = [label for label in kept if label not in set(frame.columns)]
-        if missing:
-            raise ColumnError(f"no column {missing!r}; the columns are {list(frame.columns)!r}")
-        stored = frame[[label for label in frame.columns if label in kept]]
+        stored = frame[kept_columns(frame, names, columns)]
         encoder = encoder or KeyEncoder.for_frame(frame, on)
         index = cls(stored, encoder, unique=unique, device=device)
         index.insert(stored)

@@ -14,7 +14,7 @@ from dgpuhash.frames.columns import LogicalType, NormalColumn, check_comparable
 from dgpuhash.frames.conversion import normalise
 from dgpuhash.frames.dataframes import frames_of
 
-__all__ = ["EncodedKeys", "KeyEncoder", "key_names", "same_keys"]
+__all__ = ["EncodedKeys", "KeyEncoder", "column_labels", "kept_columns", "key_names", "same_keys"]
 
 # Codes are hashed again for placement: the shard of a key says nothing about its slot there.
 OWNER_SEED = 0x0DD_5EED
@@ -297,6 +297,8 @@ def key_names(frame: Any, on: Hashable | Sequence[Hashable]) -> tuple[Hashable, 
         When `frame` is no DataFrame.
     """
     frames_of(frame)
+    if not hasattr(frame, "columns"):
+        raise KeyTypeError(f"a DataFrame is needed, not a {type(frame).__name__}; call to_frame()")
     names = tuple(on) if isinstance(on, list | tuple) else (on,)
     there = list(frame.columns)
     if not names:
@@ -308,7 +310,38 @@ def key_names(frame: Any, on: Hashable | Sequence[Hashable]) -> tuple[Hashable, 
         raise ColumnError(f"columns {doubled!r} occur more than once; rename or drop the doubles")
     missing = [name for name in names if name not in there]
     if missing:
-        named = [name for name in getattr(frame.index, "names", []) if name in missing]
+        levels = [name for name in getattr(frame.index, "names", []) if name is not None]
+        named = [name for name in levels if name in missing]
         remedy = "; it is an index level: call reset_index() first" if named else ""
         raise ColumnError(f"no column {missing!r}; the columns are {there!r}{remedy}")
     return names
+
+
+def column_labels(columns: Sequence[Hashable]) -> list[Hashable]:
+    """`columns` as a list; text is one label and not its letters.
+
+    Examples
+    --------
+    >>> column_labels("seats"), column_labels(("seats", "year"))
+    (['seats'], ['seats', 'year'])
+    """
+    return [columns] if isinstance(columns, str) else list(columns)
+
+
+def kept_columns(
+    frame: Any, names: Sequence[Hashable], columns: Sequence[Hashable] | None
+) -> list[Hashable]:
+    """The labels of `frame` that an index on `names` keeps, in their order.
+
+    Raises
+    ------
+    ColumnError
+        When `columns` names one that is not there.
+    """
+    there = list(frame.columns)
+    asked = there if columns is None else column_labels(columns)
+    missing = [label for label in asked if label not in there]
+    if missing:
+        raise ColumnError(f"no column {missing!r}; the columns are {there!r}")
+    wanted = {*asked, *names}
+    return [label for label in there if label in wanted]

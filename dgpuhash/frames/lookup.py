@@ -70,6 +70,8 @@ def keys_frame(keys: Any, encoder: KeyEncoder, index_meta: Any) -> Any:
         if not set(names) <= set(keys):
             raise ColumnError(f"keys name {list(keys)!r}; the index is on {list(names)!r}")
         return make_frame({name: keys[name] for name in names}, index_meta)
+    if getattr(keys, "ndim", 1) == 0:
+        keys = keys[()]
     if (
         isinstance(keys, str | bytes)
         or not hasattr(keys, "__len__")

@@ -232,3 +232,14 @@ def test_threads_that_change_an_index_take_turns():
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(work, range(4)))
     assert len(index) == 1 + 4 * 8 * 450
+
+
+def test_a_label_is_not_its_letters():
+    index = FrameIndex.build(PLANES, "tailnum", columns="seats")
+    assert list(index.meta.columns) == ["tailnum", "seats"]
+    assert list(index.merge(FLIGHTS, columns="seats").columns) == ["flight", "tailnum", "seats"]
+    with pytest.raises(ColumnError, match="'wings'"):
+        index.merge(FLIGHTS, columns="wings")
+    with pytest.raises(KeyTypeError, match="to_frame"):
+        index.merge(FLIGHTS["tailnum"])
+    assert index.lookup(np.array("N1")).found.tolist() == [True]
