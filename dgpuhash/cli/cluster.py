@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dgpuhash.errors import UnsupportedError
+
 if TYPE_CHECKING:
     from distributed import Client
 
@@ -34,11 +36,19 @@ def client_for(scheduler: str | None) -> Iterator[Client]:
     ------
     OSError
         When no scheduler answers at that address.
+    UnsupportedError
+        When it is no address.
     """
     from distributed import Client, LocalCluster
 
     if scheduler is not None:
-        with Client(scheduler, timeout=CONNECT_SECONDS) as client:
+        try:
+            client = Client(scheduler, timeout=CONNECT_SECONDS)
+        except ValueError as error:
+            raise UnsupportedError(
+                f"--scheduler {scheduler}: {error}; give an address such as tcp://host:8786"
+            ) from error
+        with client:
             yield client
         return
     threads = len(os.sched_getaffinity(0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import click
 import pandas as pd
@@ -81,9 +82,22 @@ def parse_keys(keys: tuple[str, ...], meta: pd.DataFrame) -> pd.DataFrame:
     columns = {}
     for position, name in enumerate(names):
         dtype = meta[name].dtype
+        if isinstance(dtype, pd.CategoricalDtype):
+            # Of the values: the categories may be unknown here, as Dask calls it.
+            dtype = dtype.categories.dtype
         texts = pd.Series([split[position] for split in parts])
         try:
-            columns[name] = texts.astype(dtype)
+            columns[name] = _parsed(texts, dtype)
         except (ValueError, TypeError) as error:
             raise KeyTypeError(f"column {name} is {dtype}: {error}; write such a value") from error
     return pd.DataFrame(columns)
+
+
+def _parsed(texts: pd.Series, dtype: Any) -> pd.Series:
+    if pd.api.types.is_bool_dtype(dtype):
+        # astype takes every text for true.
+        values = texts.str.lower().map({"true": True, "false": False})
+        if values.isna().any():
+            raise ValueError(f"{texts[values.isna()].iloc[0]!r} is neither true nor false")
+        texts = values
+    return texts.astype(dtype)

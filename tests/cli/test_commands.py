@@ -105,6 +105,23 @@ def test_keys_of_two_columns_and_duplicates(tmp_path):
     assert said == "a,b,c\nx,1,1.5\nx,1,2.5\n"
 
 
+@pytest.mark.parametrize("flag", ["bool", "boolean"])
+def test_keys_of_categories_and_truths(tmp_path, flag):
+    frame = pd.DataFrame(
+        {
+            "class": pd.Categorical(["low", "high", "low"]),
+            "open": pd.array([True, False, False], dtype=flag),
+            "n": [1, 2, 3],
+        }
+    )
+    frame.to_parquet(tmp_path / "rooms.parquet")
+    saved = tmp_path / "rooms.dgph"
+    run("build", tmp_path / "rooms.parquet", "--on", "class,open", "-o", saved)
+    said = run("lookup", saved, "low,False", "high,false", "--format", "csv")
+    assert said == "class,open,n\nlow,False,3\nhigh,False,2\n"
+    run("lookup", saved, "low,maybe", code=2)
+
+
 def test_a_relative_path_on_a_cluster_whose_workers_run_elsewhere(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(folder)
     with LocalCluster(n_workers=1, processes=True, dashboard_address=None) as cluster:

@@ -112,6 +112,12 @@ def test_no_scheduler_at_the_address(folder, monkeypatch):
     expect_error("lookup", *arguments, says="tcp://127.0.0.1:9")
 
 
+@pytest.mark.parametrize("address", ["here", "carrier-pigeon://here:1"])
+def test_what_is_no_address_of_a_scheduler(folder, address):
+    where = ["--scheduler", address]
+    expect_error("lookup", folder / "planes.dgph", "N1", *where, says="such as tcp://host:8786")
+
+
 def test_the_program_itself_prints_one_line():
     program = Path(sys.executable).with_name("dgpuhash")
     found = subprocess.run(
