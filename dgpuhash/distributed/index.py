@@ -50,7 +50,8 @@ class DistributedIndex(Handle):
     client of the cluster finds it by its name. Every change moves it to the next epoch: reading
     with a handle, or computing a lazy merge, from before a change raises `IndexLost` and never
     answers wrongly; `refresh` brings a handle up to date. The handle that makes the change is.
-    A handle can be pickled and given to tasks; there it uses the client that it finds.
+    A handle can be pickled and given to tasks; there it uses the client that it finds, and reads at
+    once. A task that changes an index waits for tasks: leave a thread free for them.
 
     Examples
     --------
