@@ -40,15 +40,17 @@ def client_for(scheduler: str | None) -> Iterator[Client]:
         When it is no address.
     """
     from distributed import Client, LocalCluster
+    from distributed.comm import get_address_host_port
 
     if scheduler is not None:
+        # Asked first: a client that is refused its address stays behind half made, as the default.
         try:
-            client = Client(scheduler, timeout=CONNECT_SECONDS)
+            get_address_host_port(scheduler)
         except ValueError as error:
             raise UnsupportedError(
                 f"--scheduler {scheduler}: {error}; give an address such as tcp://host:8786"
             ) from error
-        with client:
+        with Client(scheduler, timeout=CONNECT_SECONDS) as client:
             yield client
         return
     threads = len(os.sched_getaffinity(0))
