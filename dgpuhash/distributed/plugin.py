@@ -74,12 +74,14 @@ class ShardHost(WorkerPlugin):
         epoch: int,
         incarnation: str,
         how: str,
+        skip: int,
+        nbytes: int,
     ) -> list[Any]:
-        """Rows of the query that match, and the rows of the index that they match."""
-        query_rows, frame = await self.thread.run(
-            self.shards.match, uid, epoch, incarnation, keys, how, columns
+        """Rows of the query that match, the rows of the index that they match, and the rest."""
+        (query_rows, frame), rest = await self.thread.run(
+            self.shards.match, uid, epoch, incarnation, keys, how, columns, skip, nbytes
         )
-        return [to_serialize(query_rows), to_serialize(frame)]
+        return [to_serialize(query_rows), to_serialize(frame), rest]
 
     async def put(
         self,

@@ -11,9 +11,10 @@ from distributed.utils import sync
 
 from dgpuhash.distributed.descriptor import Descriptor
 from dgpuhash.distributed.plugin import hosting_worker
-from dgpuhash.distributed.request import request
+from dgpuhash.distributed.question import Asker
 from dgpuhash.distributed.split import pieces, split
 from dgpuhash.frames import (
+    POSITION_NBYTES,
     Lookup,
     Matches,
     assemble,
@@ -114,42 +115,46 @@ def match(
     The task waits for answers of shard threads, which wait for nobody, so it ends.
     """
     worker = hosting_worker()
-    encoder = descriptor.encoder
     frames = frames_of(left)
-    encoded = encoder.encode(left, list(left_on))
-    owned = split(encoded, encoder, len(descriptor.shards))
-    keys = frames.make(
-        {name: left[label] for name, label in zip(encoder.names, left_on, strict=True)}
-    )
+    questions = questions_to(left, descriptor, left_on)
+    asker = Asker(worker, descriptor, how, columns)
 
-    questions = pieces(keys, owned, encoder.names)
-
-    async def ask(part: int) -> list[Matches]:
-        shard = descriptor.shards[part]
+    async def ask(part: int) -> list[tuple[Any, Matches]]:
         found = []
-        for rows, piece in questions[part]:
-            query_rows, frame = await request(
-                worker,
-                shard.worker,
-                "dgpuhash_match",
-                {"keys": piece, "columns": list(columns)},
-                uid=descriptor.uid,
-                epoch=descriptor.epoch,
-                incarnation=shard.incarnation,
-                how=how,
-            )
-            found.append(Matches(rows[frames.xp.asarray(query_rows)], frame))
+        while questions[part]:
+            rows, keys = questions[part].pop(0)
+            pages = await asker.ask(part, keys)
+            found += [(rows[first:], page) for first, page in pages if len(page.query_rows)]
         return found
 
-    async def ask_all() -> list[list[Matches]]:
-        return await asyncio.gather(*(ask(part) for part in range(len(owned))))
+    async def ask_all() -> list[list[tuple[Any, Matches]]]:
+        asks = [asyncio.ensure_future(ask(part)) for part in range(len(questions))]
+        try:
+            return await asyncio.gather(*asks)
+        finally:
+            for each in asks:
+                each.cancel()
 
-    answers = [matches for found in sync(worker.loop, ask_all) for matches in found]
-    filled = [matches for matches in answers if len(matches.query_rows)]
-    if not filled:
+    answers = [answer for found in sync(worker.loop, ask_all) for answer in found]
+    if not answers:
         nothing = frames.xp.zeros(0, dtype="int64")
         return Matches(nothing, descriptor.meta[list(columns)])
-    query_rows = frames.xp.concatenate([matches.query_rows for matches in filled])
+    query_rows = frames.xp.concatenate(
+        [rows[frames.xp.asarray(page.query_rows)] for rows, page in answers]
+    )
     if how in {"semi", "anti"}:
         return Matches(query_rows, None)
-    return Matches(query_rows, frames.concat([matches.frame for matches in filled]))
+    return Matches(query_rows, frames.concat([page.frame for _, page in answers]))
+
+
+def questions_to(
+    left: Any, descriptor: Descriptor, left_on: Sequence[Hashable]
+) -> list[list[tuple[Any, Any]]]:
+    """For each part the rows that it is asked about, in pieces: their positions, and their keys."""
+    encoder = descriptor.encoder
+    owned = split(encoder.encode(left, list(left_on)), encoder, len(descriptor.shards))
+    keys = frames_of(left).make(
+        {name: left[label] for name, label in zip(encoder.names, left_on, strict=True)}
+    )
+    # The answer may be a position for each key.
+    return pieces(keys, owned, encoder.names, least_nbytes=POSITION_NBYTES)

@@ -11,7 +11,7 @@ from dgpuhash.distributed.descriptor import ShardAddress
 from dgpuhash.distributed.exchange import Inbox, Parcel, Receipt
 from dgpuhash.distributed.request import REMEDY
 from dgpuhash.errors import ColumnError, IndexLost
-from dgpuhash.frames import FrameIndex, KeyEncoder, Matches, frames_of
+from dgpuhash.frames import FrameIndex, KeyEncoder, Page, frames_of
 
 __all__ = ["Change", "Shards"]
 
@@ -184,9 +184,14 @@ class Shards:
         keys: Any,
         how: str,
         columns: Sequence[Hashable],
-    ) -> Matches:
-        """What this shard has for `keys`, as `FrameIndex.match`."""
-        return self.at(uid, epoch, incarnation).match(keys, how=how, columns=list(columns))
+        skip: int,
+        nbytes: int,
+    ) -> Page:
+        """What this shard has for `keys`: a page of `nbytes`; positions alone in one page."""
+        index = self.at(uid, epoch, incarnation)
+        if how in {"semi", "anti"}:
+            return Page(index.match(keys, how=how), None)
+        return index.page(keys, nbytes=nbytes, columns=columns, skip=skip)
 
     def _open(self, uid: str, transaction: str) -> Staged:
         staged = self._staged.get(uid)

@@ -32,19 +32,44 @@ def pieces(
     owned: Sequence[Any],
     columns: Sequence[Hashable],
     nbytes: int | None = None,
+    *,
+    least_nbytes: int = 1,
 ) -> list[list[tuple[Any, Any]]]:
-    """For each part the rows that it owns, in pieces of about `nbytes`: row numbers, and a frame.
+    """For each part the rows that it owns, in pieces: row numbers, and a frame.
 
-    The frames are copies of just these rows: a slice of Arrow strings would travel whole.
+    Parameters
+    ----------
+    frame : DataFrame
+    owned : sequence of int64 arrays
+        The rows of each part.
+    columns : sequence of labels
+    nbytes : int, optional
+        What a piece may have, `PARCEL_NBYTES` if not given; a single row may have more.
+    least_nbytes : int
+        What a row counts at least.
+
+    Returns
+    -------
+    list of list of (int64 array, DataFrame)
+        The frames are copies of just these rows: a slice of Arrow strings would travel whole.
     """
     frames = frames_of(frame)
     moved = frame[list(columns)]
-    row_nbytes = max(1, frames.nbytes(moved) // max(1, len(moved)))
-    step = max(1, (nbytes or PARCEL_NBYTES) // row_nbytes)
-    return [
-        [
-            (rows[start : start + step], frames.take(moved, rows[start : start + step]))
-            for start in range(0, len(rows), step)
-        ]
-        for rows in owned
-    ]
+    nbytes = nbytes or PARCEL_NBYTES
+    row_nbytes = max(least_nbytes, frames.rows_nbytes(moved) // max(1, len(moved)))
+    step = max(1, nbytes // row_nbytes)
+    found = []
+    for rows in owned:
+        ahead = [rows[start : start + step] for start in range(0, len(rows), step)][::-1]
+        part = []
+        while ahead:
+            some = ahead.pop()
+            piece = frames.take(moved, some)
+            if len(some) > 1 and frames.rows_nbytes(piece) > nbytes:
+                # These rows are wider than others.
+                middle = len(some) // 2
+                ahead += [some[middle:], some[:middle]]
+            else:
+                part.append((some, piece))
+        found.append(part)
+    return found

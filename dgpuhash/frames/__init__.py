@@ -15,15 +15,18 @@ from dgpuhash.frames.index import FrameIndex
 from dgpuhash.frames.keys import EncodedKeys, KeyEncoder, column_labels, kept_columns, key_names
 from dgpuhash.frames.lookup import Lookup, keys_frame, lookup_rows
 from dgpuhash.frames.matches import Matches
+from dgpuhash.frames.pages import POSITION_NBYTES, Page
 from dgpuhash.frames.stats import FrameStats
 
 __all__ = [
+    "POSITION_NBYTES",
     "EncodedKeys",
     "FrameIndex",
     "FrameStats",
     "KeyEncoder",
     "Lookup",
     "Matches",
+    "Page",
     "assemble",
     "check_how",
     "column_labels",

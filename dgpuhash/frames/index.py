@@ -6,7 +6,7 @@ import os
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-from dgpuhash.errors import ColumnError, DeviceError
+from dgpuhash.errors import DeviceError
 from dgpuhash.frames.assembly import (
     DEFAULT_SUFFIXES,
     Suffixes,
@@ -17,9 +17,10 @@ from dgpuhash.frames.assembly import (
 )
 from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.keyed_rows import KeyedRows, first_double
-from dgpuhash.frames.keys import EncodedKeys, KeyEncoder, kept_columns, key_names
+from dgpuhash.frames.keys import KeyEncoder, kept_columns, key_names
 from dgpuhash.frames.lookup import Lookup, lookup_rows
 from dgpuhash.frames.matches import Matches
+from dgpuhash.frames.pages import Page, first_page
 from dgpuhash.frames.saved import read_index, write_index
 from dgpuhash.frames.stats import FrameStats
 from dgpuhash.tables.turns import Turns, changes, reads
@@ -168,7 +169,7 @@ class FrameIndex:
         rows = self._rows.store.conform(frame)
         encoded = self._encoder.encode_rows(rows)
         if self._unique:
-            self._refuse_doubles(rows, encoded)
+            self._rows.refuse_doubles(rows, encoded)
         self._rows.insert(rows, encoded)
 
     @reads
@@ -214,6 +215,15 @@ class FrameIndex:
             return Matches(xp.flatnonzero(found if how == "semi" else ~found), None)
         query_rows, rows = self._rows.pairs(encoded)
         return Matches(query_rows, self._rows.store.take(rows, columns))
+
+    @reads
+    def page(
+        self, keys: Any, *, nbytes: int, columns: Sequence[Hashable] | None = None, skip: int = 0
+    ) -> Page:
+        """As an inner `match`, in pages of `nbytes` at most; see `Page` for how to go on."""
+        self._same_library(keys)
+        wanted = self.meta.columns if columns is None else columns
+        return first_page(self._rows, self._encoder.encode(keys), list(wanted), nbytes, skip)
 
     @reads
     def merge(
@@ -376,17 +386,4 @@ class FrameIndex:
             remedy = "cudf.from_pandas(frame)" if given.name == "pandas" else "frame.to_pandas()"
             raise DeviceError(
                 f"a {given.name} frame for an index of {self._frames.name} rows; pass {remedy}"
-            )
-
-    def _refuse_doubles(self, rows: Any, encoded: EncodedKeys) -> None:
-        double = first_double(encoded, self._frames.xp)
-        if double < 0 and len(self):
-            known = self._rows.pairs(encoded)[0]
-            double = int(known[0]) if len(known) else -1
-        if double >= 0:
-            names = list(self._encoder.names)
-            key = self._frames.keep(rows[names], self._frames.xp.asarray([double]))
-            raise ColumnError(
-                f"the index on {names!r} is unique, and {key.to_dict('records')[0]!r} is a key of "
-                "more than one row; drop the doubles (drop_duplicates), or build with unique=False"
             )

@@ -11,6 +11,8 @@ from dgpuhash.tables import HashMap, MultiMap
 
 __all__ = ["KeyTable"]
 
+ALL = slice(None)
+
 
 class KeyTable:
     """Pairs (code, row number) on one device, found by code.
@@ -62,20 +64,33 @@ class KeyTable:
             self._table.insert(codes, rows)
         self._pairs += len(codes)
 
-    def find(self, codes: Any, valid: Any = None) -> tuple[Any, Any]:
-        """Who has which row: positions in `codes`, ascending, and rows, both int64."""
+    def count(self, codes: Any, valid: Any = None) -> Any:
+        """How many rows `find` gives for each code, as int64."""
+        if isinstance(self._table, HashMap):
+            counts = self._table.contains(self._in(codes)).astype(np.int64)
+        else:
+            counts = self._table.count(self._in(codes))
+        return self._out(counts if valid is None else counts * self._in(valid))
+
+    def find(self, codes: Any, valid: Any = None, window: slice = ALL) -> tuple[Any, Any]:
+        """Who has which row: positions in `codes`, ascending, and rows, both int64.
+
+        Of all these pairs, those in `window`.
+        """
         codes = self._in(codes)
         xp = self._backend.xp
         if isinstance(self._table, HashMap):
             rows, found = self._table.find(codes)
             if valid is not None:
                 found = found & self._in(valid)
-            query_rows = xp.flatnonzero(found)
+            query_rows = xp.flatnonzero(found)[window]
             return self._out(query_rows), self._out(rows[query_rows].astype(xp.int64))
         asked = None if valid is None else xp.flatnonzero(self._in(valid))
         rows, offsets = self._table.find(codes if asked is None else codes[asked], stable=True)
+        numbers = xp.arange(*window.indices(len(rows)))
+        rows = rows[window]
         # CuPy's repeat takes no device array of counts; a search in the offsets serves both.
-        query_rows = xp.searchsorted(offsets, xp.arange(len(rows)), side="right") - 1
+        query_rows = xp.searchsorted(offsets, numbers, side="right") - 1
         if asked is not None:
             query_rows = asked[query_rows]
         return self._out(query_rows.astype(xp.int64)), self._out(rows.astype(xp.int64))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dgpuhash.errors import ColumnError
 from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.key_table import KeyTable
 from dgpuhash.frames.keys import EncodedKeys, KeyEncoder, same_keys
@@ -47,7 +48,10 @@ class KeyedRows:
 
     def pairs(self, encoded: EncodedKeys) -> tuple[Any, Any]:
         """Who matches what: positions in the query, ascending, and stored row numbers."""
-        query_rows, rows = self.table.find(encoded.codes, encoded.valid)
+        return self.proven(encoded, *self.table.find(encoded.codes, encoded.valid))
+
+    def proven(self, encoded: EncodedKeys, query_rows: Any, rows: Any) -> tuple[Any, Any]:
+        """Those of the pairs, found by code, that have equal keys."""
         if encoded.doubtful is False or len(rows) == 0:
             return query_rows, rows
         xp = self._xp
@@ -86,6 +90,20 @@ class KeyedRows:
         if self.erased > len(self):
             self._compact()
         return gone
+
+    def refuse_doubles(self, rows: Any, encoded: EncodedKeys) -> None:
+        """Raise ColumnError when one of `rows` has the key of another one, or of a stored one."""
+        double = first_double(encoded, self._xp)
+        if double < 0 and len(self):
+            known = self.pairs(encoded)[0]
+            double = int(known[0]) if len(known) else -1
+        if double >= 0:
+            names = list(self._encoder.names)
+            key = frames_of(rows).keep(rows[names], self._xp.asarray([double]))
+            raise ColumnError(
+                f"the index on {names!r} is unique, and {key.to_dict('records')[0]!r} is a key of "
+                "more than one row; drop the doubles (drop_duplicates), or build with unique=False"
+            )
 
     def _compact(self) -> None:
         codes, rows = self.table.items()

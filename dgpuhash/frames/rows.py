@@ -24,6 +24,7 @@ class RowStore:
         self.meta = like.iloc[:0]
         self._chunks: list[Any] = []
         self._rows = 0
+        self._row_nbytes: dict[Hashable, float] = {}
 
     def __len__(self) -> int:
         return self._rows
@@ -37,6 +38,7 @@ class RowStore:
         if len(frame):
             self._chunks.append(frame)
             self._rows += len(frame)
+            self._row_nbytes = {}
 
     def frame(self) -> Any:
         """All rows, numbered from 0."""
@@ -55,6 +57,15 @@ class RowStore:
         """Drop all rows but these, in this order, and number them from 0."""
         self._chunks = [self.take(rows)] if len(rows) else []
         self._rows = len(rows)
+        self._row_nbytes = {}
+
+    def row_nbytes(self, columns: Sequence[Hashable]) -> float:
+        """Bytes that a row with these columns has on average."""
+        for label in columns:
+            if label not in self._row_nbytes:
+                nbytes = self._frames.rows_nbytes(self.frame()[[label]])
+                self._row_nbytes[label] = nbytes / max(1, len(self))
+        return sum(self._row_nbytes[label] for label in columns)
 
     @property
     def nbytes(self) -> int:

@@ -64,6 +64,24 @@ def test_pieces_are_bounded_in_bytes():
     assert list(found[0][1].columns) == ["k"]
 
 
+def test_pieces_of_uneven_rows_are_bounded_too():
+    texts = ["w" * 5000] * 10 + ["n"] * 9990
+    frame = pd.DataFrame({"k": pd.Series(texts, dtype="str")})
+    (found,) = pieces(frame, [np.arange(10_000)], ["k"], nbytes=12_000)
+    sizes = [piece.memory_usage(index=False, deep=True).sum() for _, piece in found]
+    assert max(sizes) <= 12_000
+    assert len(found) < 30
+    assert list(pd.concat([piece for _, piece in found])["k"]) == texts
+    (found,) = pieces(frame[:2], [np.arange(2)], ["k"], nbytes=100)
+    assert len(found) == 2
+
+
+def test_pieces_do_not_count_categories():
+    frame = pd.DataFrame({"k": pd.Categorical([f"{number:060}" for number in range(1000)])})
+    (found,) = pieces(frame, [np.arange(1000)], ["k"], nbytes=1000)
+    assert len(found) <= 3
+
+
 class LossyExchange(LocalExchange):
     """Fails the first time that part 1 is sent anything."""
 

@@ -94,6 +94,10 @@ class Frames(ABC):
     def nbytes(self, frame: Any) -> int:
         """Bytes of the columns."""
 
+    def rows_nbytes(self, frame: Any) -> int:
+        """Bytes of the rows; not those of categories, which are there with any number of rows."""
+        return self.nbytes(frame) - self.nbytes(frame.iloc[:0])
+
     @abstractmethod
     def to_arrow(self, frame: Any) -> Any:
         """A `pyarrow.Table` from which `from_arrow` makes an equal frame."""

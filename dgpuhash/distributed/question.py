@@ -1,0 +1,82 @@
+"""A question of a task to the owner of some keys, asked on until the answer is complete."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Hashable, Sequence
+from itertools import pairwise
+from typing import Any
+
+from dgpuhash.distributed import split
+from dgpuhash.distributed.descriptor import Descriptor
+from dgpuhash.distributed.request import request
+from dgpuhash.frames import Matches, frames_of
+
+__all__ = ["Asker"]
+
+
+class Asker:
+    """Asks the shards of an index, page by page.
+
+    A page says where the next one begins, and whoever answers keeps nothing in between: an asker
+    that dies leaves nothing behind, and after a change of the index the next page raises.
+
+    Parameters
+    ----------
+    worker : distributed.Worker
+        The worker that asks.
+    descriptor : Descriptor
+    how : str
+    columns : sequence of labels
+        The columns of the index that are wanted.
+    """
+
+    def __init__(
+        self, worker: Any, descriptor: Descriptor, how: str, columns: Sequence[Hashable]
+    ) -> None:
+        self._worker = worker
+        self._descriptor = descriptor
+        self._how = how
+        self._columns = list(columns)
+
+    async def ask(self, part: int, keys: Any) -> list[tuple[int, Matches]]:
+        """The pages of a shard's answer, each with the row of `keys` that its rows count from.
+
+        Raises
+        ------
+        IndexLost
+            When the shard is lost, or the index is changed before the last page.
+        """
+        frames = frames_of(keys)
+        pages = []
+        spans = [(0, len(keys), 0)]
+        while spans:
+            first, end, skip = spans.pop()
+            asked = keys
+            if end - first < len(keys):
+                # Off the event loop: this copies as much as a message carries.
+                asked = await asyncio.to_thread(frames.take, keys, frames.xp.arange(first, end))
+            query_rows, frame, rest = await self._page(part, asked, skip)
+            pages.append((first, Matches(query_rows, frame)))
+            if rest is not None:
+                key, skip, cuts = rest
+                ends = [first + position for position in (key, *cuts)]
+                further = [(start, stop, 0) for start, stop in pairwise([*ends, end])]
+                further[0] = (*further[0][:2], skip)
+                spans += reversed(further)
+        return pages
+
+    async def _page(self, part: int, keys: Any, skip: int) -> list[Any]:
+        shard = self._descriptor.shards[part]
+        return await request(
+            self._worker,
+            shard.worker,
+            "dgpuhash_match",
+            {"keys": keys, "columns": self._columns},
+            uid=self._descriptor.uid,
+            epoch=self._descriptor.epoch,
+            incarnation=shard.incarnation,
+            how=self._how,
+            skip=skip,
+            nbytes=split.PARCEL_NBYTES,
+        )
