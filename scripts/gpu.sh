@@ -4,7 +4,7 @@
 #   scripts/gpu.sh multigpu [WHEELS]  two or more: the multi-GPU tests, receipt multigpu.json
 # WHEELS is a folder of wheels to use where there is no network.
 # Logs and the receipt go to $OUT (default build/gpu). PYTHON names the interpreter; by default that
-# of $VENV (.venv) where it exists, else python3 with what is installed there.
+# of $VENV (.venv) where it exists, else python3 where it has CuPy, else a new $VENV is made.
 # STEPS limits what runs, e.g. STEPS="install tests tables"; LIMIT is the time for all (570 s).
 # COMMIT names the commit where there is no git.
 set -uo pipefail
@@ -23,7 +23,14 @@ export DGPUHASH_CACHE_DIR=${DGPUHASH_CACHE_DIR:-$PWD/build/kernel-cache}
 export PYTHONUNBUFFERED=1 PYTHONFAULTHANDLER=1
 venv=${VENV:-.venv}
 if [ -z "${PYTHON:-}" ]; then
-    if [ -x "$venv/bin/python" ]; then PYTHON=$venv/bin/python; else PYTHON=python3; fi
+    if [ -x "$venv/bin/python" ]; then
+        PYTHON=$venv/bin/python
+    elif python3 -c 'import cupy' 2>/dev/null; then
+        PYTHON=python3
+    else
+        scripts/install || exit 1
+        PYTHON=$venv/bin/python
+    fi
 fi
 
 # Time left for the next step, with some kept for the receipt.

@@ -1,0 +1,99 @@
+"""A table built on a GPU has the bits of one built on the CPU, row by row in one order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dgpuhash import backend
+from dgpuhash.tables import HashMap, HashSet, MultiMap
+
+pytestmark = pytest.mark.gpu
+
+N = 600
+WIDTHS = [("u4", "u4"), ("u8", "u8"), ("u4", "u8"), ("u8", "u4"), ("i2", "f4"), ("f8", "i1")]
+
+
+def bits_of(thing: Any, owner: str) -> dict[str, bytes]:
+    """Every array that a table holds, by the path to it, except pointers."""
+    found: dict[str, bytes] = {}
+    if hasattr(thing, "__cuda_array_interface__"):
+        found[owner] = backend.get("cuda").to_host(thing).tobytes()
+    elif isinstance(thing, np.ndarray):
+        found[owner] = thing.tobytes()
+    elif isinstance(thing, list | tuple):
+        for number, part in enumerate(thing):
+            found |= bits_of(part, f"{owner}[{number}]")
+    elif type(thing).__module__.startswith("dgpuhash.tables") and hasattr(thing, "__dict__"):
+        for name, part in vars(thing).items():
+            found |= bits_of(part, f"{owner}.{name}")
+    return found
+
+
+def assert_same_bits(cpu: Any, gpu: Any) -> None:
+    expected, seen = bits_of(cpu, "table"), bits_of(gpu, "table")
+    assert expected.keys() == seen.keys()
+    assert sum(map(len, expected.values())) > 64
+    assert [name for name in expected if expected[name] != seen[name]] == []
+
+
+def rows(key: str, value: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Keys with repetitions, and with the bit patterns that the tables use inside."""
+    generator = np.random.default_rng(11)
+    keys = generator.integers(0, 400, N).astype(key)
+    if np.dtype(key).kind == "u":
+        top = np.iinfo(key).max
+        keys[5:9] = top, top - 1, top, 0
+    return keys, generator.integers(0, 100, N).astype(value)
+
+
+@pytest.mark.parametrize("tile", [1, 4, 32])
+@pytest.mark.parametrize("key", sorted({key for key, _ in WIDTHS}))
+def test_set(key: str, tile: int) -> None:
+    keys, _ = rows(key, "u1")
+    made = []
+    for name in ("cpu", "cuda"):
+        device = backend.get(name)
+        table = HashSet(key, capacity=N, device=name, seed=3, tile=tile)
+        for row in range(N):
+            table.insert(device.from_host(keys[row : row + 1]))
+            if row % 7 == 0:
+                table.erase(device.from_host(keys[row // 2 : row // 2 + 1]))
+        made.append(table)
+    assert_same_bits(*made)
+
+
+@pytest.mark.parametrize("tile", [1, 4, 32])
+@pytest.mark.parametrize(("key", "value"), WIDTHS)
+def test_map(key: str, value: str, tile: int) -> None:
+    keys, values = rows(key, value)
+    made = []
+    for name in ("cpu", "cuda"):
+        device = backend.get(name)
+        table = HashMap(key, value, capacity=N, device=name, seed=3, tile=tile)
+        for row in range(N):
+            pair = [device.from_host(part[row : row + 1]) for part in (keys, values)]
+            if row % 3:
+                table.insert(*pair)
+            else:
+                table.upsert(*pair)
+            if row % 7 == 0:
+                table.erase(device.from_host(keys[row // 2 : row // 2 + 1]))
+        made.append(table)
+    assert_same_bits(*made)
+
+
+@pytest.mark.parametrize(("key", "value"), WIDTHS)
+def test_multimap(key: str, value: str) -> None:
+    keys, values = rows(key, value)
+    made = []
+    for name in ("cpu", "cuda"):
+        device = backend.get(name)
+        table = MultiMap(key, value, capacity=N, device=name, seed=3)
+        for row in range(0, N, 3):
+            chosen = [device.from_host(part[row : row + 1]) for part in (keys, values)]
+            table.insert(*chosen)
+        made.append(table)
+    assert_same_bits(*made)

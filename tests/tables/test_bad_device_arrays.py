@@ -1,0 +1,110 @@
+"""Bad arrays on a GPU: the error's type, the remedy it names, and a table that is as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dgpuhash import backend, errors
+from dgpuhash.tables import HashMap, HashSet, MultiMap
+
+pytestmark = pytest.mark.gpu
+
+GOOD = np.arange(3)
+
+BAD_KEYS: list[tuple[Callable[[Any], Any], type[Exception], str]] = [
+    (lambda xp: xp.array([1j, 2, 3]), errors.KeyTypeError, "astype"),
+    (lambda xp: xp.array([1.0, 2, 3]), errors.KeyTypeError, "astype"),
+    (lambda xp: xp.array([1, 2, 3], "float16"), errors.KeyTypeError, "astype"),
+    (lambda xp: xp.array([1, 2, 3], "uint64"), errors.KeyTypeError, "astype"),
+    (lambda xp: xp.ones((3, 1), "int64"), errors.ShapeError, "ravel"),
+    (lambda xp: xp.ones((), "int64"), errors.ShapeError, "ravel"),
+    (lambda _: GOOD, errors.DeviceError, r"cupy\.asarray"),
+    (lambda _: np.ma.masked_equal(GOOD, 1), errors.DgpuhashError, "asarray|compressed"),
+    (lambda _: [1.5, 2, 3], errors.KeyTypeError, "astype"),
+    (lambda _: [2**70, 1, 2], errors.KeyTypeError, "astype"),
+    (lambda _: ["a", "b", "c"], errors.KeyTypeError, "astype|FrameIndex"),
+    (lambda _: 7, errors.ShapeError, "a list"),
+    (lambda _: None, errors.ShapeError, "a list"),
+]
+
+
+@pytest.fixture
+def xp() -> Any:
+    """The array library of the GPU."""
+    return backend.get("cuda").xp
+
+
+def table_of(kind: str, xp: Any) -> Any:
+    good = xp.asarray(GOOD)
+    return {
+        "set": lambda: HashSet.from_keys(good),
+        "map": lambda: HashMap.from_arrays(good, good),
+        "multimap": lambda: MultiMap.from_arrays(good, good),
+    }[kind]()
+
+
+@pytest.mark.parametrize("case", range(len(BAD_KEYS)))
+@pytest.mark.parametrize("kind", ["set", "map", "multimap"])
+def test_bad_keys_change_nothing(xp: Any, kind: str, case: int) -> None:
+    make, error, remedy = BAD_KEYS[case]
+    table, good = table_of(kind, xp), xp.asarray(GOOD)
+    verbs = [table.contains, table.count, table.erase]
+    if kind == "set":
+        verbs.append(table.insert)
+    else:
+        verbs += [table.find, lambda bad: table.insert(bad, good)]
+    if kind == "map":
+        verbs.append(lambda bad: table.upsert(bad, good))
+    for verb in verbs:
+        with pytest.raises(error, match=remedy):
+            verb(make(xp))
+    stored = table.items() if kind == "set" else table.items()[0]
+    assert sorted(stored.tolist()) == GOOD.tolist()
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "remedy"),
+    [
+        (lambda xp: xp.arange(2, dtype="int32"), errors.ShapeError, "one value for each key"),
+        (lambda xp: xp.ones((3, 3), "int32"), errors.ShapeError, "ravel"),
+        (lambda xp: xp.ones(3), errors.KeyTypeError, "astype"),
+        (lambda _: np.ones(3, "int32"), errors.DeviceError, "mixed"),
+        (lambda _: [2**40, 0, 0], errors.KeyTypeError, "astype"),
+        (lambda _: 5, errors.ShapeError, "a list"),
+    ],
+)
+def test_bad_values_change_nothing(
+    xp: Any, make: Callable[[Any], Any], error: type[Exception], remedy: str
+) -> None:
+    keys, good = xp.array([2, 3, 4]), xp.asarray(GOOD)
+    table = HashMap.from_arrays(good, good.astype("int32"))
+    lists = MultiMap.from_arrays(good, good.astype("int32"))
+    for verb in (table.insert, table.upsert, lists.insert):
+        with pytest.raises(error, match=remedy):
+            verb(keys, make(xp))
+    assert (len(table), len(lists)) == (3, 3)
+
+
+def test_a_cpu_table_refuses_device_arrays(xp: Any) -> None:
+    table = HashMap.from_arrays(GOOD, GOOD)
+    for verb in (table.contains, table.find, table.erase):
+        with pytest.raises(errors.DeviceError, match="device"):
+            verb(xp.asarray(GOOD))
+    with pytest.raises(errors.DeviceError, match="mixed"):
+        table.insert(GOOD, xp.asarray(GOOD))
+    assert len(table) == 3
+
+
+def test_views_of_any_stride_and_empty_arrays_are_taken(xp: Any) -> None:
+    wide = xp.arange(20)
+    table = HashMap.from_arrays(wide[::-2], wide[1::2])
+    values, found = table.find(wide[1::2][::-1])
+    assert found.all()
+    assert values.tolist() == wide[1::2].tolist()
+    for verb in (table.contains, table.erase, table.count):
+        assert len(verb(wide[:0])) == 0
+    assert len(table) == 10
