@@ -18,7 +18,7 @@ fi
 export OUT=${OUT:-build/gpu}
 mkdir -p "$OUT"
 OUT=$(cd "$OUT" && pwd)
-rm -f "$OUT/steps.tsv" "$OUT"/*.jsonl "$OUT"/*.xml
+rm -rf "$OUT"/{steps.tsv,*.jsonl,*.xml,memcheck,racecheck}
 export DGPUHASH_CACHE_DIR=${DGPUHASH_CACHE_DIR:-$PWD/build/kernel-cache}
 export PYTHONUNBUFFERED=1 PYTHONFAULTHANDLER=1
 venv=${VENV:-.venv}
@@ -58,10 +58,10 @@ step() {
     elif [ "$code" != 0 ]; then
         status=failed remark="exit status $code"
     fi
-    if [ "$code" = 127 ] && [[ $* == *compute-sanitizer* ]]; then
+    if [[ $* == *sanitize.sh* ]] && ! command -v compute-sanitizer >/dev/null; then
         status=refused remark="compute-sanitizer is not installed"
     elif grep -qE 'Device not supported|Unable to find injection|not supported on this (device|system)' \
-        "$OUT/$name.log" && [[ $* == *compute-sanitizer* ]]; then
+        "$OUT/$name.log" && [[ $* == *sanitize.sh* ]]; then
         status=refused remark="compute-sanitizer does not work on this machine"
     fi
     note "$name" "$status" $((SECONDS - began)) "$remark"
@@ -118,12 +118,8 @@ gpu)
         note cudf absent 0 "cuDF is not installed; the tests that need it did not run"
     fi
     step tests 240 "${pytest[@]}" -m "$selected" -q --junitxml="$OUT/tests.xml" tests
-    small=("${pytest[@]:3}" tests/backend/test_gpu_tables.py -q -x -p no:cacheprovider)
     for tool in memcheck racecheck; do
-        # racecheck warns of a warp-synchronous kernel of CuPy's.
-        step $tool 120 compute-sanitizer --tool $tool --error-exitcode 99 --print-limit 20 \
-            --kernel-name-exclude kernel_substring=cupy_nonzero \
-            --target-processes application-only "$PYTHON" scripts/gpu_unpooled.py "${small[@]}"
+        step $tool 180 scripts/sanitize.sh $tool
     done
     step limits 60 "$PYTHON" -m dgpuhash.bench limits --device cuda --json "$OUT/limits.jsonl"
     step tables 120 "$PYTHON" -m dgpuhash.bench tables --device cuda --json "$OUT/tables.jsonl"

@@ -140,19 +140,27 @@ def read_steps(folder: Path) -> list[dict[str, Any]]:
 
 
 def read_tests(folder: Path) -> dict[str, dict[str, int]]:
+    """What became of the tests in each of pytest's files, and in each folder of such files."""
     counts = {}
-    for path in sorted(folder.glob("*.xml")):
+    for name, paths in report_files(folder):
         total: dict[str, int] = dict.fromkeys(("tests", "failures", "errors", "skipped"), 0)
-        for suite in ElementTree.parse(path).getroot().iter("testsuite"):
-            for what in total:
-                total[what] += int(suite.get(what, "0"))
+        for path in paths:
+            for suite in ElementTree.parse(path).getroot().iter("testsuite"):
+                for what in total:
+                    total[what] += int(suite.get(what, "0"))
         bad = total["failures"] + total["errors"]
-        counts[path.stem] = {
+        counts[name] = {
             "passed": total["tests"] - bad - total["skipped"],
             "failed": bad,
             "skipped": total["skipped"],
         }
     return counts
+
+
+def report_files(folder: Path) -> list[tuple[str, list[Path]]]:
+    alone = [(path.stem, [path]) for path in sorted(folder.glob("*.xml"))]
+    parts = [(part.name, sorted(part.glob("*.xml"))) for part in sorted(folder.iterdir())]
+    return alone + [(name, paths) for name, paths in parts if paths]
 
 
 def read_figures(folder: Path) -> list[dict[str, Any]]:

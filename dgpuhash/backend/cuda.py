@@ -13,6 +13,7 @@ from dgpuhash.backend.base import Backend, Shape
 from dgpuhash.backend.cache import load_or_compile
 from dgpuhash.backend.compiler import architecture_for
 from dgpuhash.backend.kernel import Kernel
+from dgpuhash.backend.memory import ran_out
 from dgpuhash.backend.placement import device_of, reject_nulls, require_gpu
 from dgpuhash.errors import DeviceError, OutOfMemoryError
 
@@ -62,7 +63,9 @@ class CudaBackend(Backend):
     def empty(self, shape: Shape, dtype: DTypeLike) -> Any:
         try:
             return self._cupy.empty(shape, dtype)
-        except MemoryError as error:
+        except self._memory_errors() as error:
+            if not ran_out(error):
+                raise
             raise self._out_of_memory(shape, np.dtype(dtype)) from error
 
     def asarray(self, data: Any, dtype: DTypeLike | None = None) -> Any:
@@ -78,7 +81,9 @@ class CudaBackend(Backend):
         try:
             array = self._cupy.asarray(data, dtype=dtype)
             return array if array.flags.c_contiguous else self._cupy.ascontiguousarray(array)
-        except MemoryError as error:
+        except self._memory_errors() as error:
+            if not ran_out(error):
+                raise
             made = np.dtype(dtype) if dtype is not None else data.dtype
             raise self._out_of_memory(np.shape(data), made) from error
 
@@ -121,6 +126,9 @@ class CudaBackend(Backend):
     def _cuda_errors(self) -> tuple[type[Exception], ...]:
         cuda = self._cupy.cuda
         return (cuda.driver.CUDADriverError, cuda.runtime.CUDARuntimeError)
+
+    def _memory_errors(self) -> tuple[type[Exception], ...]:
+        return (MemoryError, *self._cuda_errors())
 
     def _capability(self, device: int) -> int:
         capability = int(self._cupy.cuda.Device(device).compute_capability)

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from dgpuhash.backend import ran_out
 from dgpuhash.errors import DgpuhashError, OutOfMemoryError
 
 __all__ = ["call_says_memory", "says_memory"]
@@ -23,8 +24,8 @@ def says_memory(
     def said(self: Any, *args: Rest.args, **kwargs: Rest.kwargs) -> Answer:
         try:
             return verb(self, *args, **kwargs)
-        except MemoryError as error:
-            if isinstance(error, DgpuhashError):
+        except Exception as error:
+            if isinstance(error, DgpuhashError) or not ran_out(error):
                 raise
             free, _ = self._home().memory()
             raise OutOfMemoryError(
@@ -42,8 +43,8 @@ def call_says_memory(call: Callable[Rest, Answer]) -> Callable[Rest, Answer]:
     def said(*args: Rest.args, **kwargs: Rest.kwargs) -> Answer:
         try:
             return call(*args, **kwargs)
-        except MemoryError as error:
-            if isinstance(error, DgpuhashError):
+        except Exception as error:
+            if isinstance(error, DgpuhashError) or not ran_out(error):
                 raise
             raise OutOfMemoryError(
                 f"{call.__name__} ran out of memory: {error}; free some, or take fewer rows at once"

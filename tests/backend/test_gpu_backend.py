@@ -10,6 +10,7 @@ import pytest
 from dgpuhash import backend
 from dgpuhash.backend import cache
 from dgpuhash.errors import DeviceError, OutOfMemoryError, ShapeError
+from dgpuhash.tables import HashMap
 
 pytestmark = pytest.mark.gpu
 
@@ -57,6 +58,18 @@ def test_alignment_and_fill(gpu: backend.Backend) -> None:
 def test_out_of_memory(gpu: backend.Backend) -> None:
     with pytest.raises(OutOfMemoryError, match=r"bytes of device memory were needed.*are free"):
         gpu.empty(2**44, "u1")
+
+
+def test_out_of_memory_without_a_pool(gpu: backend.Backend) -> None:
+    with gpu.xp.cuda.using_allocator(None):
+        with pytest.raises(OutOfMemoryError, match=r"bytes of device memory were needed.*are free"):
+            gpu.empty(2**44, "u1")
+        with pytest.raises(OutOfMemoryError, match="free"):
+            HashMap("int64", "int64", capacity=2**46, device="cuda")
+        table = HashMap.from_arrays(gpu.from_host(np.arange(9)), gpu.from_host(np.arange(9)))
+        with pytest.raises(OutOfMemoryError, match="free"):
+            table.reserve(2**40)
+        assert table.contains(gpu.from_host(np.arange(10))).tolist() == [True] * 9 + [False]
 
 
 def test_masked_is_refused(gpu: backend.Backend) -> None:

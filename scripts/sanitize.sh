@@ -1,0 +1,36 @@
+#!/bin/bash
+# The table tests on a GPU under compute-sanitizer, in parts that run side by side.
+#   scripts/sanitize.sh memcheck|racecheck
+# Called by scripts/gpu.sh, which sets PYTHON and OUT; what each part printed and ran goes to $OUT/TOOL.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export TOOL=$1 FOLDER=$OUT/$1
+mkdir -p "$FOLDER" && rm -f "$FOLDER"/*
+timed=()
+"$PYTHON" -c 'import pytest_timeout' 2>/dev/null || timed=(-o addopts=-ra)
+export TIMED="${timed[*]}"
+
+# Tests marked slow move gigabytes; nothing is learned from them that small ones do not show.
+"$PYTHON" -m pytest ${TIMED} --collect-only -q -m "gpu and not multigpu and not cudf and not slow" \
+    tests/tables tests/backend/test_gpu_tables.py tests/backend/test_batch_operations.py |
+    grep '::' >"$FOLDER/tests"
+# Dealt out, so that each part has some of the long ones.
+split --number=r/$((2 * $(nproc))) --additional-suffix=.part "$FOLDER/tests" "$FOLDER/"
+
+# Memory that a test asks for and cannot have is no fault; racecheck warns of a kernel of CuPy's that
+# relies on the lanes of a warp going together.
+part() {
+    if ! compute-sanitizer --tool "$TOOL" --error-exitcode 99 --report-api-errors no --print-limit 20 \
+        --kernel-name-exclude kernel_substring=cupy_nonzero --target-processes application-only \
+        "$PYTHON" scripts/gpu_unpooled.py ${TIMED} "@$1" -q -p no:cacheprovider \
+        --junitxml="${1%.part}.xml" >"${1%.part}.log" 2>&1; then
+        echo "== $TOOL failed on a part of the tests"
+        tail -n 60 "${1%.part}.log"
+        return 1
+    fi
+}
+export -f part
+status=0
+printf '%s\n' "$FOLDER"/*.part | xargs -P "$(nproc)" -I{} bash -c 'part {}' || status=1
+grep -h 'SUMMARY' "$FOLDER"/*.log | sort | uniq -c
+exit $status
