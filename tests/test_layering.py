@@ -32,7 +32,7 @@ PYTHON_ROOMS = {
     "__main__": 9,
     "__init__": 9,
 }
-KERNEL_ROOMS = {"core": 0, "probe": 1, "memory": 1, "table": 2, "batch": 2, "launch": 3, "host": 4}
+KERNEL_ROOMS = {"core": 0, "probe": 1, "table": 2, "batch": 2, "launch": 3, "host": 4}
 
 # The only rooms that may name a GPU library, and then inside functions.
 GPU_LIBRARIES = {

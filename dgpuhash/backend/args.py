@@ -25,9 +25,13 @@ __all__ = [
     "JOIN_SIDES",
     "LIMIT",
     "LIST_APPEND",
-    "LIST_COUNT",
-    "LIST_NEED",
-    "LIST_RETRIEVE",
+    "LIST_LOCATE",
+    "LIST_MEASURE",
+    "LIST_MOVE",
+    "LIST_PIECES",
+    "LIST_PLAN",
+    "LIST_RECORD",
+    "LIST_SETTLE",
     "LIST_STORAGE",
     "MULTISPLIT",
     "OPEN_COUNT",
@@ -39,12 +43,13 @@ __all__ = [
     "OPEN_STATE",
     "OPEN_STORAGE",
     "OWNER_OF",
-    "POOL",
-    "POOL_STATE",
     "READINGS",
     "REDUCE",
     "REDUCE_BATCH",
     "REDUCE_COLUMN",
+    "RUN_COUNT",
+    "RUN_ORDER",
+    "RUN_WRITE",
     "STRUCTS",
     "TERMS",
     "TILE_WIDTHS",
@@ -60,9 +65,12 @@ __all__ = [
     "hash_strings",
     "join_pairs",
     "list_append",
-    "list_count",
-    "list_need",
-    "list_retrieve",
+    "list_gather",
+    "list_locate",
+    "list_measure",
+    "list_plan",
+    "list_scatter",
+    "list_settle",
     "multisplit_count",
     "multisplit_scatter",
     "open_count",
@@ -72,6 +80,8 @@ __all__ = [
     "open_items",
     "open_lines",
     "owner_of",
+    "run_count",
+    "run_write",
 ]
 
 TILE_WIDTHS = (1, 2, 4, 8, 16, 32)
@@ -98,7 +108,7 @@ OPEN_STATE = np.dtype(
     ],
     align=True,
 )
-POOL_STATE = _words("used", "refused")
+LIST_RECORD = _words("start", "count", "listed", "tail")
 
 # Passed by value.
 OPEN_STORAGE = _words("keys", "values", "state", "windows", "seed")
@@ -111,15 +121,27 @@ OPEN_COUNT = _words("counts", "n", table=OPEN_STORAGE)
 OPEN_ITEMS = _words("offsets", "keys", "values", "n", table=OPEN_STORAGE)
 OPEN_LINES = _words("lines", "n", table=OPEN_STORAGE)
 
-POOL = _words("slots", "state", "capacity")
-GROWTH = _words("slots_end", "levels", "grain_shift")
-LIST_STORAGE = np.dtype([("keys", OPEN_STORAGE), ("pool", POOL), ("growth", GROWTH)], align=True)
-LIST_NEED = _words("run_keys", "run_offsets", "slots", "absent", "n", table=LIST_STORAGE)
+GROWTH = _words("slots_end", "levels", "link_slots")
+LIST_STORAGE = _words("pool", "records", growth=GROWTH)
+LIST_PIECES = _words("begins", "handles")
+LIST_SETTLE = _words("starts", "handles", "recorded", "n", table=LIST_STORAGE)
+LIST_MEASURE = _words("handles", "counts", "pieces", "n", table=LIST_STORAGE)
+LIST_LOCATE = _words("handles", "offsets", "places", "n", table=LIST_STORAGE, to=LIST_PIECES)
+LIST_PLAN = _words("handles", "run_offsets", "slots", "records", "pieces", "n", table=LIST_STORAGE)
 LIST_APPEND = _words(
-    "run_keys", "run_offsets", "values", "places", "pending_runs", "n", "limit", table=LIST_STORAGE
+    "handles", "run_offsets", "slots", "records", "places", "n",
+    table=LIST_STORAGE, to=LIST_PIECES,
+)  # fmt: skip
+LIST_MOVE = _words(
+    "offsets", "handles", "values", "pieces", "rows", "segment_rows", "n", table=LIST_STORAGE
 )
-LIST_COUNT = _words("keys", "counts", "n", table=LIST_STORAGE)
-LIST_RETRIEVE = _words("keys", "offsets", "values", "n", table=LIST_STORAGE)
+
+RUN_ORDER = _words("seed", "spread", "key_mask")
+RUN_COUNT = _words(
+    "keys", "counts", "mixed", "mixed_rows", "mixed_most", "rows", "segment_rows", "n",
+    order=RUN_ORDER,
+)  # fmt: skip
+RUN_WRITE = _words("keys", "places", "starts", "run_keys", "rows", "segment_rows", "n")
 
 GROUP_PLACE = _words(
     "keys", "slots", "refused", "n", "first_row", "limit", "repeats", table=OPEN_STORAGE
@@ -149,7 +171,6 @@ LIMIT = _words("keys", "values", "slots", "n", "slot_count")
 # By the C++ name.
 STRUCTS = {
     "OpenState": OPEN_STATE,
-    "PoolState": POOL_STATE,
     "OpenStorage": OPEN_STORAGE,
     "OpenInsertArgs": OPEN_INSERT,
     "OpenFindArgs": OPEN_FIND,
@@ -157,13 +178,19 @@ STRUCTS = {
     "OpenCountArgs": OPEN_COUNT,
     "OpenItemsArgs": OPEN_ITEMS,
     "OpenLinesArgs": OPEN_LINES,
-    "Pool": POOL,
     "Growth": GROWTH,
+    "ListRecord": LIST_RECORD,
     "ListStorage": LIST_STORAGE,
-    "ListNeedArgs": LIST_NEED,
+    "ListPieces": LIST_PIECES,
+    "ListSettleArgs": LIST_SETTLE,
+    "ListMeasureArgs": LIST_MEASURE,
+    "ListLocateArgs": LIST_LOCATE,
+    "ListPlanArgs": LIST_PLAN,
     "ListAppendArgs": LIST_APPEND,
-    "ListCountArgs": LIST_COUNT,
-    "ListRetrieveArgs": LIST_RETRIEVE,
+    "ListMoveArgs": LIST_MOVE,
+    "RunOrder": RUN_ORDER,
+    "RunCountArgs": RUN_COUNT,
+    "RunWriteArgs": RUN_WRITE,
     "GroupPlaceArgs": GROUP_PLACE,
     "GroupNumberArgs": GROUP_NUMBER,
     "GroupCodesArgs": GROUP_CODES,
@@ -200,9 +227,13 @@ def _contents(name: str, key: DTypeLike, value: DTypeLike | None) -> Kernel:
     return Kernel(f"dg::{name}<{_word(key)},{_word(value)},4>", "launch/contents.cuh", 4)
 
 
-def _list(name: str, tile: int, *words: DTypeLike) -> Kernel:
-    names, width = ",".join(map(_word, words)), _few(tile)
-    return Kernel(f"dg::{name}<{names},{width}>", "launch/bucket_list.cuh", width)
+def _list(name: str, *words: DTypeLike) -> Kernel:
+    names = f"<{','.join(map(_word, words))}>" if words else ""
+    return Kernel(f"dg::{name}{names}", "launch/bucket_list.cuh")
+
+
+def _by_warp(name: str, word: DTypeLike, file: str) -> Kernel:
+    return Kernel(f"dg::{name}<{_word(word)},32>", f"launch/{file}.cuh", 32)
 
 
 def open_insert(key: DTypeLike, value: DTypeLike | None, tile: int = DEFAULT_TILE) -> Kernel:
@@ -235,24 +266,49 @@ def open_lines(key: DTypeLike, value: DTypeLike | None) -> Kernel:
     return _contents("open_lines", key, value)
 
 
-def list_need(key: DTypeLike, tile: int = DEFAULT_TILE) -> Kernel:
-    """Pool slots that appending runs takes; takes `LIST_NEED`, a row is a run."""
-    return _list("list_need", tile, key)
+def list_settle() -> Kernel:
+    """Makes handles of runs that fill the pool; takes `LIST_SETTLE`, a row is a run."""
+    return _list("list_settle")
 
 
-def list_append(key: DTypeLike, value: DTypeLike, tile: int = DEFAULT_TILE) -> Kernel:
-    """Appends runs of values to keys; takes `LIST_APPEND`, a row is a run."""
-    return _list("list_append", tile, key, value)
+def list_measure() -> Kernel:
+    """Counts values and pieces; takes `LIST_MEASURE`, a row is a handle."""
+    return _list("list_measure")
 
 
-def list_count(key: DTypeLike, tile: int = DEFAULT_TILE) -> Kernel:
-    """Values of each key; takes `LIST_COUNT`, a row is a key."""
-    return _list("list_count", tile, key)
+def list_locate(value: DTypeLike) -> Kernel:
+    """Says where all values stand; takes `LIST_LOCATE`, a row is a handle."""
+    return _list("list_locate", value)
 
 
-def list_retrieve(key: DTypeLike, value: DTypeLike, tile: int = DEFAULT_TILE) -> Kernel:
-    """Writes all values of each key in order; takes `LIST_RETRIEVE`, a row is a key."""
-    return _list("list_retrieve", tile, key, value)
+def list_plan() -> Kernel:
+    """What appending runs takes; takes `LIST_PLAN`, a row is a run."""
+    return _list("list_plan")
+
+
+def list_append(value: DTypeLike) -> Kernel:
+    """Makes room for runs in lists; takes `LIST_APPEND`, a row is a run."""
+    return _list("list_append", value)
+
+
+def list_gather(value: DTypeLike) -> Kernel:
+    """Copies pieces from the pool; takes `LIST_MOVE`, a row is a segment of their values."""
+    return _by_warp("list_gather", value, "bucket_list")
+
+
+def list_scatter(value: DTypeLike) -> Kernel:
+    """Copies pieces to the pool; takes `LIST_MOVE`, a row is a segment of their values."""
+    return _by_warp("list_scatter", value, "bucket_list")
+
+
+def run_count(key: DTypeLike) -> Kernel:
+    """Counts runs of equal keys; takes `RUN_COUNT`, a row is a segment of the batch."""
+    return _by_warp("run_count", key, "runs")
+
+
+def run_write(key: DTypeLike) -> Kernel:
+    """Writes where runs of equal keys begin; takes `RUN_WRITE`, a row is a segment of the batch."""
+    return _by_warp("run_write", key, "runs")
 
 
 def group_place(key: DTypeLike) -> Kernel:

@@ -13,9 +13,9 @@ from dgpuhash.spec import TableSpec
 from dgpuhash.tables.arrays import Taken, take
 from dgpuhash.tables.base import Buffers, Table
 from dgpuhash.tables.bits import value_bits, values_of, word
-from dgpuhash.tables.buckets import Buckets
-from dgpuhash.tables.grouping import group
 from dgpuhash.tables.intake import adopt, natural_dtype
+from dgpuhash.tables.key_runs import KeyRuns, key_runs
+from dgpuhash.tables.lists import NOTHING, Lists
 from dgpuhash.tables.payload import Payload
 from dgpuhash.tables.scarcity import says_memory
 from dgpuhash.tables.turns import changes, reads
@@ -29,8 +29,9 @@ _GARBAGE_ROWS = 1024
 class MultiMap(Table):
     """A map from keys to lists of values on a CPU or a GPU.
 
-    Each key holds a chain of buckets that grow geometrically in one pool (the bucket list hash
-    table of WarpCore, Jünger et al. 2020, §IV-C). The values of a key keep their insertion order.
+    The first values of a key stand together in one pool. Those of later inserts go to a chain of
+    buckets that grow geometrically (the bucket list hash table of WarpCore, Jünger et al. 2020,
+    §IV-C), until `compact` brings all together. The values of a key keep their insertion order.
 
     Parameters
     ----------
@@ -50,7 +51,7 @@ class MultiMap(Table):
     tile : int, optional
         Lanes that serve one key on a GPU: 1, 2, 4, 8, 16 or 32.
     initial_bucket : int
-        Values in the first bucket of a key.
+        Values in the first bucket of a key's chain.
     growth : float
         How much larger each further bucket is.
 
@@ -84,7 +85,7 @@ class MultiMap(Table):
 
     kind = "multimap"
     _size: int
-    _buckets: Buckets
+    _lists: Lists
     _payload: Payload | None
 
     def __init__(
@@ -137,7 +138,7 @@ class MultiMap(Table):
         if self._store is None:
             return 0
         beside = 0 if self._payload is None else self._payload.nbytes
-        return super().nbytes + self._buckets.nbytes + beside
+        return super().nbytes + self._lists.nbytes + beside
 
     def __len__(self) -> int:
         return 0 if self._store is None else self._size
@@ -152,7 +153,7 @@ class MultiMap(Table):
         KeyTypeError, ShapeError, DeviceError
             When an argument does not fit the table.
         CapacityError
-            When the pool would have more places than a handle can number.
+            When the values would take more places than can be numbered.
         OutOfMemoryError
             When the table cannot grow; it is as it was.
 
@@ -166,7 +167,7 @@ class MultiMap(Table):
         _, bits, rows = self._pairs(keys, values)
         if len(bits):
             self._tidy()
-            self._append(bits, rows)
+            self._insert(bits, rows)
 
     @says_memory
     @reads
@@ -178,7 +179,7 @@ class MultiMap(Table):
         keys : array
             Any kind; safe casts to the key dtype are done.
         stable : bool
-            Ask for insertion order inside each key. Bucket lists always keep it.
+            Ask for insertion order inside each key. It is always kept.
 
         Returns
         -------
@@ -198,7 +199,7 @@ class MultiMap(Table):
         (array([20, 10, 30]), array([0, 1, 3]))
         """
         taken, bits = self._keys(keys)
-        words, offsets = self._retrieve(bits)
+        words, offsets = self._lists.gather(self._handles(bits))
         values = taken.wrap(self._decode(words), self._value, by_row=False)
         return values, taken.wrap(offsets, _INT64, by_row=False)
 
@@ -207,7 +208,7 @@ class MultiMap(Table):
     def count(self, keys: Any) -> Any:
         """How many values each key has: int64 in input order, of the same kind as `keys`."""
         taken, bits = self._keys(keys)
-        return taken.wrap(self._buckets.count(self._opened().slots, bits), _INT64)
+        return taken.wrap(self._lists.count(self._handles(bits)), _INT64)
 
     @says_memory
     @changes
@@ -229,7 +230,7 @@ class MultiMap(Table):
         """
         taken, bits = self._keys(keys)
         store = self._opened()
-        counts = self._buckets.count(store.slots, bits)
+        counts = self._lists.count(self._handles(bits))
         erased = store.erase(bits)
         self._size -= int((counts * erased).sum())
         return taken.wrap(erased.view(bool), np.dtype(bool))
@@ -244,16 +245,39 @@ class MultiMap(Table):
         >>> MultiMap.from_arrays([4, 4], [0.5, 0.25]).items()
         (array([4, 4]), array([0.5 , 0.25]))
         """
-        bits, offsets, words = self._lists()
-        repeated = self._marks(offsets, len(words))
-        return self._stored_keys(bits[repeated]), self._decode(words)
+        bits, offsets, words = self._contents()
+        owners = self._owners(offsets, len(words))
+        return self._stored_keys(bits[owners]), self._decode(words)
+
+    @says_memory
+    @changes
+    def compact(self) -> None:
+        """Bring each key's values together, so that the table takes no more memory than it needs.
+
+        Lookups are fastest then. A table that was filled by one insert is compact already.
+
+        Raises
+        ------
+        OutOfMemoryError
+            When there is no room for a second copy; the table is as it was.
+
+        Examples
+        --------
+        >>> lists = MultiMap.from_arrays([1, 2], [10, 20])
+        >>> lists.insert([1], [11])
+        >>> lists.compact()
+        >>> lists.find([1])[0]
+        array([10, 11])
+        """
+        if self._store is not None and not self._lists.compact:
+            self._compact()
 
     @changes
     def clear(self) -> None:
         """Forget every pair; the capacity stays."""
         super().clear()
         if self._store is not None:
-            self._buckets.clear()
+            self._lists.clear()
             self._size = 0
             if self._payload is not None:
                 self._payload.clear()
@@ -263,7 +287,7 @@ class MultiMap(Table):
         """An independent multimap with the same content on the same device."""
         made = super().copy()
         if self._store is not None:
-            made._buckets = self._buckets.copy()
+            made._lists = self._lists.copy()
             made._payload = None if self._payload is None else self._payload.copy()
         return made
 
@@ -275,61 +299,70 @@ class MultiMap(Table):
         self._size = 0
         wide = self._value.itemsize not in (1, 2, 4, 8)
         self._payload = Payload(backend, self._value) if wide else None
-        self._buckets = self._new_buckets(backend, 0)
+        self._lists = self._new_lists(backend)
 
-    def _new_buckets(self, backend: Backend, grain_shift: int) -> Buckets:
-        spec = self._spec
+    def _new_lists(self, backend: Backend) -> Lists:
         wide = self._value.itemsize not in (1, 2, 4, 8)
-        return Buckets(
+        return Lists(
             backend,
             np.dtype(np.uint64) if wide else word(self._value),
-            first=spec.initial_bucket,
-            growth=spec.growth,
-            grain_shift=grain_shift,
-            tile=spec.tile,
+            first=self._spec.initial_bucket,
+            growth=self._spec.growth,
         )
 
-    def _append(self, bits: Any, rows: Any) -> None:
-        """Append at least one pair."""
-        store = self._opened()
-        order, starts = group(store.backend, bits)
+    def _insert(self, bits: Any, rows: Any) -> None:
+        """Add at least one pair."""
+        backend = self._home()
         if self._payload is None:
-            words = value_bits(store.backend, rows, self._value)[order]
+            words = value_bits(backend, rows, self._value)
         else:
+            if self._size == 0:
+                self._payload.clear()
             self._payload.reserve(len(rows))
-            words = (order + self._payload.used).view(np.uint64)
-        runs = bits[order[starts[:-1]]]
-        plan = self._buckets.plan(store.slots, runs, starts, len(rows))
-        if not self._buckets.fits(plan):
-            self._rebuild(self._buckets.coarser(plan))
-            self._append(bits, rows)
-            return
-        self._buckets.reserve(plan)
-        store.make_room(plan.new_keys)
+            first = self._payload.used
+            words = backend.xp.arange(first, first + len(rows), dtype=np.uint64)
+        batch = key_runs(backend, bits, words)
+        if self._size == 0:
+            self._settle(batch)
+        else:
+            self._append(batch)
         if self._payload is not None:
             self._payload.append(rows)
-        self._buckets.append(store.slots, plan, runs, starts, words)
-        self._size += len(bits)
+        self._size += len(rows)
 
-    def _retrieve(self, bits: Any) -> tuple[Any, Any]:
-        """The value words of each key, and the offsets where each key's begin."""
+    def _settle(self, batch: KeyRuns) -> None:
+        """Make the batch's values the pool of a table that has no keys."""
         store = self._opened()
-        counts = self._buckets.count(store.slots, bits)
-        offsets = store.backend.zeros(len(bits) + 1, np.int64)
-        offsets[1:] = store.backend.xp.cumsum(counts)
-        return self._buckets.retrieve(store.slots, bits, offsets), offsets
+        made = self._new_lists(store.backend)
+        handles = made.settle(batch.values, batch.starts, len(batch.keys))
+        if store.slots.state().erased:
+            store.clear()
+        store.reserve(len(batch.keys))
+        store.insert(batch.keys, handles)
+        self._lists = made
 
-    def _lists(self) -> tuple[Any, Any, Any]:
+    def _append(self, batch: KeyRuns) -> None:
+        """Give new keys runs at the end of the pool; put the others' values into their lists."""
+        store = self._opened()
+        plan = self._lists.plan(self._handles(batch.keys), batch.starts)
+        self._lists.reserve(plan)
+        store.make_room(int((plan.handles == np.uint64(NOTHING)).sum()))
+        store.replace(batch.keys, self._lists.append(plan, batch.values))
+
+    def _handles(self, bits: Any) -> Any:
+        return self._opened().find(bits, NOTHING)[0]
+
+    def _contents(self) -> tuple[Any, Any, Any]:
         """Distinct key words, offsets, value words."""
-        bits = self._opened().items()[0]
-        words, offsets = self._retrieve(bits)
+        bits, handles = self._opened().items()
+        words, offsets = self._lists.gather(handles)
         return bits, offsets, words
 
-    def _marks(self, offsets: Any, total: int) -> Any:
+    def _owners(self, offsets: Any, total: int) -> Any:
         """For each pair of a CSR layout without empty lists, the number of its list."""
-        marks = self._home().zeros(total, np.int64)
-        marks[offsets[1:-1]] = 1
-        return self._home().xp.cumsum(marks)
+        owners = self._home().zeros(total, np.int64)
+        owners[offsets[1:-1]] = 1
+        return self._home().xp.cumsum(owners)
 
     def _decode(self, words: Any) -> Any:
         if self._payload is None:
@@ -337,25 +370,26 @@ class MultiMap(Table):
         return self._payload.take(words.view(np.int64))
 
     def _tidy(self) -> None:
-        """Build everything anew when erased lists take more room than those that live."""
-        garbage = self._buckets.appended - self._size
+        """Leave erased values behind when they take more room than those that live."""
+        garbage = self._lists.appended - self._size
         if garbage > max(self._size, _GARBAGE_ROWS):
-            self._rebuild(self._buckets.grain_shift)
+            self._compact()
 
-    def _rebuild(self, grain_shift: int) -> None:
-        """Move all pairs into new lists; the old ones stay in use when that fails."""
-        bits, offsets, words = self._lists()
-        made = object.__new__(type(self))
-        Table.__init__(made, self._spec, self.capacity, self.device)
-        made._buckets = self._new_buckets(self._home(), grain_shift)
-        if len(words):
-            made._append(bits[self._marks(offsets, len(words))], self._decode(words))
-        made._turns = self._turns
-        self.__dict__.update(made.__dict__)
+    def _compact(self) -> None:
+        """Move all pairs into new runs; the old lists stay in use when that fails."""
+        bits, offsets, words = self._contents()
+        store, payload = self._opened(), self._payload
+        if payload is not None:
+            payload = payload.kept(words.view(np.int64))
+            words = store.backend.xp.arange(len(words), dtype=np.uint64)
+        made = self._new_lists(store.backend)
+        handles = made.settle(words, offsets, len(bits))
+        store.replace(bits, handles)
+        self._lists, self._payload = made, payload
 
     def _saved_buffers(self) -> Mapping[str, np.ndarray]:
         backend = self._home()
-        bits, offsets, words = self._lists()
+        bits, offsets, words = self._contents()
         return {
             "keys": backend.to_host(bits),
             "offsets": backend.to_host(offsets),
@@ -373,7 +407,13 @@ class MultiMap(Table):
         )
         if size:
             rows = adopt(backend, Taken(values, None), self._value, "values")
-            owners = self._marks(backend.from_host(offsets), size)
-            self._opened().reserve(len(raw))
-            self._append(self._restored_bits(raw)[owners], rows)
+            if self._payload is None:
+                words = value_bits(backend, rows, self._value).copy()
+            else:
+                self._payload.reserve(size)
+                self._payload.append(rows)
+                words = backend.xp.arange(size, dtype=np.uint64)
+            bits = self._restored_bits(raw)
+            self._settle(KeyRuns(bits, backend.from_host(offsets), words))
+            self._size = size
         buffers.check(self.n_keys == len(raw), "its keys are not distinct")

@@ -113,11 +113,18 @@ class Slots:
         state = self._host_state()
         return State(int(state["occupied"]), int(state["erased"]))
 
-    def insert(self, keys: Any, values: Any, *, overwrite: bool = False) -> Any:
+    def insert(self, keys: Any, values: Any) -> Any:
         """Store pairs, for all of which there is room; 1 in the row that created each key."""
         fresh = self._backend.empty(len(keys), np.uint8)
-        self._launch_insert(keys, values, fresh, overwrite=overwrite)
+        self._launch_insert(keys, values, fresh)
         return fresh
+
+    def replace(self, keys: Any, values: Any) -> None:
+        """Store pairs, for all of which there is room, over those of the same keys.
+
+        Takes no memory, so it does not fail.
+        """
+        self._launch_insert(keys, values, None, overwrite=True)
 
     def insert_limited(self, keys: Any, values: Any, limit: int) -> tuple[Any, Any]:
         """Store pairs while fewer than `limit` slots are taken.

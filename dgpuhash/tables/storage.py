@@ -92,7 +92,7 @@ class Storage:
 
     def replace(self, keys: Any, values: Any) -> None:
         """Store the values of distinct keys that are in the table, or have room for sure."""
-        self._slots.insert(keys, values, overwrite=True)
+        self._slots.replace(keys, values)
 
     def undo(self, keys: Any, fresh: Any) -> None:
         """Take back the insert that created the keys in the rows `fresh`, in little memory."""

@@ -21,6 +21,7 @@
 #include "launch/multisplit.cuh"
 #include "launch/open.cuh"
 #include "launch/reduce.cuh"
+#include "launch/runs.cuh"
 
 namespace nb = nanobind;
 

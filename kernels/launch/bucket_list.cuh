@@ -1,125 +1,172 @@
-/// Batches of multi-value tables. Batches come grouped by key: a run is the values of one key in
-/// order.
+/// The value lists of multi-value tables, by their handles. Batches come grouped by key: a run is the
+/// values of one key in order. Structs are mirrored in dgpuhash/backend/args.py.
 #pragma once
 
+#include "batch/rows.cuh"
+#include "core/atomic.cuh"
 #include "launch/for_each.cuh"
 #include "table/bucket_list.cuh"
 
 namespace dg {
 
 struct ListStorage {
-  OpenStorage keys;  // values are handles
-  Pool pool;
   Growth growth;
+  void* pool;
+  ListRecord* records;
 };
 
-struct ListNeedArgs {
+struct ListSettleArgs {
   ListStorage table;
-  const void* run_keys;
-  const u64* run_offsets;  // n + 1
-  u64* slots;              // out: pool slots that appending each run takes
-  u64* absent;             // added to: keys that are not stored yet
+  const i64* starts;  // of the runs, and the last one's end; null: each run is one value
+  u64* handles;
+  u64* recorded;  // added to: records taken from the first on
+  u64 n;          // runs
+};
+
+struct ListMeasureArgs {
+  ListStorage table;
+  const u64* handles;
+  i64* counts;  // values of each handle
+  i64* pieces;  // or null
+  u64 n;
+};
+
+struct ListLocateArgs {
+  ListStorage table;
+  ListPieces to;
+  const u64* handles;
+  const i64* offsets;  // where each handle's values go
+  const i64* places;   // where each handle's pieces go
+  u64 n;
+};
+
+struct ListPlanArgs {
+  ListStorage table;
+  const u64* handles;
+  const i64* run_offsets;  // n + 1
+  i64* slots;              // what appending each run takes
+  i64* records;
+  i64* pieces;
   u64 n;
 };
 
 struct ListAppendArgs {
   ListStorage table;
-  const void* run_keys;
-  const u64* run_offsets;  // n + 1, into `values`
-  const void* values;
-  const u64*
-      places;  // or null; n + 1: pool slots kept for each run, counted in PoolState.used already
-  u64* pending_runs;  // or null; the runs that found no place, in any order
+  ListPieces to;
+  u64* handles;            // of the runs' keys: before the append, and then after it
+  const i64* run_offsets;  // n + 1
+  const i64* slots;        // where each run's new slots, records and pieces begin
+  const i64* records;
+  const i64* places;
   u64 n;
-  u64 limit;  // as of open_insert
 };
 
-struct ListCountArgs {
+struct ListMoveArgs {
   ListStorage table;
-  const void* keys;
-  u64* counts;  // values of each key; 0 where it is absent
-  u64 n;
+  const i64* offsets;  // where each piece begins in `values`; n_pieces + 1
+  const u64* handles;  // whose runs are the pieces
+  void* values;        // to where, or from where, they are copied
+  u64 pieces;
+  u64 rows;
+  u64 segment_rows;
+  u64 n;  // segments
 };
 
-struct ListRetrieveArgs {
-  ListStorage table;
-  const void* keys;
-  const u64* offsets;  // where each key's values go: the exclusive sums of the counts
-  void* values;
-  u64 n;
-};
-
-template <class Key, class Value>
-DG_FN BucketList<Key, Value> bucket_list(const ListStorage& storage) {
-  return {{storage.keys}, storage.pool, storage.growth};
+/// Handles of neighbouring runs that begin with the pool.
+DG_KERNEL list_settle(ListSettleArgs args) {
+  for_each_tile<1>(args.n, [&](auto, u64 run) {
+    const u64 start = args.starts ? static_cast<u64>(args.starts[run]) : run;
+    const u64 count = args.starts ? static_cast<u64>(args.starts[run + 1]) - start : 1;
+    if (count <= ListHandle::longest_run) {
+      args.handles[run] = ListHandle::run(start, count).bits;
+      return;
+    }
+    const u64 number = atomic_add<Order::relaxed>(args.recorded, 1);
+    args.table.records[number] = {start, count, 0, 0};
+    args.handles[run] = ListHandle::record(number).bits;
+  });
 }
 
-template <class Key, int W>
-DG_KERNEL list_need(ListNeedArgs args) {
-  const auto table = bucket_list<Key, u64>(args.table);
-  const Key* keys = static_cast<const Key*>(args.run_keys);
-  for_each_tile<W>(
-      args.n, Totals<1>{{args.absent}},
-      [&](auto tile, u64 run, Tally<1>& absent) {
-        const ListHandle handle = table.handle_of(tile, keys[run]);
-        if (tile.lane() != 0) return;
-        absent.of[0] += handle.state() == ListHandle::State::uninitialized;
-        const u64 length = args.run_offsets[run + 1] - args.run_offsets[run];
-        args.slots[run] = table.growth.slots_to_append(handle.count(), length);
-      },
-      [&](u64 run) { table.keys.prefetch_first(keys[run]); });
+DG_KERNEL list_measure(ListMeasureArgs args) {
+  for_each_tile<1>(args.n, [&](auto, u64 row) {
+    const ListRecord content = ListHandle{args.handles[row]}.open(args.table.records);
+    args.counts[row] = static_cast<i64>(content.count + content.listed);
+    if (args.pieces) args.pieces[row] = static_cast<i64>(pieces_of(content, args.table.growth));
+  });
 }
 
-template <class Key, class Value, int W>
+template <class Value>
+DG_KERNEL list_locate(ListLocateArgs args) {
+  const BucketList<Value> lists{static_cast<Value*>(args.table.pool), args.table.growth};
+  for_each_tile<1>(args.n, [&](auto, u64 row) {
+    const ListRecord content = ListHandle{args.handles[row]}.open(args.table.records);
+    lists.put_all(content, static_cast<u64>(args.offsets[row]), args.to,
+                  static_cast<u64>(args.places[row]));
+  });
+}
+
+DG_KERNEL list_plan(ListPlanArgs args) {
+  for_each_tile<1>(args.n, [&](auto, u64 run) {
+    const ListHandle handle{args.handles[run]};
+    const u64 length = static_cast<u64>(args.run_offsets[run + 1] - args.run_offsets[run]);
+    const auto need = need_of(handle, handle.open(args.table.records), length, args.table.growth);
+    args.slots[run] = static_cast<i64>(need.slots);
+    args.records[run] = static_cast<i64>(need.records);
+    args.pieces[run] = static_cast<i64>(need.pieces);
+  });
+}
+
+template <class Value>
 DG_KERNEL list_append(ListAppendArgs args) {
-  const auto table = bucket_list<Key, Value>(args.table);
-  const Key* keys = static_cast<const Key*>(args.run_keys);
-  OpenState* state = args.table.keys.state;
-  for_each_tile<W>(
-      args.n, Totals<1>{{&state->occupied}},
-      [&](auto tile, u64 run, Tally<1>& keys_created) {
-        const u64 first = args.run_offsets[run];
-        const u64 length = args.run_offsets[run + 1] - first;
-        if (length == 0) return;
-        const u64 place = args.places ? args.places[run] : 0;
-        const u64 planned = args.places ? args.places[run + 1] - place : 0;
-        bool created;
-        const bool stored =
-            table.append(tile, keys[run], static_cast<const Value*>(args.values) + first, length,
-                         place, planned, args.limit, created);
-        if (tile.lane() != 0) return;
-        keys_created.of[0] += created && args.limit == BucketList<Key, Value>::Keys::unlimited;
-        if (stored) return;
-        const u64 at = atomic_add<Order::relaxed>(&state->pending, 1);
-        if (args.pending_runs) args.pending_runs[at] = run;
-      },
-      [&](u64 run) { table.keys.prefetch_first(keys[run]); });
+  const BucketList<Value> lists{static_cast<Value*>(args.table.pool), args.table.growth};
+  for_each_tile<1>(args.n, [&](auto, u64 run) {
+    const ListHandle handle{args.handles[run]};
+    ListRecord content = handle.open(args.table.records);
+    const u64 begin = static_cast<u64>(args.run_offsets[run]);
+    const u64 length = static_cast<u64>(args.run_offsets[run + 1]) - begin;
+    const u64 slot = static_cast<u64>(args.slots[run]);
+    const u64 piece = static_cast<u64>(args.places[run]);
+    u64 number = static_cast<u64>(args.records[run]);
+    if (handle.kind() == ListHandle::Kind::none) {
+      args.to.put(piece, begin, slot);
+      content = {slot, length, 0, 0};
+      if (length <= ListHandle::longest_run) {
+        args.handles[run] = ListHandle::run(slot, length).bits;
+        return;
+      }
+    } else {
+      if (handle.kind() == ListHandle::Kind::record) number = handle.number();
+      lists.append(content, length, begin, slot, args.to, piece);
+    }
+    args.table.records[number] = content;
+    args.handles[run] = ListHandle::record(number).bits;
+  });
 }
 
-template <class Key, int W>
-DG_KERNEL list_count(ListCountArgs args) {
-  const auto table = bucket_list<Key, u64>(args.table);
-  const Key* keys = static_cast<const Key*>(args.keys);
-  for_each_tile<W>(
-      args.n,
-      [&](auto tile, u64 row) {
-        const ListHandle handle = table.handle_of(tile, keys[row]);
-        if (tile.lane() == 0) args.counts[row] = handle.count();
-      },
-      [&](u64 row) { table.keys.prefetch_first(keys[row]); });
+/// Calls `move(place, slot)` for all places of all pieces.
+template <int W, class Move>
+DG_FN void for_each_place(const ListMoveArgs& args, const Move& move) {
+  for_each_segment<W>(args.n, args.segment_rows, [&](auto tile, u64 segment) {
+    const u64 first = segment * args.segment_rows;
+    const u64 last = first + args.segment_rows < args.rows ? first + args.segment_rows : args.rows;
+    for_each_element(
+        tile, args.offsets, args.pieces, first, last,
+        [&](u64 piece) { return ListHandle{args.handles[piece]}.start(args.table.records); }, move);
+  });
 }
 
-template <class Key, class Value, int W>
-DG_KERNEL list_retrieve(ListRetrieveArgs args) {
-  const auto table = bucket_list<Key, Value>(args.table);
-  const Key* keys = static_cast<const Key*>(args.keys);
-  for_each_tile<W>(
-      args.n,
-      [&](auto tile, u64 row) {
-        const ListHandle handle = table.handle_of(tile, keys[row]);
-        table.retrieve(tile, handle, static_cast<Value*>(args.values) + args.offsets[row]);
-      },
-      [&](u64 row) { table.keys.prefetch_first(keys[row]); });
+template <class Value, int W>
+DG_KERNEL list_gather(ListMoveArgs args) {
+  const Value* pool = static_cast<const Value*>(args.table.pool);
+  Value* values = static_cast<Value*>(args.values);
+  for_each_place<W>(args, [&](u64 place, u64 slot) { values[place] = pool[slot]; });
+}
+
+template <class Value, int W>
+DG_KERNEL list_scatter(ListMoveArgs args) {
+  Value* pool = static_cast<Value*>(args.table.pool);
+  const Value* values = static_cast<const Value*>(args.values);
+  for_each_place<W>(args, [&](u64 place, u64 slot) { pool[slot] = values[place]; });
 }
 
 }  // namespace dg

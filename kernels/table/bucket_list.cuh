@@ -1,49 +1,61 @@
-/// All values of a key in a linked list of growing buckets: the bucket list hash table, WarpCore
-/// §IV-C.
+/// All values of a key: a run of neighbouring places, and behind it a linked list of growing buckets,
+/// the bucket list hash table of WarpCore §IV-C.
 ///
-/// The key table maps a key to its list handle; the handle is the only word that appends compete
-/// for.
+/// A key table elsewhere maps each key to its handle. A key's first values are one run, of exactly
+/// as many places; most keys have nothing else. Values that come later go into buckets, and the key
+/// gets a record.
 ///
 /// Invariants
-///  * The leading slot of every bucket but a list's first is a link to the bucket before it. Links
-///    and values are read in later launches only, so they need no order of their own.
-///  * The sizes of a list's buckets follow from their number alone, so a handle needs no more than
-///    the count and the tail, and the room left in the tail follows from the count.
-///  * A tile that blocks a handle waits for nobody before it unblocks it.
+///  * A launch changes a handle, its record and its list by one tile only: batches come grouped.
+///  * A link to the bucket before it leads every bucket but a list's first.
+///  * The sizes of a list's buckets follow from their number alone, so its count and its last bucket
+///    tell where all values are.
 #pragma once
 
-#include "memory/pool.cuh"
-#include "table/open.cuh"
+#include "core/platform.cuh"
 
 namespace dg {
 
-/// Packed: 2 bits state, 31 bits count of values, 31 bits tail (the first slot of the last bucket,
-/// in grains).
+/// In device memory, for keys whose values are not one short run.
+struct ListRecord {
+  u64 start;   // of the run
+  u64 count;   // values in the run
+  u64 listed;  // values in buckets
+  u64 tail;    // first slot of the last bucket
+};
+
+/// Packed: 2 bits kind; a run's start (36 bits) and count (26 bits), or a record's number.
 struct ListHandle {
-  enum class State : u32 { blocked = 0, ready = 1, full = 2, uninitialized = 3 };
+  enum class Kind : u32 { run = 0, record = 1, none = 3 };
 
-  static constexpr u64 field = (1ull << 31) - 1;
-
-  /// What a new key gets: the value of an empty slot, so that creating the key creates the handle.
-  static constexpr u64 none = ~0ull;
+  static constexpr u32 count_bits = 26;
+  static constexpr u64 longest_run = (1ull << count_bits) - 1;
 
   u64 bits;
 
-  DG_FN static ListHandle make(State state, u64 count, u64 tail) {
-    return {static_cast<u64>(state) << 62 | count << 31 | tail};
+  DG_FN static ListHandle run(u64 start, u64 count) { return {start << count_bits | count}; }
+  DG_FN static ListHandle record(u64 number) { return {1ull << 62 | number}; }
+
+  /// All ones, what an empty slot holds, is no value at all.
+  DG_FN Kind kind() const { return static_cast<Kind>(bits >> 62); }
+  DG_FN u64 number() const { return bits & ((1ull << 62) - 1); }
+
+  DG_FN ListRecord open(const ListRecord* records) const {
+    if (kind() == Kind::none) return {0, 0, 0, 0};
+    if (kind() == Kind::record) return records[number()];
+    return {bits >> count_bits, bits & longest_run, 0, 0};
   }
-  DG_FN State state() const { return static_cast<State>(bits >> 62); }
-  DG_FN u64 count() const { return state() == State::uninitialized ? 0 : bits >> 31 & field; }
-  DG_FN u64 tail() const { return bits & field; }
-  DG_FN ListHandle with(State state) const { return make(state, count(), count() ? tail() : 0); }
+
+  DG_FN u64 start(const ListRecord* records) const {
+    return kind() == Kind::record ? records[number()].start : bits >> count_bits;
+  }
 };
 
 /// How lists grow: s_i = ceil(growth * s_(i-1)), as a table that Python makes.
 struct Growth {
-  const u64*
-      slots_end;  // pool slots of buckets 0 … i together, links included; each bucket whole grains
-  u64 levels;     // at least 2; further buckets are as large as the last
-  u64 grain_shift;  // a grain is 2^this slots: the unit of tails and links
+  const u64* slots_end;  // pool slots of buckets 0 … i together, links included
+  u64 levels;            // at least 2; further buckets are as large as the last
+  u64 link_slots;        // a link has 8 bytes
 
   DG_FN u64 slots_through(u64 bucket) const {
     if (bucket < levels) return slots_end[bucket];
@@ -51,16 +63,18 @@ struct Growth {
     return last + (bucket - levels + 1) * (last - slots_end[levels - 2]);
   }
   DG_FN u64 slots_before(u64 bucket) const { return bucket == 0 ? 0 : slots_through(bucket - 1); }
+  DG_FN u64 slots_of(u64 bucket) const { return slots_through(bucket) - slots_before(bucket); }
+  DG_FN u64 link_of(u64 bucket) const { return bucket == 0 ? 0 : link_slots; }
 
-  /// Values that buckets 0 … `bucket` hold: all slots but one link for each bucket after the first.
-  DG_FN u64 values_through(u64 bucket) const { return slots_through(bucket) - bucket; }
+  /// Values that buckets 0 … `bucket` hold.
+  DG_FN u64 values_through(u64 bucket) const { return slots_through(bucket) - bucket * link_slots; }
   DG_FN u64 values_before(u64 bucket) const { return bucket == 0 ? 0 : values_through(bucket - 1); }
 
   /// The buckets that `count` values need.
   DG_FN u64 buckets_for(u64 count) const {
     if (count == 0) return 0;
     if (count > values_through(levels - 1)) {
-      const u64 each = slots_through(levels) - slots_through(levels - 1) - 1;
+      const u64 each = values_through(levels) - values_through(levels - 1);
       return levels + (count - values_through(levels - 1) + each - 1) / each;
     }
     u64 low = 0, high = levels - 1;
@@ -73,142 +87,92 @@ struct Growth {
     }
     return low + 1;
   }
+};
 
-  /// Pool slots that appending `added` values to `count` takes.
-  DG_FN u64 slots_to_append(u64 count, u64 added) const {
-    return slots_before(buckets_for(count + added)) - slots_before(buckets_for(count));
+/// What appending a run of values takes.
+struct ListNeed {
+  u64 slots;
+  u64 records;
+  u64 pieces;  // stretches of neighbouring places that the values go to
+};
+
+/// A piece of values as `list_gather` and `list_scatter` take it: where its values begin in a batch,
+/// and, as a handle, in the pool.
+struct ListPieces {
+  i64* begins;
+  u64* handles;
+
+  DG_FN void put(u64 number, u64 begin, u64 slot) const {
+    begins[number] = static_cast<i64>(begin);
+    handles[number] = ListHandle::run(slot, 0).bits;
   }
 };
 
-template <class Key, class Value>
-struct BucketList {
-  using Keys = OpenTable<Key, u64>;
+/// Pieces of everything that a handle has, in order.
+DG_FN u64 pieces_of(const ListRecord& content, const Growth& growth) {
+  return (content.count > 0) + growth.buckets_for(content.listed);
+}
 
-  Keys keys;
-  Pool pool;
+DG_FN ListNeed need_of(ListHandle handle, const ListRecord& content, u64 length,
+                       const Growth& growth) {
+  if (handle.kind() == ListHandle::Kind::none) return {length, length > ListHandle::longest_run, 1};
+  const u64 before = growth.buckets_for(content.listed);
+  const u64 after = growth.buckets_for(content.listed + length);
+  const bool has_room = before > 0 && growth.values_through(before - 1) > content.listed;
+  return {growth.slots_before(after) - growth.slots_before(before),
+          handle.kind() == ListHandle::Kind::run, has_room + after - before};
+}
+
+template <class Value>
+struct BucketList {
+  static constexpr u64 link_slots = 8 / sizeof(Value);
+
+  Value* pool;
   Growth growth;
 
-  /// What a run was given: values from `count` on, in the old tail as far as there is room, then in
-  /// new buckets that stand one after the other from slot `fresh`.
-  struct Grant {
-    u64 count;
-    u64 tail;
-    u64 fresh;
-    u32 refused;
-  };
-
-  DG_FN Value* slots() const { return static_cast<Value*>(pool.slots); }
-
-  template <class Tile>
-  DG_FN ListHandle handle_of(Tile tile, Key key) const {
-    const auto stop = keys.template find<Access::frozen>(tile, key);
-    u64 bits = ListHandle::none;
-    if (stop.end == Keys::End::key && tile.lane() == stop.lane) bits = keys.value_of(stop);
-    return {tile.shuffle(bits, stop.lane)};
+  DG_FN u64 link_at(u64 slot) const {
+    if constexpr (sizeof(Value) == 8)
+      return pool[slot];
+    else
+      return static_cast<u64>(pool[slot + 1]) << 32 | pool[slot];
   }
 
-  /// Appends `length` > 0 values in order; false when the key or the values found no place, and
-  /// then nothing of the run is stored. `planned` slots from `place` on are this run's; without
-  /// them, or when they are too few because another run came first, the pool is asked.
-  template <class Tile>
-  DG_FN bool append(Tile tile, Key key, const Value* values, u64 length, u64 place, u64 planned,
-                    u64 limit, bool& created) const {
-    const auto placed = keys.insert(tile, key, ListHandle::none, limit);
-    created = placed.outcome == Outcome::created;
-    if (placed.outcome == Outcome::refused) return false;
-    Grant grant{0, 0, 0, 1};
-    if (tile.lane() == placed.lane)
-      grant = reserve(keys.value_at(placed.slot), length, place, planned);
-    if (tile.shuffle(grant.refused, placed.lane)) return false;
-    grant.count = tile.shuffle(grant.count, placed.lane);
-    grant.tail = tile.shuffle(grant.tail, placed.lane);
-    grant.fresh = tile.shuffle(grant.fresh, placed.lane);
-    write(tile, values, length, grant);
-    return true;
+  DG_FN void set_link(u64 slot, u64 link) const {
+    pool[slot] = static_cast<Value>(link);
+    if constexpr (sizeof(Value) == 4) pool[slot + 1] = static_cast<Value>(link >> 32);
   }
 
-  /// Writes the values of a list in the order in which they were appended.
-  template <class Tile>
-  DG_FN void retrieve(Tile tile, ListHandle handle, Value* out) const {
-    u64 end = handle.count();
-    u64 bucket = growth.buckets_for(end);
-    u64 tail = handle.tail();
-    while (bucket-- > 0) {
-      const Value* from = slots() + (tail << growth.grain_shift);
-      // The next link is on its way while the values are copied.
-      if (bucket > 0) tail = static_cast<u64>(*from++);
-      const u64 begin = growth.values_before(bucket);
-      copy(tile, from, out + begin, end - begin);
-      end = begin;
-    }
-  }
-
- private:
-  template <class Tile>
-  DG_FN static void copy(Tile tile, const Value* from, Value* to, u64 length) {
-    for (u64 i = tile.lane(); i < length; i += Tile::size) to[i] = from[i];
-  }
-
-  /// One lane's part: counts the run in, and gets it room. Acquire and release on the handle order
-  /// the tiles that append to one key; the values themselves are read in later launches only.
-  DG_FN Grant reserve(u64* handle, u64 length, u64 place, u64 planned) const {
-    using State = ListHandle::State;
-    u32 pause = 32;
-    while (true) {
-      const ListHandle seen{atomic_load<Order::acquire>(handle)};
-      if (seen.state() == State::blocked) {
-        back_off(pause);
-        continue;
-      }
-      const u64 count = seen.count();
-      if (length > ListHandle::field - count) return Grant{0, 0, 0, 1};
-      const u64 buckets = growth.buckets_for(count);
-      if (buckets > 0 && count + length <= growth.values_through(buckets - 1)) {
-        const auto longer = ListHandle::make(State::ready, count + length, seen.tail());
-        if (swap(handle, seen, longer)) return Grant{count, seen.tail(), 0, 0};
-        continue;
-      }
-      if (!swap(handle, seen, seen.with(State::blocked))) continue;
-      const u64 wanted = growth.slots_to_append(count, length);
-      const u64 fresh = wanted <= planned ? place : pool.take(wanted);
-      if (fresh == Pool::exhausted) {
-        const auto back = count == 0 ? ListHandle{ListHandle::none} : seen.with(State::full);
-        atomic_store<Order::release>(handle, back.bits);
-        return Grant{0, 0, 0, 1};
-      }
-      const u64 last = growth.buckets_for(count + length) - 1;
-      const u64 at = fresh + growth.slots_before(last) - growth.slots_before(buckets);
-      const auto grown = ListHandle::make(State::ready, count + length, at >> growth.grain_shift);
-      atomic_store<Order::release>(handle, grown.bits);
-      return Grant{count, count ? seen.tail() : 0, fresh, 0};
-    }
-  }
-
-  DG_FN static bool swap(u64* handle, ListHandle from, ListHandle to) {
-    return atomic_swap_if<Order::acquire_release>(handle, from.bits, to.bits) == from.bits;
-  }
-
-  template <class Tile>
-  DG_FN void write(Tile tile, const Value* values, u64 length, const Grant& grant) const {
-    u64 bucket = growth.buckets_for(grant.count);
+  /// Makes room for `length` values of a batch, which begin there at `begin`: new buckets stand one
+  /// after the other from slot `place`. Puts the pieces from number `piece` on.
+  DG_FN void append(ListRecord& content, u64 length, u64 begin, u64 place, const ListPieces& pieces,
+                    u64 piece) const {
+    u64 bucket = growth.buckets_for(content.listed);
     u64 written = 0;
     if (bucket > 0) {
-      const u64 begin = growth.values_before(bucket - 1);
-      const u64 room = growth.values_through(bucket - 1) - grant.count;
+      const u64 room = growth.values_through(bucket - 1) - content.listed;
+      const u64 used = content.listed - growth.values_before(bucket - 1);
+      if (room > 0) pieces.put(piece++, begin, content.tail + growth.link_of(bucket - 1) + used);
       written = room < length ? room : length;
-      copy(tile, values,
-           slots() + (grant.tail << growth.grain_shift) + (bucket > 1) + (grant.count - begin),
-           written);
     }
-    u64 before = grant.tail;
-    for (u64 at = grant.fresh; written < length; ++bucket) {
-      const u64 room = growth.values_through(bucket) - growth.values_before(bucket);
-      const u64 part = room < length - written ? room : length - written;
-      if (bucket > 0 && tile.lane() == 0) slots()[at] = static_cast<Value>(before);
-      copy(tile, values + written, slots() + at + (bucket > 0), part);
-      before = at >> growth.grain_shift;
-      at += growth.slots_through(bucket) - growth.slots_before(bucket);
-      written += part;
+    for (; written < length; ++bucket) {
+      if (bucket > 0) set_link(place, content.tail);
+      pieces.put(piece++, begin + written, place + growth.link_of(bucket));
+      content.tail = place;
+      place += growth.slots_of(bucket);
+      written += growth.values_through(bucket) - growth.values_before(bucket);
+    }
+    content.listed += length;
+  }
+
+  /// Puts the pieces of everything that a key has, whose values begin in a batch at `begin`.
+  DG_FN void put_all(const ListRecord& content, u64 begin, const ListPieces& pieces,
+                     u64 piece) const {
+    if (content.count > 0) pieces.put(piece++, begin, content.start);
+    u64 tail = content.tail;
+    for (u64 bucket = growth.buckets_for(content.listed); bucket-- > 0;) {
+      pieces.put(piece + bucket, begin + content.count + growth.values_before(bucket),
+                 tail + growth.link_of(bucket));
+      if (bucket > 0) tail = link_at(tail);
     }
   }
 };

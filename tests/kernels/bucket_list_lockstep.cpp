@@ -1,4 +1,4 @@
-/// Appends by tiles of every width, several of them to the same keys, against a dictionary.
+/// Runs and lists, appended to and read by tiles of every width, against vectors.
 #include <algorithm>
 
 #include "lockstep_case.h"
@@ -6,156 +6,218 @@
 namespace dg::test {
 namespace {
 
-/// Sizes that grow by half; every bucket takes whole grains.
-std::vector<u64> growth_table(u64 first, u64 grain, u64 levels) {
+/// Sizes that grow by half.
+std::vector<u64> growth_table(u64 first, u64 link_slots, u64 levels) {
   std::vector<u64> slots_end;
   u64 size = first, end = 0;
   for (u64 level = 0; level < levels; ++level) {
-    const u64 slots = (size + (level > 0) + grain - 1) / grain * grain;
-    slots_end.push_back(end += slots);
+    slots_end.push_back(end += size + link_slots * (level > 0));
     size += (size + 1) / 2;
   }
   return slots_end;
 }
 
-template <class Key, class Value>
+/// Numbers and then sums; gives the last sum.
+i64 sum_up(std::vector<i64>& numbers, i64 first) {
+  numbers[0] = first;
+  for (u64 i = 1; i < numbers.size(); ++i) numbers[i] += numbers[i - 1];
+  return numbers.back();
+}
+
+/// What Python holds.
+template <class Value, int W>
 struct Lists {
-  TableMemory<Key, u64> keys{29};
-  std::vector<u64> slots_end;
-  std::vector<Value> slots;
-  PoolState pool{0, 0};
-  ListStorage storage;
-
-  Lists(u64 capacity, u64 grain_shift)
-      : slots_end(growth_table(1, 1ull << grain_shift, 6)), slots(capacity) {
-    storage = {keys.storage,
-               {slots.data(), &pool, capacity},
-               {slots_end.data(), slots_end.size(), grain_shift}};
-  }
-};
-
-template <class Key, class Value, int W>
-struct Appends {
-  Lists<Key, Value>& lists;
-  std::map<Key, std::vector<Value>>& model;
-  std::mt19937& random;
+  std::vector<u64> slots_end = growth_table(2, BucketList<Value>::link_slots, 6);
+  std::vector<Value> pool;
+  std::vector<ListRecord> records;
+  std::vector<u64> handles;
+  std::vector<std::vector<Value>> model;
+  std::mt19937 random{W};
   Value next = 1;
 
-  /// Runs of `longest` values at most; distinct keys get a plan, others ask the pool.
-  void append(std::vector<Key> keys, u64 longest, bool planned) {
-    const u64 n = keys.size();
-    std::vector<u64> offsets{0}, need(n, ~0ull), places, pending(n);
-    std::vector<Value> values;
-    for (u64 run = 0; run < n; ++run) {
-      const u64 length = random() % (longest + 1);
-      auto& stored = model[keys[run]];
-      for (u64 i = 0; i < length; ++i) {
-        values.push_back(next);
-        stored.push_back(next++);
-      }
-      offsets.push_back(values.size());
-      if (stored.empty()) model.erase(keys[run]);
-    }
-    if (planned) {
-      u64 absent = 0;
-      list_need<Key, W>({lists.storage, keys.data(), offsets.data(), need.data(), &absent, n});
-      places.push_back(lists.pool.used);
-      for (const u64 each : need) places.push_back(places.back() + each);
-      lists.pool.used = places.back();
-      CHECK(lists.pool.used <= lists.slots.size());
-    }
-    list_append<Key, Value, W>({lists.storage, keys.data(), offsets.data(), values.data(),
-                                planned ? places.data() : nullptr, pending.data(), n, ~0ull});
-    // The plan is exact: nothing more was taken.
-    if (planned) CHECK(lists.pool.used == places.back());
-    CHECK(lists.keys.state.pending == 0 && lists.pool.refused == 0);
-    CHECK(lists.keys.state.occupied == model.size());
+  explicit Lists(u64 keys) : handles(keys, ~0ull), model(keys) {}
+
+  ListStorage storage() {
+    return {{slots_end.data(), slots_end.size(), BucketList<Value>::link_slots},
+            pool.data(),
+            records.data()};
   }
 
-  void check(bool in_order) {
-    std::vector<Key> keys{1000};
-    for (const auto& [key, values] : model) keys.push_back(key);
-    std::vector<u64> counts(keys.size()), offsets(keys.size());
-    list_count<Key, W>({lists.storage, keys.data(), counts.data(), keys.size()});
-    u64 total = 0;
-    for (u64 row = 0; row < keys.size(); ++row) {
-      offsets[row] = total;
-      total += counts[row];
-    }
-    CHECK(counts[0] == 0);
-    std::vector<Value> out(total);
-    list_retrieve<Key, Value, W>(
-        {lists.storage, keys.data(), offsets.data(), out.data(), keys.size()});
-    for (u64 row = 1; row < keys.size(); ++row) {
-      auto expected = model[keys[row]];
-      CHECK(counts[row] == expected.size());
-      std::vector<Value> got(out.begin() + offsets[row], out.begin() + offsets[row] + counts[row]);
-      if (!in_order) {
-        std::sort(got.begin(), got.end());
-        std::sort(expected.begin(), expected.end());
+  /// Random runs, of at least one value, for `keys`.
+  void make_runs(const std::vector<u64>& keys, u64 longest, std::vector<i64>& offsets,
+                 std::vector<Value>& values) {
+    offsets.assign(1, 0);
+    for (const u64 key : keys) {
+      for (u64 i = random() % longest + 1; i-- > 0;) {
+        model[key].push_back(next);
+        values.push_back(next++);
       }
-      CHECK(got == expected);
+      offsets.push_back(static_cast<i64>(values.size()));
     }
+  }
+
+  ListMoveArgs move(const std::vector<i64>& begins, const std::vector<u64>& stretches,
+                    std::vector<Value>& values) {
+    const u64 rows = values.size(), segment = 37;
+    return {storage(),        begins.data(), stretches.data(), values.data(),
+            stretches.size(), rows,          segment,          (rows + segment - 1) / segment};
+  }
+
+  void settle(const std::vector<u64>& keys, u64 longest) {
+    std::vector<i64> offsets;
+    make_runs(keys, longest, offsets, pool);
+    std::vector<u64> made(keys.size());
+    u64 recorded = 0;
+    list_settle(
+        {storage(), longest == 1 ? nullptr : offsets.data(), made.data(), &recorded, keys.size()});
+    CHECK(recorded == 0);
+    for (u64 run = 0; run < keys.size(); ++run) handles[keys[run]] = made[run];
+  }
+
+  void append(const std::vector<u64>& keys, u64 longest) {
+    const u64 n = keys.size();
+    std::vector<i64> offsets, slots(n + 1), new_records(n + 1), places(n + 1);
+    std::vector<Value> values;
+    make_runs(keys, longest, offsets, values);
+    std::vector<u64> of_runs;
+    for (const u64 key : keys) of_runs.push_back(handles[key]);
+    list_plan({storage(), of_runs.data(), offsets.data(), slots.data() + 1, new_records.data() + 1,
+               places.data() + 1, n});
+    pool.resize(static_cast<u64>(sum_up(slots, static_cast<i64>(pool.size()))));
+    records.resize(static_cast<u64>(sum_up(new_records, static_cast<i64>(records.size()))));
+    const i64 pieces = sum_up(places, 0);
+    std::vector<i64> begins(static_cast<u64>(pieces) + 1, static_cast<i64>(values.size()));
+    std::vector<u64> stretches(static_cast<u64>(pieces), ~0ull);
+    list_append<Value>({storage(),
+                        {begins.data(), stretches.data()},
+                        of_runs.data(),
+                        offsets.data(),
+                        slots.data(),
+                        new_records.data(),
+                        places.data(),
+                        n});
+    list_scatter<Value, W>(move(begins, stretches, values));
+    for (u64 run = 0; run < n; ++run) handles[keys[run]] = of_runs[run];
+  }
+
+  void check() {
+    const u64 n = handles.size();
+    std::vector<i64> offsets(n + 1), places(n + 1);
+    list_measure({storage(), handles.data(), offsets.data() + 1, places.data() + 1, n});
+    std::vector<Value> found(static_cast<u64>(sum_up(offsets, 0)));
+    if (records.empty()) {
+      list_gather<Value, W>(move(offsets, handles, found));
+    } else {
+      const i64 pieces = sum_up(places, 0);
+      std::vector<i64> begins(static_cast<u64>(pieces) + 1, static_cast<i64>(found.size()));
+      std::vector<u64> stretches(static_cast<u64>(pieces));
+      list_locate<Value>({storage(),
+                          {begins.data(), stretches.data()},
+                          handles.data(),
+                          offsets.data(),
+                          places.data(),
+                          n});
+      list_gather<Value, W>(move(begins, stretches, found));
+    }
+    for (u64 key = 0; key < n; ++key)
+      CHECK(model[key] ==
+            std::vector<Value>(found.begin() + offsets[key], found.begin() + offsets[key + 1]));
   }
 };
 
-std::vector<u64> distinct(std::mt19937& random, u64 n) {
-  std::vector<u64> keys(n);
-  for (u64 i = 0; i < n; ++i) keys[i] = i;
+std::vector<u64> some_keys(std::mt19937& random, u64 n, u64 of) {
+  std::vector<u64> keys(of);
+  for (u64 i = 0; i < of; ++i) keys[i] = i;
   std::shuffle(keys.begin(), keys.end(), random);
+  keys.resize(n);
   return keys;
 }
 
-template <class Key, class Value, int W>
-void appends(u64 grain_shift) {
+template <class Value, int W>
+void appends() {
+  Lists<Value, W> lists(60);
+  lists.settle(some_keys(lists.random, 30, 60), 1);
+  lists.check();
+  Lists<Value, W> longer(60);
+  longer.settle(some_keys(longer.random, 30, 60), 70);
+  longer.check();
+  for (const u64 longest : {1, 1, 3, 100, 1}) {
+    longer.append(some_keys(longer.random, 20, 60), longest);
+    longer.check();
+  }
+}
+
+/// Runs of equal keys in segments that cut through them.
+template <class Key, int W>
+void runs() {
   std::mt19937 random(W);
-  Lists<Key, Value> lists(20000, grain_shift);
-  std::map<Key, std::vector<Value>> model;
-  Appends<Key, Value, W> with{lists, model, random};
-  for (int round = 0; round < 2; ++round) {
-    const auto keys = distinct(random, 20);
-    std::vector<Key> run_keys(keys.begin(), keys.end());
-    run_keys.push_back(Mark<Key>::empty);
-    run_keys.push_back(Mark<Key>::erased);
-    with.append(run_keys, 3 + 60 * round, true);
-    with.check(true);
+  std::vector<Key> keys, expected_keys;
+  std::vector<i64> expected;
+  for (Key key = 1; keys.size() < 300; key += 1 + random() % 3) {
+    expected.push_back(static_cast<i64>(keys.size()));
+    expected_keys.push_back(key);
+    for (u64 i = random() % 4 ? 1 : random() % 90; i-- > 0 || keys.empty();) keys.push_back(key);
+    if (static_cast<i64>(keys.size()) == expected.back())
+      expected.pop_back(), expected_keys.pop_back();
   }
-  // One run for each value and few keys: the paper's concurrent insert.
-  with.append(contended_keys<Key>(random, W >= 16 ? 60 : 200, 6), 1, false);
-  with.append(contended_keys<Key>(random, 30, 4), 40, false);
-  with.check(false);
+  const u64 rows = keys.size(), segment = 41, n = (rows + segment - 1) / segment;
+  // An order that tells odd keys from even ones only.
+  for (const u64 spread : {0, 1}) {
+    std::vector<i64> mixed_rows(rows), wanted;
+    for (u64 run = 1; spread && run < expected.size(); ++run)
+      if ((expected_keys[run] ^ expected_keys[run - 1]) % 2 == 0) wanted.push_back(expected[run]);
+    std::vector<u64> counts(n), places(n);
+    u64 mixed = 0;
+    run_count<Key, W>({{7, spread, 1},
+                       keys.data(),
+                       counts.data(),
+                       &mixed,
+                       mixed_rows.data(),
+                       rows,
+                       rows,
+                       segment,
+                       n});
+    mixed_rows.resize(mixed);
+    std::sort(mixed_rows.begin(), mixed_rows.end());
+    CHECK(mixed_rows == wanted);
+    u64 total = 0;
+    for (u64 i = 0; i < n; ++i) {
+      places[i] = total;
+      total += counts[i];
+    }
+    CHECK(total == expected.size());
+    std::vector<i64> starts(total);
+    std::vector<Key> run_keys(total);
+    run_write<Key, W>(
+        {keys.data(), places.data(), starts.data(), run_keys.data(), rows, segment, n});
+    CHECK(starts == expected && run_keys == expected_keys);
+  }
 }
 
-/// A pool that runs dry refuses whole runs and writes nothing beyond its end.
-template <class Key, class Value, int W>
-void dry_pool() {
-  Lists<Key, Value> lists(64, 0);
-  lists.slots.resize(128, 0);
-  lists.storage.pool.slots = lists.slots.data();
-  std::vector<Key> keys;
-  std::vector<u64> offsets{0}, pending(40), counts(40);
-  std::vector<Value> values;
-  for (u64 run = 0; run < 40; ++run) {
-    keys.push_back(static_cast<Key>(run % 20));
-    for (u64 i = 0; i < 3; ++i) values.push_back(static_cast<Value>(run * 3 + i));
-    offsets.push_back(values.size());
+/// A run that is too long for a handle, and one that just fits; no values are touched.
+void long_runs() {
+  const i64 most = ListHandle::longest_run;
+  const std::vector<i64> starts{0, most, 2 * most + 1, 2 * most + 2};
+  std::vector<u64> handles(3);
+  std::vector<i64> counts(3);
+  std::vector<ListRecord> records(2);
+  std::vector<u64> slots_end = growth_table(1, 1, 3);
+  ListStorage storage{{slots_end.data(), 3, 1}, nullptr, records.data()};
+  u64 recorded = 0;
+  list_settle({storage, starts.data(), handles.data(), &recorded, 3});
+  CHECK(recorded == 1);
+  list_measure({storage, handles.data(), counts.data(), nullptr, 3});
+  for (u64 run = 0; run < 3; ++run) {
+    CHECK(counts[run] == starts[run + 1] - starts[run]);
+    CHECK(static_cast<i64>(ListHandle{handles[run]}.start(records.data())) == starts[run]);
   }
-  list_append<Key, Value, W>({lists.storage, keys.data(), offsets.data(), values.data(), nullptr,
-                              pending.data(), 40, ~0ull});
-  CHECK(lists.pool.used <= 64 && lists.pool.refused > 0);
-  for (u64 slot = 64; slot < 128; ++slot) CHECK(lists.slots[slot] == 0);
-  list_count<Key, W>({lists.storage, keys.data(), counts.data(), 20});
-  u64 stored = 0;
-  for (u64 row = 0; row < 20; ++row) stored += counts[row];
-  CHECK(stored + 3 * lists.keys.state.pending == values.size());
 }
 
-template <class Key, class Value>
+template <class Word>
 void all_widths(const char* name) {
   for_each_width([]<int W>() {
-    appends<Key, Value, W>(0);
-    appends<Key, Value, W>(2);
-    dry_pool<Key, Value, W>();
+    appends<Word, W>();
+    runs<Word, W>();
   });
   std::printf("bucket list %s: passed\n", name);
 }
@@ -165,6 +227,7 @@ void all_widths(const char* name) {
 
 int main() {
   using namespace dg;
-  test::all_widths<u32, u32>("u32 -> u32");
-  test::all_widths<u64, u64>("u64 -> u64");
+  test::long_runs();
+  test::all_widths<u32>("u32");
+  test::all_widths<u64>("u64");
 }

@@ -16,6 +16,7 @@
 #include "launch/multisplit.cuh"
 #include "launch/open.cuh"
 #include "launch/reduce.cuh"
+#include "launch/runs.cuh"
 
 #define CHECK(claim)                                                             \
   do {                                                                           \

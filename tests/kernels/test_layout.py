@@ -32,9 +32,6 @@ def test_every_tile_has_its_kernels(tile):
     for key in words:
         verbs = (args.open_insert, args.open_find, args.open_erase)
         needed = [verb(key, value, tile) for verb in verbs for value in (None, *words)]
-        needed += [verb(key, tile) for verb in (args.list_need, args.list_count)]
-        lists = (args.list_append, args.list_retrieve)
-        needed += [verb(key, value, tile) for verb in lists for value in words]
         for kernel in needed:
             assert (kernel.expression, kernel.file) in there
             assert kernel.expression.endswith(f",{kernel.tile}>")

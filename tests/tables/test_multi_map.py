@@ -9,7 +9,7 @@ from model import MultiMapModel, rows_of
 from strategies import KEY_DTYPES, VALUE_DTYPES, random_keys, random_values
 
 from dgpuhash.errors import CapacityError
-from dgpuhash.tables import MultiMap, buckets
+from dgpuhash.tables import MultiMap, lists
 
 ROWS = 200
 
@@ -101,28 +101,69 @@ def test_empty_batches(device):
         assert device.backend.to_host(offsets).tolist() == [0, 0, 0]
 
 
-@pytest.mark.parametrize("value", ["int32", "S20"])
-def test_pools_beyond_what_handles_can_number_are_made_coarser(device, monkeypatch, value):
-    """With places of 31 bits made scarce: 300 stand for 2**31."""
-    monkeypatch.setattr(buckets, "MOST_PLACES", 300)
+@pytest.mark.parametrize("value", ["int32", "int64", "S20"])
+def test_compact(device, value):
     table, model = MultiMap("int64", value, device=device.name), MultiMapModel()
+    table.compact()
     for seed in range(6):
-        keys = random_keys("int64", 400, seed, distinct=30)
-        values = random_values(value, 400, seed)
+        keys = random_keys("int64", 300, seed, distinct=40)
+        values = random_values(value, len(keys), seed)
         table.insert(device.array(keys), device.array(values))
         model.insert(keys, values)
-    assert table._buckets.grain_shift > 0
+    for gone in (keys[:5], np.zeros(0, "int64")):
+        table.erase(device.array(gone))
+        model.erase(gone)
+        before = table.nbytes
+        table.compact()
+        assert table.nbytes <= before
+        agree(device, table, model)
+        _same_lists(device, table, model, random_keys("int64", 90, 50, distinct=60))
+    compacted = table.nbytes
+    table.compact()
+    assert table.nbytes == compacted
+    table.insert(device.array(keys), device.array(values))
+    model.insert(keys, values)
     agree(device, table, model)
-    _same_lists(device, table, model, keys)
 
 
-def test_keys_with_too_many_values_are_refused(device, monkeypatch):
-    monkeypatch.setattr(buckets, "MOST_VALUES", 100)
+def test_a_table_built_at_once_is_compact(device):
+    table = MultiMap("int64", "int64", device=device.name, max_load=0.8)
+    keys = np.random.default_rng(0).integers(0, 1000, 80_000)
+    table.insert(device.array(keys), device.array(keys))
+    nbytes = table.nbytes
+    assert nbytes <= 1.15 * (8 * len(keys) + 16 * table.n_keys) / 0.8
+    table.compact()
+    assert table.nbytes == nbytes
+
+
+@pytest.mark.parametrize("value", ["int32", "float64"])
+@pytest.mark.parametrize("share", ["half", "zipf"])
+def test_heavy_keys(device, value, share):
+    """Half of all pairs on one key, and Zipf's law, in a build and in appends."""
+    random = np.random.default_rng(1)
+    table, model = MultiMap("int32", value, device=device.name), MultiMapModel()
+    for rows in (30_000, 3, 20_000):
+        keys = random.zipf(1.5, rows) % 2**31
+        if share == "half":
+            keys = np.where(random.random(rows) < 0.5, 7, random.integers(0, 1000, rows))
+        keys, values = keys.astype("int32"), random_values(value, rows, rows)
+        table.insert(device.array(keys), device.array(values))
+        model.insert(keys, values)
+        asked = np.concatenate([keys[:40], random.integers(0, 2000, 20).astype("int32")])
+        _same_lists(device, table, model, asked)
+    agree(device, table, model)
+
+
+def test_values_beyond_what_a_table_can_number_are_refused(device, monkeypatch):
+    monkeypatch.setattr(lists, "MOST_SLOTS", 100)
     table = MultiMap("int64", "int64", device=device.name)
     keys = np.zeros(70, np.int64)
+    with pytest.raises(CapacityError, match="several tables"):
+        table.insert(device.array(np.arange(101)), device.array(np.arange(101)))
+    assert (len(table), table.n_keys) == (0, 0)
     table.insert(device.array(keys), device.array(keys))
-    table.insert(device.array(keys + 1), device.array(keys))
-    with pytest.raises(CapacityError, match="several keys"):
+    with pytest.raises(CapacityError, match="several tables"):
         table.insert(device.array(keys), device.array(keys))
+    assert (len(table), table.n_keys) == (70, 1)
     counts = table.count(device.array(np.array([0, 1])))
-    assert device.backend.to_host(counts).tolist() == [70, 70]
+    assert device.backend.to_host(counts).tolist() == [70, 0]
