@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from distributed import Client, get_client, get_worker
+from distributed import Client, get_client, get_worker, rejoin, secede
 
 from dgpuhash.errors import ClosedError, DgpuhashError, IndexLost, UnsupportedError
 
-__all__ = ["asking_the_scheduler", "client_of", "in_task_of"]
+__all__ = ["asking_the_scheduler", "client_of", "giving_way", "in_task_of"]
 
 
 def client_of(client: Client | None) -> Client:
@@ -73,3 +73,21 @@ def in_task_of(client: Client) -> bool:
     except ValueError:
         return False
     return bool(worker.scheduler.address == client.scheduler.address)
+
+
+@contextmanager
+def giving_way(client: Client) -> Iterator[None]:
+    """A block that waits for tasks: in a task, it leaves its worker's thread to them."""
+    if not in_task_of(client):
+        yield
+        return
+    try:
+        secede()
+    except KeyError:
+        # The task has done so before, perhaps in a worker_client() block.
+        yield
+        return
+    try:
+        yield
+    finally:
+        rejoin()

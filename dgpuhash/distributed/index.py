@@ -51,7 +51,7 @@ class DistributedIndex(Handle):
     with a handle, or computing a lazy merge, from before a change raises `IndexLost` and never
     answers wrongly; `refresh` brings a handle up to date. The handle that makes the change is.
     A handle can be pickled and given to tasks; there it uses the client that it finds, and reads at
-    once. A task that changes an index waits for tasks: leave a thread free for them.
+    once. A task that changes an index leaves its worker's thread to other tasks until it is done.
 
     Examples
     --------

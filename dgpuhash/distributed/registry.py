@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from distributed import Client, Lock
 
-from dgpuhash.distributed.clients import asking_the_scheduler
+from dgpuhash.distributed.clients import asking_the_scheduler, giving_way
 from dgpuhash.distributed.descriptor import Descriptor
 from dgpuhash.errors import SpecError
 
@@ -50,9 +50,15 @@ class Registry:
     def changing(self, name: str) -> Iterator[None]:
         """A block that one client at a time is in, for each name.
 
-        Dask frees the lock of a client that died. Should two clients be in it nevertheless, the
-        shards refuse the change that was begun first.
+        A task may be in it, or wait for it, without a thread of its worker. Dask frees the lock of
+        a client that died. Should two clients be in it nevertheless, the shards refuse the change
+        that was begun first.
         """
+        with giving_way(self._client), self._lock(name):
+            yield
+
+    @contextmanager
+    def _lock(self, name: str) -> Iterator[None]:
         lock = Lock(
             f"dgpuhash-{name}", scheduler_rpc=self._client.scheduler, loop=self._client.loop
         )
