@@ -121,8 +121,8 @@ gpu)
     for tool in memcheck racecheck; do
         step $tool 180 scripts/sanitize.sh $tool
     done
-    step limits 60 "$PYTHON" -m dgpuhash.bench limits --device cuda --json "$OUT/limits.jsonl"
-    step tables 120 "$PYTHON" -m dgpuhash.bench tables --device cuda --json "$OUT/tables.jsonl"
+    step limits 60 "$PYTHON" -m dgpuhash bench limits --device cuda --json "$OUT/limits.jsonl"
+    step tables 120 "$PYTHON" -m dgpuhash bench tables --device cuda --json "$OUT/tables.jsonl"
     ;;
 multigpu)
     step tests 420 "${pytest[@]}" -m multigpu -q --junitxml="$OUT/multigpu.xml" tests

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -31,8 +32,8 @@ def run(
 
     Parameters
     ----------
-    name : {"limits", "tables"}
-        Which benchmark.
+    name : str
+        Which benchmark: one of `BENCHES`.
     device : {"cpu", "cuda", None}
         None: a GPU where there is one.
     json_path : path, optional
@@ -40,15 +41,16 @@ def run(
     quiet : bool
         Print nothing.
     **options
-        What the benchmark's own `run` takes: `n` and `footprints` for limits; `sizes`, `bits` and
-        `loads` for tables; `repeats` for both.
+        What the benchmark's own `run` takes.
 
     Raises
     ------
     SpecError
-        When there is no such benchmark.
+        When there is no such benchmark, or it has no such option.
     DeviceError
         When there is no such device.
+    DgpuhashError
+        When an answer was wrong.
 
     Examples
     --------
@@ -58,20 +60,22 @@ def run(
     """
     if name not in BENCHES:
         raise SpecError(f"no benchmark is called {name!r}; use one of {', '.join(BENCHES)}")
+    known = list(inspect.signature(BENCHES[name]).parameters)[1:]
+    if foreign := sorted(options.keys() - set(known)):
+        raise SpecError(f"{name!r} has no option {foreign[0]!r}; it has {', '.join(known)}")
     used = backend.get(device or backend.default_device())
     described = machine.describe(used)
-    rows = []
     target = None if json_path is None else Path(json_path)
     if target is not None:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text("")
-    for row in BENCHES[name](used, **options):
-        rows.append(row)
+    measured = BENCHES[name](used, **options)
+    rows = []
+    for row in measured if quiet else report.watched(name, measured):
+        rows.append({"bench": name, **row})
         if target is not None:
             with target.open("a") as stream:
-                stream.write(json.dumps({**row, "machine": described}) + "\n")
-        if not quiet:
-            report.progress(row)
+                stream.write(json.dumps({**rows[-1], "machine": described}) + "\n")
     if not quiet:
         report.summary(name, described, rows)
     return rows

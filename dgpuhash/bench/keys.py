@@ -1,4 +1,4 @@
-"""Random unique keys made on the device: a bijective mix of a counter (murmur3's finalizers)."""
+"""Random keys made on the device: a bijective mix of numbers (murmur3's finalizers)."""
 
 from __future__ import annotations
 
@@ -8,14 +8,41 @@ import numpy as np
 
 from dgpuhash.backend import Backend
 
-__all__ = ["unique_keys", "values_of"]
+__all__ = ["keys_of", "shares", "unique_keys", "values_of"]
 
 _SHIFTS = {4: (16, 13, 16), 8: (33, 33, 33)}
 _FACTORS = {4: (0x85EBCA6B, 0xC2B2AE35), 8: (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53)}
+_WORDS = {4: np.dtype(np.uint32), 8: np.dtype(np.uint64)}
+
+
+def keys_of(numbers: Any, dtype: np.dtype[Any]) -> Any:
+    """The key that each number stands for: different numbers have different keys.
+
+    Parameters
+    ----------
+    numbers : array of integers
+        Less than 2**32 where keys have 32 bits.
+    dtype : dtype
+        An integer dtype of 32 or 64 bits.
+
+    Examples
+    --------
+    >>> keys_of(np.arange(3), np.dtype("i8")).dtype
+    dtype('int64')
+    """
+    keys = numbers.astype(_WORDS[dtype.itemsize])
+    kind = keys.dtype.type
+    for shift, factor in zip(
+        _SHIFTS[dtype.itemsize], (*_FACTORS[dtype.itemsize], None), strict=True
+    ):
+        keys ^= keys >> kind(shift)
+        if factor is not None:
+            keys *= kind(factor)
+    return keys.view(dtype)
 
 
 def unique_keys(backend: Backend, first: int, n: int, dtype: np.dtype[Any]) -> Any:
-    """`n` different keys: the mixed numbers `first` to ``first + n - 1``.
+    """`n` different keys: those of the numbers `first` to ``first + n - 1``.
 
     Examples
     --------
@@ -24,15 +51,25 @@ def unique_keys(backend: Backend, first: int, n: int, dtype: np.dtype[Any]) -> A
     >>> len(set(made.tolist()))
     1000
     """
-    keys = backend.xp.arange(first, first + n, dtype=dtype)
-    kind = dtype.type
-    shifts, factors = _SHIFTS[dtype.itemsize], _FACTORS[dtype.itemsize]
-    for shift, factor in zip(shifts, (*factors, 1), strict=True):
-        keys ^= keys >> kind(shift)
-        keys *= kind(factor)
-    return keys
+    return keys_of(backend.xp.arange(first, first + n, dtype=_WORDS[dtype.itemsize]), dtype)
 
 
 def values_of(keys: Any, dtype: np.dtype[Any]) -> Any:
     """The value that goes with each key, so that an answer can be checked without the input."""
     return (keys ^ (keys >> keys.dtype.type(7))).astype(dtype)
+
+
+def shares(backend: Backend, n: int, stream: int) -> Any:
+    """`n` random float64 in [0, 1), others for each `stream`.
+
+    Examples
+    --------
+    >>> from dgpuhash import backend
+    >>> round(float(shares(backend.get("cpu"), 10_000, 1).mean()), 1)
+    0.5
+    """
+    words = unique_keys(backend, (stream + 1) << 48, n, np.dtype(np.uint64))
+    words >>= np.uint64(11)
+    made = words.astype(np.float64)
+    made *= 2.0**-53
+    return made

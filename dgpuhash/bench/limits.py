@@ -3,81 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from dgpuhash.backend import Backend, Kernel
-from dgpuhash.backend.args import LIMIT
+from dgpuhash.backend import Backend
+from dgpuhash.bench.figure import rate
+from dgpuhash.bench.floors import (
+    cas_rate,
+    copy_rate,
+    gather_rate,
+    insert_floor,
+    lookup_floor,
+    partition_rate,
+)
 from dgpuhash.bench.keys import unique_keys
-from dgpuhash.bench.timing import median_time
+from dgpuhash.bench.timing import REPEATS
+from dgpuhash.errors import SpecError
 
-__all__ = [
-    "FOOTPRINTS",
-    "cas_rate",
-    "copy_rate",
-    "gather_rate",
-    "insert_floor",
-    "lookup_floor",
-    "run",
-]
+__all__ = ["FOOTPRINTS", "run"]
 
-FOOTPRINTS = {"cuda": (2**25, 2**28, 2**31), "cpu": (2**20, 2**25, 2**28)}
-OPERATIONS = {"cuda": 2**26, "cpu": 2**21}
-_FILE = "launch/limits.cuh"
-_WORDS = {4: "dg::u32", 8: "dg::u64"}
-
-
-def copy_rate(backend: Backend, nbytes: int, repeats: int) -> float:
-    """Bytes read and written each second by a streaming copy of `nbytes`."""
-    source, target = backend.zeros(nbytes, np.uint8), backend.zeros(nbytes, np.uint8)
-    kernel = Kernel("dg::limit_copy<1>", _FILE)
-    rows = nbytes // 16
-    seconds = _time(backend, kernel, rows, repeats, values=target, slots=source, slot_count=rows)
-    return 2 * nbytes / seconds
-
-
-def gather_rate(backend: Backend, width: int, nbytes: int, n: int, repeats: int) -> float:
-    """Random aligned reads of `width` bytes (32, 64, 128) each second within `nbytes`."""
-    lines = backend.zeros(nbytes, np.uint8)
-    sink = backend.zeros(1, np.uint64)
-    kernel = Kernel(f"dg::limit_gather<{width // 16}>", _FILE, width // 16)
-    return n / _time(
-        backend, kernel, n, repeats, values=sink, slots=lines, slot_count=nbytes // width
-    )
-
-
-def cas_rate(backend: Backend, nbytes: int, n: int, repeats: int) -> float:
-    """Uncontended random 64-bit compare-and-swaps each second within `nbytes`."""
-    words = backend.zeros(nbytes // 8, np.uint64)
-    kernel = Kernel("dg::limit_cas<1>", _FILE)
-    return n / _time(backend, kernel, n, repeats, slots=words, slot_count=nbytes // 8)
-
-
-def lookup_floor(backend: Backend, keys: Any, nbytes: int, repeats: int) -> float:
-    """Keys each second when a lookup is: read the key, gather its slot, write its value."""
-    word, slots = _slots(backend, keys, nbytes)
-    values = backend.empty(len(keys), keys.dtype)
-    kernel = Kernel(f"dg::limit_lookup<{word},1>", _FILE)
-    return len(keys) / _time(
-        backend, kernel, len(keys), repeats, keys=keys, values=values, slots=slots,
-        slot_count=len(slots) // 2,
-    )  # fmt: skip
-
-
-def insert_floor(backend: Backend, keys: Any, nbytes: int, repeats: int) -> float:
-    """Pairs each second when an insert is: read the pair, read a sector, swap the pair in there."""
-    word, slots = _slots(backend, keys, nbytes)
-    return len(keys) / _time(
-        backend, insert_kernel(word), len(keys), repeats, keys=keys, values=keys, slots=slots,
-        slot_count=len(slots) // 2,
-    )  # fmt: skip
-
-
-def insert_kernel(word: str) -> Kernel:
-    """The insert floor for keys and values of the C++ type `word`."""
-    return Kernel(f"dg::limit_insert<{word},1>", _FILE)
+FOOTPRINTS = {
+    "cuda": (2**22, 2**25, 2**28, 2**31, 2**34),
+    "cpu": (2**18, 2**20, 2**22, 2**25, 2**28),
+}
+_OPERATIONS = {"cuda": 2**26, "cpu": 2**21}
+_LEAST, _MOST = 2**10, 2**40
 
 
 def run(
@@ -85,7 +36,7 @@ def run(
     *,
     footprints: Sequence[int] | None = None,
     n: int | None = None,
-    repeats: int = 5,
+    repeats: int | None = None,
 ) -> Iterator[dict[str, Any]]:
     """One row for each limit and footprint.
 
@@ -94,45 +45,49 @@ def run(
     backend : Backend
         The device to measure.
     footprints : sequence of int, optional
-        Bytes that the random accesses are spread over.
+        Bytes that the accesses are spread over, powers of two. By default five that fit the
+        caches and the memory of this kind of device, without those that its memory has no room for.
     n : int, optional
         Random accesses in one launch.
-    repeats : int
-        Launches whose median counts.
+    repeats : int, optional
+        Runs whose median counts.
+
+    Raises
+    ------
+    SpecError
+        When a footprint is no power of two or out of bounds.
+    DgpuhashError
+        When an access did not do what it should: see `dgpuhash.bench.floors` for how each of them
+        is checked.
     """
-    operations = OPERATIONS[backend.name] if n is None else n
+    repeats = repeats or REPEATS[backend.name]
+    operations = _OPERATIONS[backend.name] if n is None else n
+    if footprints is None:
+        # The partition pass takes most: places, numbers, and what checks them.
+        footprints = [each for each in FOOTPRINTS[backend.name] if 4 * each < backend.memory()[0]]
+    for nbytes in footprints:
+        if nbytes & (nbytes - 1) or not _LEAST <= nbytes <= _MOST:
+            raise SpecError(
+                f"a footprint of {nbytes:,} bytes; use a power of two from {_LEAST:,} up, such as "
+                f"{2**28:,}"
+            )
     keys = {
-        bits: unique_keys(backend, 0, operations, np.dtype(f"u{bits // 8}")) for bits in (32, 64)
+        bits: unique_keys(backend, 1, operations, np.dtype(f"u{bits // 8}")) for bits in (32, 64)
     }
-    for nbytes in FOOTPRINTS[backend.name] if footprints is None else footprints:
-        rates = {"streaming copy": copy_rate(backend, nbytes, repeats)}
+    for nbytes in footprints:
+        found = copy_rate(backend, nbytes, repeats)
+        yield rate(found, None, unit="TB/s", limit="streaming copy", footprint=nbytes, n=nbytes)
+        what: dict[str, Any] = {"footprint": nbytes, "n": operations}
         for width in (32, 64, 128):
-            rates[f"gather {width} B"] = gather_rate(backend, width, nbytes, operations, repeats)
-        rates["CAS 64 bit"] = cas_rate(backend, nbytes, operations, repeats)
+            found = gather_rate(backend, width, nbytes, operations, repeats)
+            yield rate(found, None, limit=f"gather {width} B", **what)
+        found = cas_rate(backend, nbytes, operations, repeats)
+        yield rate(found, None, limit="CAS 64 bit", **what)
         for bits, made in keys.items():
-            rates[f"lookup floor {bits}/{bits}"] = lookup_floor(backend, made, nbytes, repeats)
-            rates[f"insert floor {bits}/{bits}"] = insert_floor(backend, made, nbytes, repeats)
-        for what, rate in rates.items():
-            unit = "TB/s" if what == "streaming copy" else "G/s"
-            scale = 1e12 if unit == "TB/s" else 1e9
-            yield {
-                "limit": what,
-                "footprint": nbytes,
-                "n": operations,
-                "rate": round(rate / scale, 4),
-                "unit": unit,
-            }
-
-
-def _slots(backend: Backend, keys: Any, nbytes: int) -> tuple[str, Any]:
-    width = keys.dtype.itemsize
-    return _WORDS[width], backend.full(
-        nbytes // width, keys.dtype.type(-1 % 2 ** (8 * width)), keys.dtype
-    )
-
-
-def _time(
-    backend: Backend, kernel: Kernel, n: int, repeats: int, *, slot_count: int, **arrays: Any
-) -> float:
-    work = partial(backend.run, kernel, LIMIT, n, slot_count=slot_count, **arrays)
-    return median_time(backend, work, repeats=repeats)[0]
+            found = lookup_floor(backend, made, nbytes, repeats)
+            yield rate(found, None, limit=f"lookup floor {bits}/{bits}", **what)
+            found = insert_floor(backend, made, nbytes, repeats)
+            yield rate(found, None, limit=f"insert floor {bits}/{bits}", **what)
+        found = partition_rate(backend, nbytes, repeats)
+        what["n"] = nbytes // 8
+        yield rate(found, None, limit="partition pass, 256 parts", **what)

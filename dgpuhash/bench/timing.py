@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable
@@ -9,9 +10,14 @@ from typing import Any, TypeVar
 
 from dgpuhash.backend import Backend
 
-__all__ = ["median_time"]
+__all__ = ["REPEATS", "latency", "median_time"]
 
 Result = TypeVar("Result")
+
+REPEATS = {"cuda": 5, "cpu": 3}
+# Short work is called as often as fills this time, so that the host's part overlaps the device's.
+_SHORT_SECONDS = 0.005
+_MOST_CALLS = 64
 
 
 def median_time(
@@ -20,6 +26,7 @@ def median_time(
     *,
     repeats: int,
     before: Callable[[], object] | None = None,
+    again: bool = False,
 ) -> tuple[float, Result]:
     """The median seconds of `work` over `repeats` runs after one that is not counted.
 
@@ -33,35 +40,66 @@ def median_time(
         Counted runs.
     before : callable, optional
         Run before each `work`, outside the time.
+    again : bool
+        Whether `work` may be called again and again in one run, when it is short on a GPU.
 
     Returns
     -------
     float, object
-        Seconds, and what the last run returned.
+        Seconds of one call, and what the last call returned.
     """
     once = _on_gpu if backend.name == "cuda" else _on_cpu
     times = []
     result: Any = None
+    calls = 1
     for _ in range(repeats + 1):
         result = None  # its memory is free for the next run
         if before is not None:
             before()
-        seconds, result = once(backend, work)
-        times.append(seconds)
+        seconds, result = once(backend, work, calls)
+        times.append(seconds / calls)
+        if again and before is None and backend.name == "cuda" and len(times) == 1:
+            result = None
+            seconds, result = once(backend, work, 1)  # the first one compiled the kernels
+            calls = max(1, min(_MOST_CALLS, math.ceil(_SHORT_SECONDS / max(seconds, 1e-9))))
     return statistics.median(times[1:]), result
 
 
-def _on_gpu(backend: Backend, work: Callable[[], Result]) -> tuple[float, Result]:
+def latency(backend: Backend, work: Callable[[], object], *, calls: int) -> tuple[float, float]:
+    """The median wall-clock seconds of a single call with nothing else to do.
+
+    Returns
+    -------
+    float, float
+        Until the result is there, and until the call returned, which is what it costs to launch.
+    """
+    whole, launched = [], []
+    work()
+    for _ in range(calls):
+        backend.synchronize()
+        start = time.perf_counter()
+        result = work()
+        returned = time.perf_counter()
+        backend.synchronize()
+        whole.append(time.perf_counter() - start)
+        launched.append(returned - start)
+        del result
+    return statistics.median(whole), statistics.median(launched)
+
+
+def _on_gpu(backend: Backend, work: Callable[[], Result], calls: int) -> tuple[float, Result]:
     cuda = backend.xp.cuda
     start, stop = cuda.Event(), cuda.Event()
     start.record()
-    result = work()
+    for _ in range(calls):
+        result = work()
     stop.record()
     stop.synchronize()
     return float(cuda.get_elapsed_time(start, stop)) / 1000, result
 
 
-def _on_cpu(backend: Backend, work: Callable[[], Result]) -> tuple[float, Result]:
+def _on_cpu(backend: Backend, work: Callable[[], Result], calls: int) -> tuple[float, Result]:
     start = time.perf_counter()
-    result = work()
+    for _ in range(calls):
+        result = work()
     return time.perf_counter() - start, result

@@ -18,11 +18,13 @@ struct LimitArgs {
   u64 slot_count;
 };
 
-/// Streaming copy of 16 bytes a row.
+/// Streaming copy of 16 bytes a row, again and again where there are more rows than slots. The
+/// number of slots is a power of two.
 template <int W>
 DG_KERNEL limit_copy(LimitArgs args) {
   for_each_tile<W>(args.n, [&](auto, u64 row) {
-    static_cast<Quarter*>(args.values)[row] = static_cast<const Quarter*>(args.slots)[row];
+    const u64 slot = row & (args.slot_count - 1);
+    static_cast<Quarter*>(args.values)[slot] = static_cast<const Quarter*>(args.slots)[slot];
   });
 }
 

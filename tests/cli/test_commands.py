@@ -132,15 +132,6 @@ def test_a_relative_path_on_a_cluster_whose_workers_run_elsewhere(folder, tmp_pa
         assert "N7" in run("lookup", "again.dgph", "N7", *at)
 
 
-def test_bench_measures_and_writes_its_figures(tmp_path):
-    figures = tmp_path / "figures.jsonl"
-    options = ["--device", "cpu", "--size", 4096, "--load", 0.5, "--repeats", 1]
-    run("bench", "tables", *options, "--json", figures)
-    rows = [json.loads(line) for line in figures.read_text().splitlines()]
-    assert {row["verb"] for row in rows} == {"insert", "find", "absent"}
-    run("bench", "limits", "--size", 4096, code=2)
-
-
 def test_keys_of_several_columns_are_named_together_or_one_by_one(tmp_path):
     rows = pd.DataFrame(
         {"a": [1, 1, 2], "b": ["x", "y", "x"], "v": [0.5, 1.5, 2.5], "w": [1, 2, 3]}

@@ -1,0 +1,186 @@
+"""What the memory allows: the accesses of an operation without a table, each of them checked."""
+
+from __future__ import annotations
+
+import functools
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from dgpuhash.backend import Backend, Kernel
+from dgpuhash.backend.args import LIMIT
+from dgpuhash.bench.figure import require
+from dgpuhash.bench.keys import keys_of, unique_keys
+from dgpuhash.bench.timing import median_time
+
+__all__ = [
+    "Floors",
+    "cas_rate",
+    "copy_rate",
+    "gather_rate",
+    "insert_floor",
+    "insert_kernel",
+    "lookup_floor",
+    "lookup_kernel",
+    "partition_rate",
+]
+
+_FILE = "launch/limits.cuh"
+_WORDS = {4: "dg::u32", 8: "dg::u64"}
+# A copy that takes less than this is repeated inside the launch.
+_COPIED_BYTES = {"cuda": 2**31, "cpu": 2**27}
+_MARK = 0x5EED
+_PARTS = 256
+
+
+def copy_rate(backend: Backend, nbytes: int, repeats: int) -> float:
+    """Bytes read and written each second by streaming copies of `nbytes`, a power of two.
+
+    Every copied byte is compared with its source.
+    """
+    source, target = backend.empty(nbytes, np.uint8), backend.zeros(nbytes, np.uint8)
+    source.fill(_MARK % 256)
+    rows = nbytes // 16
+    passes = max(1, _COPIED_BYTES[backend.name] // (2 * nbytes))
+    work = partial(
+        backend.run, Kernel("dg::limit_copy<1>", _FILE), LIMIT, rows * passes,
+        values=target, slots=source, slot_count=rows,
+    )  # fmt: skip
+    seconds, _ = median_time(backend, work, repeats=repeats)
+    require(target.min() == target.max() == source[0], "a byte was not copied", footprint=nbytes)
+    return 2 * nbytes * passes / seconds
+
+
+def gather_rate(backend: Backend, width: int, nbytes: int, n: int, repeats: int) -> float:
+    """Random aligned reads of `width` bytes (32, 64, 128) each second within `nbytes`.
+
+    The kernel says when it reads anything but zeros: it must not in the timed runs, and must in one
+    more, where each 16 bytes hold a one.
+    """
+    lines = backend.zeros(nbytes, np.uint8)
+    sink = backend.zeros(1, np.uint64)
+    work = partial(
+        backend.run, Kernel(f"dg::limit_gather<{width // 16}>", _FILE, width // 16), LIMIT, n,
+        values=sink, slots=lines, slot_count=nbytes // width,
+    )  # fmt: skip
+    seconds, _ = median_time(backend, work, repeats=repeats, again=True)
+    require(sink[0] == 0, "a gather read what is not there", footprint=nbytes)
+    lines[::16] = 1
+    sink.fill(n)
+    work()
+    require(int(sink[0]) < n, "a gather read nothing", footprint=nbytes)
+    return n / seconds
+
+
+def cas_rate(backend: Backend, nbytes: int, n: int, repeats: int) -> float:
+    """Uncontended random 64-bit compare-and-swaps each second within `nbytes`.
+
+    Each swaps a zero for a zero, so all of them succeed and the memory stays as it is.
+    """
+    words = backend.zeros(nbytes // 8, np.uint64)
+    work = partial(
+        backend.run, Kernel("dg::limit_cas<1>", _FILE), LIMIT, n,
+        slots=words, slot_count=nbytes // 8,
+    )  # fmt: skip
+    seconds, _ = median_time(backend, work, repeats=repeats, again=True)
+    require(not words.any(), "a swap changed a word", footprint=nbytes)
+    return n / seconds
+
+
+def lookup_floor(backend: Backend, keys: Any, nbytes: int, repeats: int) -> float:
+    """Keys each second when a lookup is: read the key, gather its slot, write its value.
+
+    Every slot holds the same value, which every key must get.
+    """
+    word, width = _WORDS[keys.dtype.itemsize], keys.dtype.itemsize
+    slots = backend.full((max(nbytes, 64) // (2 * width), 2), 0, keys.dtype)
+    slots[:, 1] = _MARK
+    values = backend.zeros(len(keys), keys.dtype)
+    work = partial(
+        backend.run, lookup_kernel(word), LIMIT, len(keys),
+        keys=keys, values=values, slots=slots, slot_count=len(slots),
+    )  # fmt: skip
+    seconds, _ = median_time(backend, work, repeats=repeats, again=True)
+    require((values == _MARK).all(), "a lookup missed its slot", footprint=nbytes)
+    return len(keys) / seconds
+
+
+def insert_floor(backend: Backend, keys: Any, nbytes: int, repeats: int) -> float:
+    """Pairs each second when an insert is: read the pair, read a sector, swap the pair in there.
+
+    Keys are their own values: the halves of a slot agree, except where rows came to one slot at the
+    same time and the device has no 128-bit swap.
+    """
+    word, width = _WORDS[keys.dtype.itemsize], keys.dtype.itemsize
+    empty = keys.dtype.type(-1 % 2 ** (8 * width))
+    slots = backend.full((max(nbytes, 64) // (2 * width), 2), empty, keys.dtype)
+    work = partial(
+        backend.run, insert_kernel(word), LIMIT, len(keys),
+        keys=keys, values=keys, slots=slots, slot_count=len(slots),
+    )  # fmt: skip
+    seconds, _ = median_time(backend, work, repeats=repeats, again=True)
+    whole = float((slots[:, 0] == slots[:, 1]).mean())
+    require(whole == 1 or (width == 8 and whole > 0.9), "pairs were torn", footprint=nbytes)
+    require((slots[:, 0] != empty).any(), "no pair was stored", footprint=nbytes)
+    return len(keys) / seconds
+
+
+def partition_rate(backend: Backend, nbytes: int, repeats: int) -> float:
+    """Rows each second that a multisplit puts in the order of 256 destinations.
+
+    The rows, numbers of 64 bits, take `nbytes` in all; the order is checked to be a permutation in
+    which destinations never fall.
+    """
+    rows = nbytes // 8
+    destinations = unique_keys(backend, 1, rows, np.dtype(np.uint32))
+    destinations %= np.uint32(_PARTS)
+    seconds, (order, counts) = median_time(
+        backend, partial(backend.multisplit, destinations, _PARTS), repeats=repeats, again=True
+    )
+    split = destinations[order]
+    seen = backend.zeros(rows, bool)
+    seen[order] = True
+    require(
+        counts.sum() == rows and seen.all() and (split[1:] >= split[:-1]).all(),
+        "a multisplit lost the order",
+        footprint=nbytes,
+    )
+    return rows / seconds
+
+
+def lookup_kernel(word: str) -> Kernel:
+    """The lookup floor for keys and values of the C++ type `word`."""
+    return Kernel(f"dg::limit_lookup<{word},1>", _FILE)
+
+
+def insert_kernel(word: str) -> Kernel:
+    """The insert floor for keys and values of the C++ type `word`."""
+    return Kernel(f"dg::limit_insert<{word},1>", _FILE)
+
+
+class Floors:
+    """The floors of one run, each measured once and kept for rows of the same size."""
+
+    def __init__(self, backend: Backend, repeats: int) -> None:
+        self._backend, self._repeats = backend, repeats
+        self.lookup = functools.cache(self._lookup)
+        self.insert = functools.cache(self._insert)
+        self._copy = functools.cache(self._copied)
+
+    def copy(self, nbytes: int) -> float:
+        """Bytes each second of a copy of about `nbytes`, at most 2 GiB of them."""
+        return self._copy(2 ** min(31, max(16, nbytes.bit_length() - 1)))
+
+    def _copied(self, nbytes: int) -> float:
+        return copy_rate(self._backend, nbytes, self._repeats)
+
+    def _lookup(self, bits: int, n: int, nbytes: int) -> float:
+        return lookup_floor(self._backend, self._keys(bits, n), nbytes, self._repeats)
+
+    def _insert(self, bits: int, n: int, nbytes: int) -> float:
+        return insert_floor(self._backend, self._keys(bits, n), nbytes, self._repeats)
+
+    def _keys(self, bits: int, n: int) -> Any:
+        numbers = self._backend.xp.arange(1, n + 1, dtype=f"u{bits // 8}")
+        return keys_of(numbers, np.dtype(f"u{bits // 8}"))

@@ -1,0 +1,64 @@
+"""The most memory that a piece of work holds at once."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from dgpuhash.backend import Backend
+
+__all__ = ["peak_bytes"]
+
+Result = TypeVar("Result")
+
+
+def peak_bytes(backend: Backend, work: Callable[[], Result]) -> tuple[int, Result]:
+    """Bytes that arrays made by `work` took at the worst moment, and its result.
+
+    What was there before, such as the input, does not count; what is returned does. On a GPU every
+    allocation from CuPy's pool is seen, on the CPU every one of NumPy's, and not the few bytes that
+    kernels take for themselves.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dgpuhash import backend
+    >>> peak, made = peak_bytes(backend.get("cpu"), lambda: np.zeros(10**6, np.uint8))
+    >>> 10**6 <= peak < 2 * 10**6
+    True
+    """
+    return (_on_gpu if backend.name == "cuda" else _on_cpu)(backend, work)
+
+
+def _on_gpu(backend: Backend, work: Callable[[], Result]) -> tuple[int, Result]:
+    class Watch(backend.xp.cuda.MemoryHook):  # type: ignore[misc, name-defined]
+        name = "peak"
+
+        def __init__(self) -> None:
+            self.now = self.most = 0
+
+        def malloc_postprocess(self, **call: Any) -> None:
+            self.now += call["mem_size"]
+            self.most = max(self.most, self.now)
+
+        def free_postprocess(self, **call: Any) -> None:
+            self.now -= call["mem_size"]
+
+    with Watch() as watch:
+        result = work()
+    return watch.most, result
+
+
+def _on_cpu(backend: Backend, work: Callable[[], Result]) -> tuple[int, Result]:
+    running = tracemalloc.is_tracing()
+    if not running:
+        tracemalloc.start()
+    try:
+        tracemalloc.reset_peak()
+        before = tracemalloc.get_traced_memory()[0]
+        result = work()
+        return tracemalloc.get_traced_memory()[1] - before, result
+    finally:
+        if not running:
+            tracemalloc.stop()

@@ -1,0 +1,7 @@
+"""Figures for people: on the terminal, as Markdown, as plots."""
+
+from __future__ import annotations
+
+from dgpuhash.bench.report.terminal import summary, watched
+
+__all__ = ["summary", "watched"]

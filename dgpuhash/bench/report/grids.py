@@ -1,0 +1,138 @@
+"""Figures arranged as tables of text, for a terminal or a document."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Grid", "figure_of", "grids"]
+
+Row = dict[str, Any]
+
+_VERBS = {
+    "tables": ("insert", "build", "find", "absent", "mixed", "erase"),
+    "multi": ("build", "retrieve"),
+    "group": ("sum + count", "factorize", "value_counts", "unique"),
+    "join": ("inner", "left", "semi", "standing", "merge"),
+    "cpu": ("build", "probe", "join", "group sum"),
+}
+_WORDS = {
+    "pairs": "bits", "n": "rows", "build": "built rows", "load": "load", "groups": "groups",
+    "distribution": "keys", "library": "library", "batch": "batch", "limit": "access",
+}  # fmt: skip
+_BRACKETS = "in brackets the share of the machine's floor in the same run"
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """A titled table of text."""
+
+    title: str
+    header: tuple[str, ...]
+    lines: list[tuple[str, ...]]
+
+
+def grids(bench: str, rows: Sequence[Row]) -> list[Grid]:
+    """The tables that show one benchmark's rows; none where there are no rows.
+
+    Examples
+    --------
+    >>> row = {"verb": "find", "pairs": "32/32", "n": 1024, "load": 0.5, "distribution": "unique",
+    ...        "rate": 30.0, "unit": "G/s", "floor": 40.0, "ratio": 0.75}
+    >>> (grid,) = grids("tables", [row])
+    >>> grid.header, grid.lines
+    (('bits', 'rows', 'keys', 'load', 'find'), [('32/32', '1,024', 'unique', '0.5', '30 (75%)')])
+    """
+    if bench == "limits":
+        return _pivot("random access, billions a second", rows, ("limit",), "footprint", ())
+    made = []
+    memory = [row for row in rows if row["verb"] == "memory"]
+    batches = [row for row in rows if "batch" in row]
+    other = [row for row in rows if row["verb"] != "memory" and "batch" not in row]
+    verbs = _VERBS[bench]
+    if bench in ("tables", "multi"):
+        title = f"billions of rows a second, {_BRACKETS}"
+        made += _pivot(title, other, ("pairs", "n", "distribution", "load"), "verb", verbs)
+    else:
+        title = f"milliseconds, {_BRACKETS}"
+        index = {
+            "group": ("pairs", "n", "groups", "distribution", "library"),
+            "join": ("n", "build", "distribution", "hit_rate", "library"),
+            "cpu": ("n", "library"),
+        }[bench]
+        made += _pivot(title, other, index, "verb", verbs)
+    title = "microseconds of one call, and until it returns"
+    made += _pivot(title, batches, ("pairs", "n", "batch"), "verb", verbs)
+    return made + _memory(memory)
+
+
+def figure_of(row: Row) -> str:
+    """The figure of a row with its share of the floor."""
+    if "launch" in row:
+        return f"{row['time']:.3g} / {row['launch']:.3g}"
+    if row.get("unit") == "TB/s":
+        return f"{row['rate']:.3g} TB/s"
+    text = f"{row['rate'] if 'rate' in row else row['time']:.3g}"
+    return f"{text} ({row['ratio']:.0%})" if "ratio" in row else text
+
+
+def _pivot(
+    title: str, rows: Sequence[Row], index: Sequence[str], column: str, order: Sequence[str]
+) -> list[Grid]:
+    """A line for each combination of `index`, a column for each value of `column`."""
+    if not rows:
+        return []
+    index = [name for name in index if any(name in row for row in rows)]
+    seen = list(dict.fromkeys(row[column] for row in rows))
+    columns = [each for each in order if each in seen] + [
+        each for each in seen if each not in order
+    ]
+    lines: dict[tuple[str, ...], dict[Any, str]] = {}
+    for row in rows:
+        key = tuple(_text(name, row.get(name, "")) for name in index)
+        lines.setdefault(key, {})[row[column]] = figure_of(row)
+    header = tuple(_WORDS.get(name, name.replace("_", " ")) for name in index)
+    return [
+        Grid(
+            title,
+            header + tuple(_text(column, each) for each in columns),
+            [key + tuple(cells.get(each, "") for each in columns) for key, cells in lines.items()],
+        )
+    ]
+
+
+def _memory(rows: Sequence[Row]) -> list[Grid]:
+    if not rows:
+        return []
+    shown: dict[str, Callable[[Row], str]] = {
+        "table": lambda row: _bytes(row["table_bytes"]),
+        "of stored pairs / load": lambda row: f"{row['at_rest']:.2f}",
+        "besides while built, of batch": lambda row: f"{row['while_built']:.2f}",
+    }
+    index = ("pairs", "n", "distribution", "load")
+    return [
+        Grid(
+            "memory at rest and while built",
+            tuple(_WORDS[name] for name in index) + tuple(shown),
+            [
+                tuple(_text(name, row[name]) for name in index)
+                + tuple(made(row) for made in shown.values())
+                for row in rows
+            ],
+        )
+    ]
+
+
+def _text(name: str, value: Any) -> str:
+    if name == "footprint":
+        return _bytes(value)
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _bytes(nbytes: int) -> str:
+    """Bytes in KiB, MiB or GiB, without digits that say nothing."""
+    for scale, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if nbytes >= scale:
+            return f"{nbytes / scale:.3g} {unit}"
+    return f"{nbytes} B"

@@ -1,0 +1,52 @@
+"""What a benchmark shows on the terminal: progress while it runs, tables at its end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from dgpuhash.bench.report.grids import figure_of, grids
+
+__all__ = ["summary", "watched"]
+
+Row = dict[str, Any]
+_FILE_WIDTH = 150
+_NAMES = ("limit", "verb", "library", "pairs", "n", "build", "groups", "distribution", "load",
+          "hit_rate", "batch", "footprint")  # fmt: skip
+
+
+def watched(bench: str, rows: Iterable[Row]) -> Iterator[Row]:
+    """The rows, each shown as one line on standard error when it is there."""
+    console = Console(stderr=True)
+    start = time.monotonic()
+    with console.status(f"measuring {bench} …") as status:
+        for count, row in enumerate(rows, 1):
+            console.print(_line(row), style="dim", highlight=False)
+            status.update(f"measuring {bench}: {count} rows in {time.monotonic() - start:.0f} s …")
+            yield row
+
+
+def summary(bench: str, machine: dict[str, str], rows: Sequence[Row]) -> None:
+    """The whole benchmark to standard output."""
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=_FILE_WIDTH)
+    console.print(", ".join(f"{what} {value}" for what, value in machine.items()), style="dim")
+    for grid in grids(bench, rows):
+        made = Table(title=grid.title, title_justify="left")
+        for name in grid.header:
+            made.add_column(name, justify="right")
+        for line in grid.lines:
+            made.add_row(*line)
+        console.print(made)
+
+
+def _line(row: Row) -> str:
+    what = " ".join(f"{name}={row[name]}" for name in _NAMES if name in row)
+    if row.get("verb") == "memory":
+        return f"{what} at_rest={row['at_rest']} while_built={row['while_built']}"
+    return f"{what}: {figure_of(row)} {'' if row['unit'] == 'TB/s' else row['unit']}"

@@ -1,0 +1,96 @@
+"""The machine's limits: what is measured, that it is checked, and what footprints may be."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dgpuhash import backend, bench
+from dgpuhash.backend.args import LIMIT
+from dgpuhash.bench import floors, limits
+from dgpuhash.bench.keys import unique_keys
+from dgpuhash.errors import DgpuhashError, SpecError
+
+
+def test_limits(device: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "below" / "limits.jsonl"
+    rows = bench.run(
+        "limits", device=device, footprints=[2**16, 2**18], n=5000, repeats=1, json_path=path
+    )
+    assert len(rows) == 2 * 10
+    assert all(row["rate"] > 0 and row["correct"] for row in rows)
+    written = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [row["limit"] for row in written] == [row["limit"] for row in rows]
+    assert written[0]["machine"]["device"] == backend.get(device).device_name()
+    assert {"commit", "numpy", "dgpuhash", "python"} <= written[0]["machine"].keys()
+    shown = capsys.readouterr()
+    assert "insert floor 64/64" in shown.out
+    assert "partition pass" in shown.err
+
+
+def test_default_footprints_fit_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    used = backend.get("cpu")
+    monkeypatch.setattr(type(used), "memory", lambda _: (2**23, 2**30))
+    rows = list(limits.run(used, n=1000, repeats=1))
+    assert {row["footprint"] for row in rows} == {2**18, 2**20}
+
+
+@pytest.mark.parametrize("footprint", [3 * 2**20, 64, 2**60])
+def test_footprints_are_powers_of_two(footprint: int) -> None:
+    with pytest.raises(SpecError, match="power of two"):
+        bench.run("limits", device="cpu", footprints=[footprint], n=10, quiet=True)
+
+
+def test_the_insert_floor_stores_every_pair_unless_another_came_to_its_slot(device: str) -> None:
+    used = backend.get(device)
+    keys = unique_keys(used, 0, 1000, np.dtype("u8"))
+    slots = used.full(2**16, 0, "u8")
+    fields: dict[str, Any] = {"keys": keys, "values": keys, "slots": slots}
+    used.run(floors.insert_kernel("dg::u64"), LIMIT, 1000, slot_count=2**15, **fields)
+    stored = used.to_host(slots).reshape(-1, 2)
+    stored = stored[stored[:, 0] != 0]
+    assert len(stored) > 950
+    np.testing.assert_array_equal(stored[:, 0], stored[:, 1])
+    assert np.isin(stored[:, 0], used.to_host(keys)).all()
+
+
+@pytest.mark.parametrize("word", ["u4", "u8"])
+def test_the_lookup_floor_reads_the_slot_that_a_key_hashes_to(device: str, word: str) -> None:
+    used = backend.get(device)
+    keys = unique_keys(used, 0, 1000, np.dtype(word))
+    slots = used.zeros((2**12, 2), word)
+    slots[:, 1] = used.xp.arange(2**12, dtype=word)
+    values = used.zeros(1000, word)
+    kernel = floors.lookup_kernel(f"dg::u{8 * values.itemsize}")
+    used.run(kernel, LIMIT, 1000, keys=keys, values=values, slots=slots, slot_count=2**12)
+    mixed = used.to_host(unique_keys(used, 0, 1000, np.dtype(word)).astype("u8"))
+    with np.errstate(over="ignore"):
+        mixed ^= mixed >> np.uint64(33)
+        mixed *= np.uint64(0xFF51AFD7ED558CCD)
+        mixed ^= mixed >> np.uint64(33)
+        mixed *= np.uint64(0xC4CEB9FE1A85EC53)
+        mixed ^= mixed >> np.uint64(33)
+    np.testing.assert_array_equal(used.to_host(values), (mixed >> np.uint64(52)).astype(word))
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("copied", lambda used, keys: floors.copy_rate(used, 2**12, 1)),
+        ("read nothing", lambda used, keys: floors.gather_rate(used, 64, 2**12, 100, 1)),
+        ("missed", lambda used, keys: floors.lookup_floor(used, keys, 2**12, 1)),
+        ("stored", lambda used, keys: floors.insert_floor(used, keys, 2**12, 1)),
+    ],
+)
+def test_a_launch_that_does_nothing_is_noticed(
+    name: str, call: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used = backend.get("cpu")
+    keys = unique_keys(used, 0, 100, np.dtype("u4"))
+    monkeypatch.setattr(type(used), "launch", lambda *_: None)
+    with pytest.raises(DgpuhashError, match=f"{name}.*void"):
+        call(used, keys)
