@@ -103,7 +103,7 @@ def write(name: str, folder: Path) -> int:
     for file, counts in receipt["tests"].items():
         print(f"{file}: " + ", ".join(f"{count} {what}" for what, count in counts.items()))
     for row in receipt["figures"]:
-        if row["bench"] == "tables" and "rate" in row:
+        if row["bench"] == "tables" and "rate" in row and "ratio" in row:
             print(
                 f"{row['pairs']} n={row['n']:,} load {row['load']} {row['verb']}: {row['rate']} "
                 f"{row['unit']}, {row['ratio']} of the machine's floor"

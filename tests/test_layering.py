@@ -38,7 +38,8 @@ KERNEL_ROOMS = {"core": 0, "probe": 1, "table": 2, "batch": 2, "launch": 3, "hos
 GPU_LIBRARIES = {
     "cupy": {"backend", "frames", "distributed", "bench", "demo"},
     "cuda": {"backend", "bench"},
-    "cudf": {"frames", "distributed", "demo"},
+    "cudf": {"frames", "distributed", "bench", "demo"},
+    "pylibcudf": {"frames", "bench"},
     "rmm": {"backend", "distributed", "bench", "demo"},
     "dask_cuda": {"demo", "cli"},
     "dask_cudf": {"frames", "distributed", "demo"},

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dgpuhash import backend
-from dgpuhash.bench import limits, machine, report, tables
+from dgpuhash.bench import cpu, group, join, limits, machine, multi, report, tables
 from dgpuhash.errors import SpecError
 
 __all__ = ["BENCHES", "run"]
@@ -17,6 +17,10 @@ __all__ = ["BENCHES", "run"]
 BENCHES: dict[str, Callable[..., Iterator[dict[str, Any]]]] = {
     "limits": limits.run,
     "tables": tables.run,
+    "multi": multi.run,
+    "group": group.run,
+    "join": join.run,
+    "cpu": cpu.run,
 }
 
 
@@ -35,7 +39,7 @@ def run(
     name : str
         Which benchmark: one of `BENCHES`.
     device : {"cpu", "cuda", None}
-        None: a GPU where there is one.
+        None: a GPU where there is one, except for the benchmark ``cpu``.
     json_path : path, optional
         Where to write the figures, one JSON object a line, as they are measured.
     quiet : bool
@@ -63,7 +67,7 @@ def run(
     known = list(inspect.signature(BENCHES[name]).parameters)[1:]
     if foreign := sorted(options.keys() - set(known)):
         raise SpecError(f"{name!r} has no option {foreign[0]!r}; it has {', '.join(known)}")
-    used = backend.get(device or backend.default_device())
+    used = backend.get(device or ("cpu" if name == "cpu" else backend.default_device()))
     described = machine.describe(used)
     target = None if json_path is None else Path(json_path)
     if target is not None:

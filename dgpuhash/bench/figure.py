@@ -25,7 +25,7 @@ def rate(
     scale = _UNITS[unit]
     made = {**what, "rate": _short(per_second / scale), "unit": unit}
     if floor is not None:
-        made |= {"floor": _short(floor / scale), "ratio": round(per_second / floor, 3)}
+        made |= {"floor": _short(floor / scale), "ratio": _short(per_second / floor)}
     return made | {"correct": True}
 
 
@@ -42,7 +42,7 @@ def duration(
     scale = _PER_SECOND[unit]
     made = {**what, "time": _short(seconds * scale), "unit": unit}
     if floor is not None:
-        made |= {"floor": _short(floor * scale), "ratio": round(floor / seconds, 3)}
+        made |= {"floor": _short(floor * scale), "ratio": _short(floor / seconds)}
     return made | {"correct": True}
 
 

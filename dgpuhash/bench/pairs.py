@@ -12,9 +12,10 @@ from dgpuhash.bench.keys import values_of
 from dgpuhash.errors import SpecError
 from dgpuhash.tables import HashMap, HashSet
 
-__all__ = ["NAMES", "Pairs"]
+__all__ = ["MAPS", "NAMES", "Pairs"]
 
-NAMES = ("32/32", "64/64", "32/64", "64/32", "set32", "set64")
+MAPS = ("32/32", "64/64", "32/64", "64/32")
+NAMES = (*MAPS, "set32", "set64")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,12 @@ import click
 __all__ = ["bench"]
 
 Command = Callable[..., None]
-_DTYPES = ("32/32", "64/64", "32/64", "64/32", "set32", "set64")
+Option = Callable[[Command], Command]
+
+_MAPS = ("32/32", "64/64", "32/64", "64/32")
+_SHARE = click.FloatRange(0.01, 1, max_open=True)
+_COUNT = click.IntRange(1)
+_SPREAD = "unique|uniform:MULTIPLICITY|zipf:EXPONENT"
 
 
 @click.group()
@@ -18,61 +23,50 @@ def bench() -> None:
     """Measure this machine's limits, or what dgpuhash reaches beside them."""
 
 
-def _option(*names: str, **settings: Any) -> Callable[[Command], Command]:
-    return click.option(*names, **settings)
+def _several(*names: str, said: str, **settings: Any) -> Option:
+    """An option that may be given several times."""
+    return click.option(*names, multiple=True, help=f"{said}; several times.", **settings)
 
 
-_N = _option("--n", type=click.IntRange(1), multiple=True, help="Rows of a batch; several times.")
-_LOAD = _option(
-    "--load", "loads", type=click.FloatRange(0.01, 1, max_open=True), multiple=True,
-    help="Share of slots in use; several times.",
-)  # fmt: skip
-_DTYPE = _option(
-    "--dtypes", type=click.Choice(_DTYPES), multiple=True, help="Bits of key/value; several times."
+_DEVICE: Option = click.option("--device", type=click.Choice(["cpu", "cuda"]), help="A GPU if any.")
+_JSON: Option = click.option("--json", "json_path", metavar="FILE", help="For the figures.")
+_REPEATS: Option = click.option("--repeats", type=_COUNT, help="Measurements of each figure.")
+_COMPARE: Option = click.option("--compare", is_flag=True, help="Run installed peers, too.")
+_N = _several("--n", type=_COUNT, said="Rows")
+_KEYS: Option = click.option("--distribution", metavar=_SPREAD, help="How often a key comes.")
+_SPREADS = _several(
+    "--distribution", "distributions", metavar=_SPREAD, said="How often a key comes"
 )
-_DISTRIBUTION = _option(
-    "--distribution", metavar="unique|uniform:MULTIPLICITY|zipf:EXPONENT",
-    help="How often each key comes.",
-)  # fmt: skip
+_HIT_RATE = _several(
+    "--hit-rate", "hit_rates", type=click.FloatRange(0, 1), said="Share of keys that are stored"
+)
 
 
-def _question(name: str, *options: Callable[[Command], Command]) -> Callable[[Command], None]:
+def _question(name: str, *options: Option) -> Callable[[Command], None]:
     """A command that runs the benchmark `name` with what is given of `options`."""
 
     def declare(described: Command) -> None:
         def command(device: str | None, json_path: str | None, **given: Any) -> None:
             from dgpuhash.bench import run
 
-            # Options that were not given are left to the benchmark.
-            chosen = {
-                option: each for option, each in given.items() if each not in (None, (), False)
-            }
+            # What was not given is left to the benchmark.
+            chosen = {option: each for option, each in given.items() if each not in (None, ())}
             run(name, device=device, json_path=json_path, **chosen)
 
+        command.__doc__ = described.__doc__
         made: Command = command
-        made.__doc__ = described.__doc__
-        for option in reversed((*options, *_EVERYWHERE)):
+        for option in reversed((*options, _REPEATS, _DEVICE, _JSON)):
             made = option(made)
         bench.command(name)(made)
 
     return declare
 
 
-_EVERYWHERE = (
-    _option("--device", type=click.Choice(["cpu", "cuda"]), help="A GPU where there is one."),
-    _option("--json", "json_path", metavar="FILE", help="Write the figures there, one a line."),
-    _option("--repeats", type=click.IntRange(1), help="Measurements of each figure."),
-)
-
-
 @_question(
     "limits",
-    _option("--n", type=click.IntRange(1), help="Random accesses in one launch."),
-    _option(
-        "--footprint", "footprints", type=click.IntRange(1), multiple=True,
-        help="Bytes that they span, a power of two; several times.",
-    ),
-)  # fmt: skip
+    click.option("--n", type=_COUNT, help="Random accesses in one launch."),
+    _several("--footprint", "footprints", type=_COUNT, said="Bytes that they span, a power of two"),
+)
 def _limits() -> None:
     """Random and streaming access to memory: the floors that tables are compared with."""
 
@@ -80,17 +74,58 @@ def _limits() -> None:
 @_question(
     "tables",
     _N,
-    _LOAD,
-    _DTYPE,
-    _DISTRIBUTION,
-    _option(
-        "--hit-rate", "hit_rates", type=click.FloatRange(0, 1), multiple=True,
-        help="Share of the keys looked up that are stored; several times.",
-    ),
-    _option(
-        "--batch", "batches", type=click.IntRange(1), multiple=True,
-        help="Keys of the small batches whose latency is measured; several times.",
-    ),
-)  # fmt: skip
+    _several("--load", "loads", type=_SHARE, said="Share of slots in use"),
+    _several("--dtypes", type=click.Choice([*_MAPS, "set32", "set64"]), said="Bits of key/value"),
+    _KEYS,
+    _HIT_RATE,
+    _several("--batch", "batches", type=_COUNT, said="Keys of a small batch, for its latency"),
+)
 def _tables() -> None:
     """Sets and maps: insert, build, find, absent keys, erase, memory, latency of small batches."""
+
+
+@_question(
+    "multi",
+    _N,
+    click.option("--load", type=_SHARE, help="Share of the key slots in use."),
+    _several("--dtypes", type=click.Choice(_MAPS), said="Bits of key/value"),
+    _SPREADS,
+)
+def _multi() -> None:
+    """Multimaps: build, read all values, memory, by how often a key comes."""
+
+
+@_question("group", _N, _several("--groups", type=_COUNT, said="Distinct keys"), _SPREADS, _COMPARE)
+def _group() -> None:
+    """Grouping of int64 keys: sum and count, factorize, value_counts, unique."""
+
+
+@_question(
+    "join",
+    _N,
+    _several("--build", "builds", type=_COUNT, said="Rows that a table is made of"),
+    _KEYS,
+    _HIT_RATE,
+    _COMPARE,
+)
+def _join() -> None:
+    """Joins of int64 columns to row numbers, and against a table that stands."""
+
+
+@_question("cpu", click.option("--n", type=_COUNT, help="Distinct keys."), _COMPARE)
+def _cpu() -> None:
+    """The CPU alone: build, probe, join, sums by key, of sizes that pandas is used for."""
+
+
+@bench.command("report")
+@click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False))
+@click.option(
+    "-o", "--output", "folder", default="bench-report", show_default=True, help="Folder to fill."
+)
+@click.option("--plots/--no-plots", default=True, help="Draw PNG files, which takes matplotlib.")
+def _report(files: tuple[str, ...], folder: str, plots: bool) -> None:
+    """Tables and plots of FILES that the other commands wrote with --json."""
+    from dgpuhash.bench import report
+
+    for path in report.write(files, folder, plots=plots):
+        click.echo(path)

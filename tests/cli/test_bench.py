@@ -34,6 +34,25 @@ def test_measures_and_writes_its_figures(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "arguments",
+    [
+        ["limits", "--footprint", 2**14, "--n", 1000],
+        ["multi", "--n", 1000, "--load", 0.5, "--dtypes", "64/64", "--distribution", "zipf:1.5"],
+        ["group", "--n", 1000, "--groups", 10, "--compare"],
+        ["join", "--n", 1000, "--build", 10, "--hit-rate", 0.5, "--distribution", "uniform:2"],
+        ["cpu", "--n", 1000],
+    ],
+)
+def test_every_question(arguments: list[object], tmp_path: Path) -> None:
+    path = tmp_path / "figures.jsonl"
+    result = run(*arguments, "--device", "cpu", "--repeats", 1, "--json", path)
+    assert result.exit_code == 0, result.output
+    assert all(json.loads(line)["correct"] for line in path.read_text().splitlines())
+    said = run("report", path, "--output", tmp_path / "report", "--no-plots")
+    assert said.output == f"{tmp_path / 'report' / 'report.md'}\n"
+
+
+@pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["limits", "--load", 0.5], "No such option"),
@@ -41,11 +60,16 @@ def test_measures_and_writes_its_figures(tmp_path: Path) -> None:
         (["tables", "--load", 1], "0.01<=x<1"),
         (["tables", "--dtypes", "8/8"], "'32/32'"),
         (["tables", "--distribution", "zipf:often"], "zipf:1.5"),
+        (["multi", "--dtypes", "set32"], "'64/32'"),
+        (["cpu", "--compare", "--load", 0.5], "No such option"),
+        (["join", "--hit-rate", 2], "0<=x<=1"),
         (["speed"], "No such command"),
+        (["report"], "Missing argument 'FILES...'"),
+        (["report", "/nowhere.jsonl"], "does not exist"),
     ],
 )
 def test_mistakes_end_in_one_line(arguments: list[object], said: str) -> None:
-    result = run(*arguments, *([] if arguments == ["speed"] else ["--device", "cpu"]))
+    result = run(*arguments, *([] if arguments[0] in ("speed", "report") else ["--device", "cpu"]))
     assert result.exit_code == 2
     assert said in result.output
     assert "Traceback" not in result.output

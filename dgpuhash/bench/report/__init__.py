@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dgpuhash.bench.report.document import write
 from dgpuhash.bench.report.terminal import summary, watched
 
-__all__ = ["summary", "watched"]
+__all__ = ["summary", "watched", "write"]

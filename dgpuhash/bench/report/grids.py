@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Grid", "figure_of", "grids"]
+__all__ = ["Grid", "bytes_text", "figure_of", "grids"]
 
 Row = dict[str, Any]
 
@@ -106,7 +106,7 @@ def _memory(rows: Sequence[Row]) -> list[Grid]:
     if not rows:
         return []
     shown: dict[str, Callable[[Row], str]] = {
-        "table": lambda row: _bytes(row["table_bytes"]),
+        "table": lambda row: bytes_text(row["table_bytes"]),
         "of stored pairs / load": lambda row: f"{row['at_rest']:.2f}",
         "besides while built, of batch": lambda row: f"{row['while_built']:.2f}",
     }
@@ -126,11 +126,11 @@ def _memory(rows: Sequence[Row]) -> list[Grid]:
 
 def _text(name: str, value: Any) -> str:
     if name == "footprint":
-        return _bytes(value)
+        return bytes_text(value)
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _bytes(nbytes: int) -> str:
+def bytes_text(nbytes: int) -> str:
     """Bytes in KiB, MiB or GiB, without digits that say nothing."""
     for scale, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
         if nbytes >= scale:

@@ -1,0 +1,156 @@
+"""How long do factorize, unique, value_counts and group_reduce take, by the number of groups?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from dgpuhash.backend import Backend
+from dgpuhash.bench.distribution import Distribution, Sample, draw
+from dgpuhash.bench.figure import duration, require
+from dgpuhash.bench.floors import Floors
+from dgpuhash.bench.keys import keys_of, shares
+from dgpuhash.bench.peers import OURS, Task, peers
+from dgpuhash.bench.timing import REPEATS, median_time
+from dgpuhash.tables import factorize, group_reduce, unique, value_counts
+
+__all__ = ["GROUPS", "Expected", "run", "sum_and_count"]
+
+GROUPS = {"cuda": (100, 2**16, 2**20, 2**24, 2**26), "cpu": (100, 2**12, 2**16, 2**20)}
+_ROWS = {"cuda": 2**27, "cpu": 2**21}
+_KEY = np.dtype(np.int64)
+# Values are small, so that float64 holds every sum.
+_LARGEST_VALUE = 1000
+
+
+def run(
+    backend: Backend,
+    *,
+    n: Sequence[int] | None = None,
+    groups: Sequence[int] | None = None,
+    distributions: Sequence[str] = (),
+    compare: bool = False,
+    repeats: int | None = None,
+) -> Iterator[dict[str, Any]]:
+    """A row for each verb, number of groups and library, int64 keys and values.
+
+    Parameters
+    ----------
+    backend : Backend
+        The device to measure.
+    n : sequence of int, optional
+        Rows.
+    groups : sequence of int, optional
+        Keys that each row has any of.
+    distributions : sequence of str
+        How often each key comes, instead of `groups`.
+    compare : bool
+        Measure the installed peers on the same data, too.
+    repeats : int, optional
+        Runs whose median counts.
+
+    Raises
+    ------
+    SpecError
+        When an option is impossible, or there is no peer.
+    DgpuhashError
+        When an answer on the timed data, ours or a peer's, is wrong. The distinct keys, their
+        counts and sums follow from the numbers that the keys are made of; codes are checked by
+        what they number.
+
+    Notes
+    -----
+    The floor is one access of each row to a table of the groups: read a key, gather its slot, write
+    8 bytes, or read 8 more instead.
+    """
+    repeats = repeats or REPEATS[backend.name]
+    floors = Floors(backend, repeats)
+    others = peers(backend) if compare else []
+    for rows in n or (_ROWS[backend.name],):
+        cases: list[tuple[dict[str, Any], Callable[[], Sample]]] = [
+            ({"distribution": text}, partial(Distribution.of(text).sample, backend, rows))
+            for text in distributions
+        ] or [
+            ({"groups": each}, partial(draw, backend, rows, each))
+            for each in groups or GROUPS[backend.name]
+            if groups or each <= rows
+        ]
+        for what, sample in cases:
+            keys, expected = _batch(backend, sample())
+            bits = 8 * _KEY.itemsize
+            floor = rows / floors.lookup(bits, rows, 2 * _KEY.itemsize * len(expected.keys))
+            works = {OURS: _ours(keys, expected.values)}
+            works |= {peer.name: peer.groups(keys, expected.values) for peer in others}
+            for library, tasks in works.items():
+                for verb, task in tasks.items():
+                    where: dict[str, Any] = {"n": rows, **what, "library": library, "verb": verb}
+                    seconds, made = median_time(backend, task.work, repeats=repeats)
+                    expected.check(verb, task.read(made), where)
+                    del made
+                    yield duration(seconds, floor, **where)
+
+
+def sum_and_count(keys: Any, values: Any) -> Task:
+    """Our sums and counts by key."""
+    return Task(
+        partial(group_reduce, keys, values, ["sum", "count"]),
+        lambda made: (made[0], made[1]["count"], made[1]["sum"]),
+    )
+
+
+class Expected:
+    """What a batch must give, computed from the keys' numbers and not with a hash table.
+
+    Attributes
+    ----------
+    keys : array
+        The distinct keys, rising.
+    values : array of int64
+        The batch's values.
+    """
+
+    def __init__(self, backend: Backend, sample: Sample, batch: Any) -> None:
+        self._backend, self._batch = backend, batch
+        self.values = (shares(backend, len(sample), 2) * _LARGEST_VALUE).astype(np.int64)
+        numbers = sample.present()
+        totals = backend.xp.bincount(sample.numbers, weights=self.values, minlength=sample.most + 1)
+        keys = keys_of(numbers, _KEY)
+        order = backend.xp.argsort(keys)
+        self.keys = keys[order]
+        self._counts = sample.counts()[numbers][order]
+        self._sums = totals[numbers][order].astype(np.int64)
+
+    def check(self, verb: str, found: tuple[Any, ...], where: dict[str, Any]) -> None:
+        """Refuse what differs; `found` is as `dgpuhash.bench.peers.Task` says."""
+        xp = self._backend.xp
+        if verb == "factorize":
+            codes, keys = found
+            least, most = int(codes.min()), int(codes.max())
+            require(least >= 0 and most < len(keys), "a code numbers nothing", **where)
+            require((keys[codes] == self._batch).all(), "a code numbers another key", **where)
+            counts = sums = None
+        else:
+            keys, counts, sums = found
+        require(len(keys) == len(self.keys), "the number of groups was wrong", **where)
+        order = xp.argsort(keys)
+        require((keys[order] == self.keys).all(), "a key was wrong", **where)
+        for what, total, right in (("count", counts, self._counts), ("sum", sums, self._sums)):
+            if total is not None:
+                require((total[order] == right).all(), f"a {what} was wrong", **where)
+
+
+def _batch(backend: Backend, sample: Sample) -> tuple[Any, Expected]:
+    keys = keys_of(sample.numbers, _KEY)
+    return keys, Expected(backend, sample, keys)
+
+
+def _ours(keys: Any, values: Any) -> dict[str, Task]:
+    return {
+        "sum + count": sum_and_count(keys, values),
+        "factorize": Task(partial(factorize, keys), lambda made: made),
+        "value_counts": Task(partial(value_counts, keys), lambda made: (*made, None)),
+        "unique": Task(partial(unique, keys), lambda made: (made, None, None)),
+    }

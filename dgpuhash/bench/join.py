@@ -1,0 +1,176 @@
+"""How long does a join of two columns take, by the size of the side that the table is made of?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from dgpuhash.backend import Backend
+from dgpuhash.bench.distribution import Distribution, Sample
+from dgpuhash.bench.figure import duration, require
+from dgpuhash.bench.floors import Floors
+from dgpuhash.bench.keys import keys_of, shares
+from dgpuhash.bench.peers import OURS, Task, peers
+from dgpuhash.bench.timing import REPEATS, median_time
+from dgpuhash.errors import SpecError
+from dgpuhash.tables import HashMap, join_indices
+
+__all__ = ["BUILDS", "Sides", "run"]
+
+BUILDS = {"cuda": (2**20, 2**24, 2**27), "cpu": (2**12, 2**16, 2**20)}
+_ROWS = {"cuda": 2**27, "cpu": 2**21}
+_KEY = np.dtype(np.int64)
+_LOAD = 0.8
+
+
+def run(
+    backend: Backend,
+    *,
+    n: Sequence[int] | None = None,
+    builds: Sequence[int] | None = None,
+    distribution: str = "unique",
+    hit_rates: Sequence[float] = (1.0,),
+    compare: bool = False,
+    repeats: int | None = None,
+) -> Iterator[dict[str, Any]]:
+    """A row for each join, build size, hit rate and library, int64 keys.
+
+    ``inner``, ``left`` and ``semi`` are joins to pairs of row numbers; ``standing`` is the inner
+    join by a `HashMap` of row numbers that stands already (where keys are unique); ``merge``, of
+    peers only, joins frames of a key and a row number.
+
+    Parameters
+    ----------
+    backend : Backend
+        The device to measure.
+    n : sequence of int, optional
+        Rows that are looked up: the left side.
+    builds : sequence of int, optional
+        Rows of the right side, which the table is made of.
+    distribution : str
+        How often a key comes on the right side.
+    hit_rates : sequence of float
+        Shares of the left rows that have a partner.
+    compare : bool
+        Measure the installed peers on the same data, too.
+    repeats : int, optional
+        Runs whose median counts.
+
+    Raises
+    ------
+    SpecError
+        When an option is impossible, or there is no peer.
+    DgpuhashError
+        When an answer on the timed data, ours or a peer's, is wrong. The pairs must be as many as
+        the numbers that keys are made of say, all different, and each of two rows of one number.
+
+    Notes
+    -----
+    The floor is an insert into a slot for each right row and a gather of a slot for each left row,
+    without the pairs that are written beyond one for each left row.
+    """
+    repeats = repeats or REPEATS[backend.name]
+    spread = Distribution.of(distribution)
+    floors = Floors(backend, repeats)
+    others = peers(backend) if compare else []
+    for rows in n or (_ROWS[backend.name],):
+        for build in builds or BUILDS[backend.name]:
+            right = spread.sample(backend, build)
+            nbytes = int(2 * _KEY.itemsize * right.distinct() / _LOAD)
+            probing = rows / floors.lookup(64, rows, nbytes)
+            floor = probing + build / floors.insert(64, build, nbytes)
+            for hit_rate in hit_rates:
+                if not 0 <= hit_rate <= 1:
+                    raise SpecError(f"a hit rate of {hit_rate}; use shares from 0 to 1")
+                sides = Sides(backend, rows, right, hit_rate)
+                works = {OURS: sides.ours()}
+                works |= {peer.name: peer.joins(sides.left, sides.right) for peer in others}
+                for library, tasks in works.items():
+                    for verb, task in tasks.items():
+                        where: dict[str, Any] = {
+                            "n": rows,
+                            "build": build,
+                            "distribution": str(spread),
+                            "hit_rate": hit_rate,
+                            "library": library,
+                            "verb": verb,
+                        }
+                        seconds, made = median_time(backend, task.work, repeats=repeats)
+                        sides.check(verb, task.read(made), where)
+                        del made
+                        stands = verb == "standing"
+                        yield duration(seconds, probing if stands else floor, **where)
+
+
+class Sides:
+    """Two columns of keys, and the pairs that a join of them has.
+
+    Attributes
+    ----------
+    left, right : array of int64
+        Keys.
+    """
+
+    def __init__(self, backend: Backend, n: int, right: Sample, hit_rate: float) -> None:
+        self._backend, self._sample = backend, right
+        # Partners are drawn among the right rows; a number above all of theirs has none.
+        rows = (shares(backend, n, 3) * len(right)).astype(np.int64)
+        self._numbers = right.numbers[rows]
+        if hit_rate < 1:
+            alone = shares(backend, n, 4) >= hit_rate
+            self._numbers = backend.xp.where(alone, self._numbers + right.most, self._numbers)
+        self.left = keys_of(self._numbers, _KEY)
+        self.right = keys_of(right.numbers, _KEY)
+
+    def ours(self) -> dict[str, Task]:
+        """Our joins."""
+        made = {
+            how: Task(partial(join_indices, self.left, self.right, how), lambda rows: rows)
+            for how in ("inner", "left", "semi")
+        }
+        if self._sample.distinct() == len(self._sample):
+            table = HashMap.from_arrays(
+                self.right, self._backend.xp.arange(len(self.right)), max_load=_LOAD
+            )
+            made["standing"] = Task(partial(self._look_up, table), lambda rows: rows)
+        return made
+
+    def check(self, verb: str, found: tuple[Any, ...], where: dict[str, Any]) -> None:
+        """Refuse pairs of rows that are not those of the join."""
+        left, right = found
+        xp = self._backend.xp
+        counts = xp.concatenate([self._sample.counts(), self._backend.zeros(1, np.int64)])
+        partners = counts[xp.minimum(self._numbers, self._sample.most + 1)]
+        if verb == "semi":
+            pairs = int((partners > 0).sum())
+            require(len(left) == pairs, "the number of rows was wrong", **where)
+            require((partners[left] > 0).all(), "a row without a partner was kept", **where)
+            seen = self._backend.zeros(len(partners), bool)
+            seen[left] = True
+            require(int(seen.sum()) == pairs, "a row came twice", **where)
+            if right is None:
+                return
+        else:
+            pairs = int((xp.maximum(partners, 1) if verb == "left" else partners).sum())
+            require(len(left) == len(right) == pairs, "the number of pairs was wrong", **where)
+        matched = right >= 0
+        alone = ~matched
+        if verb != "left":
+            require(not alone.any(), "a row without a partner was kept", **where)
+        require((partners[left[alone]] == 0).all(), "a partner was lost", **where)
+        left, right = left[matched], right[matched]
+        require(
+            (self._numbers[left] == self._sample.numbers[right]).all(), "a pair was wrong", **where
+        )
+        if verb != "semi":
+            codes = left.astype(np.int64) * len(self.right) + right
+            codes.sort()
+            require((codes[1:] != codes[:-1]).all(), "a pair came twice", **where)
+
+    def _look_up(self, table: HashMap) -> tuple[Any, Any]:
+        rows, found = table.find(self.left)
+        kept = self._backend.xp.flatnonzero(found)
+        return kept, rows[kept]

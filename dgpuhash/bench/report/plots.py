@@ -1,0 +1,201 @@
+"""Plots of figures: rates and times over load, multiplicity, batch, footprint and so on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dgpuhash.bench.report.grids import bytes_text
+from dgpuhash.bench.report.reading import Row
+from dgpuhash.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["draw"]
+
+_MARKERS = "osD^vPX*<>"
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """What one plot shows of a benchmark's rows.
+
+    Attributes
+    ----------
+    name : str
+        Of the file.
+    x, x_label : str
+        The field along the horizontal axis, and its name with the unit.
+    figure, y_label : str
+        The field along the vertical axis, and its name with the unit.
+    panels : tuple of str
+        A panel for each combination of these fields,
+    lines : tuple of str
+        and a line for each combination of these.
+    logarithmic : tuple of bool
+        Whether the axes are.
+    base : int
+        Of a logarithmic horizontal axis.
+    """
+
+    name: str
+    x: str
+    x_label: str
+    figure: str
+    y_label: str
+    panels: tuple[str, ...]
+    lines: tuple[str, ...]
+    logarithmic: tuple[bool, bool] = (True, False)
+    base: int = 2
+
+    def shows(self, row: Row) -> bool:
+        """Whether the row has what this plot needs; rows of small batches have a plot of theirs."""
+        if self.x == "multiplicity" and str(row.get("distribution")).startswith("zipf"):
+            return False  # its mean says little
+        return self.x in row and self.figure in row and (self.x == "batch" or "batch" not in row)
+
+
+_RATE = "billions of rows a second"
+_BOTH = (True, True)
+_PLOTS = {
+    "limits": (
+        Plot("footprint", "footprint", "footprint", "rate",
+             "billions of accesses a second (copy: TB/s)", (), ("limit",), _BOTH),
+    ),
+    "tables": (
+        Plot("load", "load", "share of slots in use", "rate", _RATE,
+             ("pairs", "n", "distribution"), ("verb",), (False, True)),
+        Plot("size", "n", "rows of a batch", "rate", _RATE,
+             ("pairs", "load", "distribution"), ("verb",)),
+        Plot("batch", "batch", "keys of a batch", "time", "microseconds of a call",
+             ("pairs", "n"), ("verb",), _BOTH, 10),
+    ),
+    "multi": (
+        Plot("multiplicity", "multiplicity", "mean rows of a key", "rate", _RATE,
+             ("pairs", "n"), ("verb",), _BOTH),
+    ),
+    "group": (
+        Plot("groups", "groups", "groups", "time", "milliseconds", ("n", "verb"), ("library",),
+             _BOTH),
+    ),
+    "join": (
+        Plot("join", "build", "rows that the table is made of", "time", "milliseconds",
+             ("n", "distribution", "hit_rate", "verb"), ("library",), _BOTH),
+    ),
+    "cpu": (),
+}  # fmt: skip
+
+
+def draw(bench: str, rows: Sequence[Row], folder: Path) -> list[tuple[str, Path]]:
+    """Draw what the rows have points for; returns titles and the files in `folder`.
+
+    Raises
+    ------
+    UnsupportedError
+        When there is no matplotlib.
+    """
+    made = []
+    for plot in _PLOTS[bench]:
+        panels = _panels(plot, [row for row in rows if plot.shows(row)])
+        if panels:
+            path = folder / f"{bench}-{plot.name}.png"
+            _draw(plot, panels, path)
+            made.append((f"{plot.y_label} over {plot.x_label}", path))
+    return made
+
+
+def _panels(plot: Plot, rows: Sequence[Row]) -> dict[tuple[Any, ...], list[Row]]:
+    """The rows of each panel that has more than one place along the horizontal axis."""
+    made: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        made.setdefault(tuple(row.get(name) for name in plot.panels), []).append(row)
+    return {key: theirs for key, theirs in made.items() if len({row[plot.x] for row in theirs}) > 1}
+
+
+def _draw(plot: Plot, panels: dict[tuple[Any, ...], list[Row]], path: Path) -> None:
+    figure_of, locator_of, null_formatter = _matplotlib()
+    columns = min(2, len(panels))
+    down = math.ceil(len(panels) / columns)
+    size = (0.5 + 6 * columns, 0.5 + 3.8 * down)
+    figure = figure_of(figsize=size, layout="constrained", dpi=120)
+    for place, (key, theirs) in enumerate(panels.items(), 1):
+        axes = figure.add_subplot(down, columns, place)
+        _panel(axes, plot, theirs, locator_of(subs=(1, 2, 5)))
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_minor_formatter(null_formatter)
+        axes.set_title(_title(plot, key), fontsize=10)
+        axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0, frameon=False)
+    figure.savefig(path)
+
+
+def _panel(axes: Axes, plot: Plot, rows: Sequence[Row], locator: Any) -> None:
+    """Points by line, and each floor as a dashed line of the same colour, once where they agree."""
+    lines: dict[str, list[Row]] = {}
+    for row in rows:
+        lines.setdefault(" ".join(str(row[name]) for name in plot.lines), []).append(row)
+    floors: set[tuple[Any, ...]] = set()
+    for number, (name, theirs) in enumerate(lines.items()):
+        theirs = sorted(theirs, key=lambda row: row[plot.x])
+        places = [row[plot.x] for row in theirs]
+        marker = _MARKERS[number % len(_MARKERS)]
+        axes.plot(places, [row[plot.figure] for row in theirs], marker=marker, label=name,
+                  color=f"C{number}")  # fmt: skip
+        floor = tuple((row[plot.x], row["floor"]) for row in theirs if "floor" in row)
+        if floor and floor not in floors:
+            floors.add(floor)
+            label = "floor" if plot.lines == ("library",) else f"floor of {name}"
+            axes.plot(*zip(*floor, strict=True), linestyle="--", linewidth=1, label=label,
+                      color="black" if plot.lines == ("library",) else f"C{number}")  # fmt: skip
+    across, up = plot.logarithmic
+    if across:
+        axes.set_xscale("log", base=plot.base)
+    axes.set_xticks(sorted({row[plot.x] for row in rows}))
+    axes.set_xticklabels([_place(plot, each) for each in sorted({row[plot.x] for row in rows})])
+    if up:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(locator)
+        axes.yaxis.set_major_formatter(_plain)
+    else:
+        axes.set_ylim(bottom=0)
+    axes.set_xlabel(plot.x_label)
+    axes.set_ylabel(plot.y_label)
+    axes.grid(visible=True, alpha=0.3)
+
+
+def _plain(value: float, _: object) -> str:
+    return f"{value:g}"
+
+
+def _place(plot: Plot, value: float) -> str:
+    """The label of a place on the horizontal axis: bytes in words, powers of two as such."""
+    if plot.x == "footprint":
+        return bytes_text(int(value))
+    if value >= 2**12 and value == int(value) and int(value).bit_count() == 1:
+        return f"$2^{{{int(value).bit_length() - 1}}}$"
+    return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
+
+
+def _title(plot: Plot, key: tuple[Any, ...]) -> str:
+    said = {
+        "pairs": "{} bits", "n": "{:,} rows", "load": "load {}", "hit_rate": "hit rate {}",
+        "distribution": "{} keys", "verb": "{}",
+    }  # fmt: skip
+    named = zip(plot.panels, key, strict=True)
+    return ", ".join(said[name].format(each) for name, each in named if each is not None)
+
+
+def _matplotlib() -> tuple[Any, Any, Any]:
+    """Its classes of figures and of logarithmic ticks, and a formatter that writes nothing."""
+    try:
+        from matplotlib.figure import Figure
+        from matplotlib.ticker import LogLocator, NullFormatter
+    except ImportError as error:
+        raise UnsupportedError(
+            f"plots need matplotlib ({error}); install it with \"pip install 'dgpuhash[bench]'\", "
+            "or leave them out with --no-plots"
+        ) from error
+    return Figure, LogLocator, NullFormatter()

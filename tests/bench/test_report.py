@@ -1,0 +1,116 @@
+"""Tables and plots made of the figures' files."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dgpuhash import bench
+from dgpuhash.bench import report
+from dgpuhash.bench.report.grids import grids
+from dgpuhash.errors import FormatError, UnsupportedError
+
+RUNS: dict[str, dict[str, Any]] = {
+    "limits": {"footprints": [2**12, 2**14], "n": 1000},
+    "tables": {"n": [500, 1000], "loads": [0.5, 0.8], "batches": [10, 100], "dtypes": ["32/32"]},
+    "multi": {"n": [500]},
+    "group": {"n": [500], "groups": [5, 50], "compare": True},
+    "join": {"n": [500], "builds": [50, 500]},
+    "cpu": {"n": 500, "compare": True},
+}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The figures of every benchmark."""
+    folder = tmp_path_factory.mktemp("figures")
+    for name, options in RUNS.items():
+        path = folder / f"{name}.jsonl"
+        bench.run(name, device="cpu", repeats=1, quiet=True, json_path=path, **options)
+    return sorted(folder.iterdir())
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_every_row_says_what_it_is(files: list[Path]) -> None:
+    for path in files:
+        for row in rows_of(path):
+            assert row["bench"] == path.stem
+            assert row["correct"] is True
+            assert {"device", "commit", "python", "numpy"} <= row["machine"].keys()
+            assert ("limit" in row) != ("verb" in row)
+            if "limit" not in row and row["verb"] != "memory":
+                assert row["floor"] > 0
+                assert row["ratio"] > 0
+                assert row["unit"] == ("G/s" if "rate" in row else row["unit"])
+                assert ("rate" in row) != ("time" in row)
+
+
+def test_report(files: list[Path], tmp_path: Path) -> None:
+    made = report.write(files, tmp_path / "new")
+    text = made[0].read_text()
+    assert made[0].name == "report.md"
+    assert {path.name for path in made[1:]} == {
+        "limits-footprint.png", "tables-load.png", "tables-size.png", "tables-batch.png",
+        "multi-multiplicity.png", "group-groups.png", "join-join.png",
+    }  # fmt: skip
+    for path in made[1:]:
+        assert path.read_bytes().startswith(b"\x89PNG")
+        assert f"({path.name})" in text
+    assert text.index("## What this machine can do") < text.index("## Sets and maps")
+    assert "| 32/32 | 1,000 | unique | 0.8 | " in text
+    assert "pandas" in text
+
+
+def test_each_figure_stands_once_in_the_tables(files: list[Path]) -> None:
+    for path in files:
+        rows = rows_of(path)
+        made = grids(path.stem, rows)
+        for grid in made:
+            assert all(len(line) == len(grid.header) for line in grid.lines)
+        memory = [row for row in rows if row.get("verb") == "memory"]
+        cells = [
+            cell
+            for grid in made
+            if "memory" not in grid.title
+            for line in grid.lines
+            for name, cell in zip(grid.header, line, strict=True)
+            if cell and name not in ("bits", "rows", "keys", "load", "batch", "library", "groups",
+                                     "built rows", "hit rate", "access")
+        ]  # fmt: skip
+        assert len(cells) == len(rows) - len(memory)
+        assert sum(len(grid.lines) for grid in made if "memory" in grid.title) == len(memory)
+
+
+def test_without_plots(files: list[Path], tmp_path: Path) -> None:
+    (document,) = report.write(files, tmp_path, plots=False)
+    assert "png" not in document.read_text()
+
+
+def test_without_matplotlib(
+    files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(UnsupportedError, match=r"dgpuhash\[bench\].*--no-plots"):
+        report.write(files, tmp_path)
+
+
+@pytest.mark.parametrize("text", ["no json", "[1]", '{"verb": "find"}', '{"bench": "else"}'])
+def test_other_files_are_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "other.jsonl"
+    path.write_text(text + "\n")
+    with pytest.raises(FormatError, match=r"line 1 of .*other\.jsonl.*--json FILE"):
+        report.write([path], tmp_path)
+
+
+def test_files_without_figures(tmp_path: Path) -> None:
+    path = tmp_path / "empty.jsonl"
+    path.write_text("")
+    with pytest.raises(FormatError, match="no figure in"):
+        report.write([path], tmp_path)
