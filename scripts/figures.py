@@ -11,10 +11,19 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from dgpuhash.bench.report.document import markdown_table
+from dgpuhash.bench.report.grids import grids
+
 ROOT = Path(__file__).resolve().parents[1]
 START, END = "<!-- figures: written by scripts/figures.py -->\n", "<!-- end of figures -->\n"
 NONE = "None are published yet: `make gpu` on a machine with a GPU measures them.\n"
-VERBS = ("insert", "find", "absent")
+# What the README shows, and what a rate or a time is of.
+SHOWN = {
+    "tables": "Sets and maps of random keys",
+    "multi": "Multimaps",
+    "group": "Grouping of int64 keys and values",
+    "join": "Joins of int64 columns to row numbers",
+}
 
 
 def section(receipts: dict[str, dict[str, Any]]) -> str:
@@ -29,34 +38,52 @@ def section(receipts: dict[str, dict[str, Any]]) -> str:
         if name in versions
     )
     lines = [
-        f"{machine['gpu']}, driver {machine['driver']}, {software}, {receipt['date']}. Random "
-        "unique keys; answers are checked on the timed data. Billions of keys a second, and in "
-        "brackets the share of the machine's own floor for that access, measured in the same "
-        "run: random compare-and-swap over as many bytes for insert, random 64-byte "
-        "gathers for lookups.",
+        f"{machine['gpu']}, driver {machine['driver']}, {software}, {receipt['date']}. Answers are "
+        "checked on the timed data. In brackets: the share of what the same run measured for the "
+        "bare accesses to memory, such as random compare-and-swaps over as many bytes for insert "
+        "and random gathers for lookups; `dgpuhash bench` says which for each.",
         "",
-        "| key/value bits | pairs | load | insert | find | absent |",
-        "|---|---:|---:|---:|---:|---:|",
-        *table_rows(
-            [row for row in receipt["figures"] if row["bench"] == "tables" and "rate" in row]
-        ),
-        "",
-        "Proved by `make gpu`: " + "; ".join(proofs(receipts)) + ".",
     ]
+    for bench, title in SHOWN.items():
+        rows = [row for row in receipt["figures"] if row["bench"] == bench]
+        lines += shown(title, bench, [row for row in rows if "batch" not in row])
+        lines += in_words(rows)
+    lines.append("Proved by `make gpu`: " + "; ".join(proofs(receipts)) + ".")
     return "\n".join(lines) + "\n"
 
 
-def table_rows(figures: list[dict[str, Any]]) -> list[str]:
-    """One line for each width, size and load."""
-    by_table: dict[tuple[str, int, float], dict[str, str]] = {}
-    for row in figures:
-        key = row["pairs"], row["n"], row["load"]
-        cells = by_table.setdefault(key, {})
-        cells[row["verb"]] = f"{row['rate']:.2f} ({row['ratio']:.0%})"
-    return [
-        f"| {pairs} | {n:,} | {load} | " + " | ".join(cells.get(verb, "") for verb in VERBS) + " |"
-        for (pairs, n, load), cells in by_table.items()
-    ]
+def shown(title: str, bench: str, rows: list[dict[str, Any]]) -> list[str]:
+    """A table of one benchmark's rates or times, with what they are of above it."""
+    made = grids(bench, [row for row in rows if row["verb"] != "memory"])
+    lines = []
+    for grid in made:
+        unit = "ms" if any("time" in row for row in rows) else "billions of rows a second"
+        lines += [f"{title}, {unit}:", "", *markdown_table(grid), ""]
+    return lines
+
+
+def in_words(rows: list[dict[str, Any]]) -> list[str]:
+    """Sentences of what tables take in memory and of what small batches take in time."""
+    said = []
+    memory = [row for row in rows if row["verb"] == "memory"]
+    if memory:
+        rest = sorted(row["at_rest"] for row in memory)
+        built = sorted(row["while_built"] for row in memory)
+        said.append(
+            f"They take {rest[0]:.2f} to {rest[-1]:.2f} times the bytes of their pairs divided by "
+            f"the load, and while they are built {built[0]:.2f} to {built[-1]:.2f} times those of "
+            "the batch besides."
+        )
+    batches = [row for row in rows if "batch" in row and row["verb"] == "find"]
+    if batches:
+        calls = "; ".join(
+            f"{row['batch']:,} keys {row['time']:.3g} µs, of which {row['launch']:.3g} until the "
+            "call returns"
+            for row in batches
+            if row["pairs"] == batches[0]["pairs"]
+        )
+        said.append(f"One call of `find` on {batches[0]['n']:,} pairs: {calls}.")
+    return [*said, ""] if said else []
 
 
 def proofs(receipts: dict[str, dict[str, Any]]) -> list[str]:

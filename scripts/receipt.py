@@ -20,6 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from dgpuhash.backend.compiler import folder_digest
+from dgpuhash.bench.report.document import markdown_table
+from dgpuhash.bench.report.grids import grids
+from dgpuhash.bench.report.reading import by_bench
 
 ROOT = Path(__file__).resolve().parents[1]
 RECEIPTS = ROOT / "receipts"
@@ -97,17 +100,14 @@ def write(name: str, folder: Path) -> int:
         "figures": read_figures(folder),
     }
     target = folder / f"{name}.json"
-    target.write_text(json.dumps(receipt, indent=1) + "\n")
+    target.write_text(text(receipt))
     for step in steps:
         print(f"{step['name']:<12} {step['status']:<10} {step['seconds']:>4} s  {step['note']}")
     for file, counts in receipt["tests"].items():
         print(f"{file}: " + ", ".join(f"{count} {what}" for what, count in counts.items()))
-    for row in receipt["figures"]:
-        if row["bench"] == "tables" and "rate" in row and "ratio" in row:
-            print(
-                f"{row['pairs']} n={row['n']:,} load {row['load']} {row['verb']}: {row['rate']} "
-                f"{row['unit']}, {row['ratio']} of the machine's floor"
-            )
+    for bench, rows in by_bench(receipt["figures"]).items():
+        for grid in grids(bench, rows):
+            print(f"{bench}: {grid.title}", *markdown_table(grid), sep="\n")
     print(f"receipt: {target}")
     return 1 if any(step["status"] == "failed" for step in steps) else 0
 
@@ -123,9 +123,18 @@ def accept(file: Path) -> int:
     if receipt["commit"] == "unknown":
         receipt["commit"] = commit()
     RECEIPTS.mkdir(exist_ok=True)
-    (RECEIPTS / file.name).write_text(json.dumps(receipt, indent=1) + "\n")
+    (RECEIPTS / file.name).write_text(text(receipt))
     print(f"accepted as {(RECEIPTS / file.name).relative_to(ROOT)}")
     return 0
+
+
+def text(receipt: dict[str, Any]) -> str:
+    """The receipt as JSON with a line for each figure."""
+    figures = [json.dumps(row) for row in receipt["figures"]]
+    whole = json.dumps({**receipt, "figures": []}, indent=1)
+    if figures:
+        whole = whole.replace('"figures": []', '"figures": [\n  ' + ",\n  ".join(figures) + "\n ]")
+    return whole + "\n"
 
 
 def read_steps(folder: Path) -> list[dict[str, Any]]:

@@ -22,6 +22,9 @@ def load_script():
     return module
 
 
+TABLE = {"bench": "tables", "pairs": "32/32", "n": 1 << 24, "load": 0.8, "unit": "G/s"}
+
+
 def receipt(gpu, passed, failed=0):
     return {
         "date": "2030-01-02 03:04 UTC",
@@ -31,9 +34,19 @@ def receipt(gpu, passed, failed=0):
         "figures": [
             {"bench": "limits", "limit": "gather", "rate": 1.0},
             *(
-                {"bench": "tables", "pairs": "32/32", "n": 1 << 24, "load": 0.8}
-                | {"verb": verb, "rate": rate, "ratio": rate / 20}
-                for verb, rate in (("insert", 10.0), ("find", 15.0), ("absent", 12.5))
+                {**TABLE, "verb": verb, "rate": 2.0 * rate, "ratio": 0.1 * rate}
+                for verb, rate in (("insert", 5), ("find", 7), ("absent", 6))
+            ),
+            {**TABLE, "verb": "memory", "at_rest": 1.0, "while_built": 0.27},
+            {**TABLE, "load": 0.9, "verb": "memory", "at_rest": 1.05, "while_built": 0.3},
+            *(
+                {**TABLE, "verb": "find", "batch": batch, "time": 50.0 + batch, "launch": 17.5}
+                for batch in (10, 1000)
+            ),
+            *(
+                {"bench": "join", "n": 4096, "build": 1024, "library": library, "verb": "inner"}
+                | {"time": time, "unit": "ms", "ratio": 0.5}
+                for library, time in (("dgpuhash", 4.5), ("cuDF 26.10", 6.8))
             ),
         ],
     }
@@ -48,7 +61,12 @@ def test_readme_quotes_the_receipts():
 def test_figures_become_a_table():
     figures = load_script()
     text = figures.section({"gpu": receipt("1 x G", 5), "multigpu": receipt("4 x G", 3, 1)})
-    assert "| 32/32 | 16,777,216 | 0.8 | 10.00 (50%) | 15.00 (75%) | 12.50 (62%) |" in text
+    assert "| 32/32 | 16,777,216 | 0.8 | 10 (50%) | 14 (70%) | 12 (60%) |" in text
+    assert "1.00 to 1.05 times the bytes of their pairs" in text
+    assert "0.27 to 0.30 times those of the batch" in text
+    assert "10 keys 60 µs, of which 17.5 until the call returns; 1,000 keys" in text
+    assert "| 4,096 | 1,024 | cuDF 26.10 | 6.8 (50%) |" in text
+    assert "gather" not in text.partition("|")[2]
     assert "5 tests passed on 1 x G; 3 tests passed, 1 failed on 4 x G." in text
 
 

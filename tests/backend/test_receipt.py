@@ -12,6 +12,8 @@ import pytest
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "receipt.py"
 JUNIT = """<testsuites><testsuite tests="7" failures="1" errors="1" skipped="2"/></testsuites>"""
 
+ROW = {"n": 1024, "library": "dgpuhash", "verb": "inner", "time": 12.5, "unit": "ms", "ratio": 0.5}
+
 
 @pytest.fixture
 def receipt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
@@ -36,7 +38,7 @@ def run_folder(tmp_path: Path, tests_status: str) -> Path:
         f"tests\t{tests_status}\t12\t\nracecheck\trefused\t1\tno sanitizer here\n"
     )
     (folder / "tests.xml").write_text(JUNIT)
-    (folder / "tables.jsonl").write_text('{"rate": 12.5, "machine": {"device": "x"}}\n')
+    (folder / "join.jsonl").write_text(json.dumps({**ROW, "machine": {"device": "x"}}) + "\n")
     return folder
 
 
@@ -53,7 +55,12 @@ def test_write_accept_and_grow_old(
     assert receipt.write("gpu", folder) == 0
     made = json.loads((folder / "gpu.json").read_text())
     assert made["tests"] == {"tests": {"passed": 3, "failed": 2, "skipped": 2}}
-    assert made["figures"] == [{"bench": "tables", "rate": 12.5}]
+    assert made["figures"] == [{"bench": "join", **ROW}]
+    assert (
+        len((folder / "gpu.json").read_text().splitlines())
+        == len(json.dumps(made, indent=1).splitlines()) - len(ROW) - 2
+    )
+    assert "| 1,024 | dgpuhash | 12.5 (50%) |" in capsys.readouterr().out
     assert [step["status"] for step in made["steps"]] == ["passed", "refused"]
 
     assert receipt.accept(folder / "gpu.json") == 0

@@ -109,6 +109,21 @@ def test_other_files_are_refused(text: str, tmp_path: Path) -> None:
         report.write([path], tmp_path)
 
 
+def test_the_receipt_of_a_gpu_run(tmp_path: Path) -> None:
+    receipt = Path(__file__).resolve().parents[2] / "receipts" / "gpu.json"
+    document, *plots = report.write([receipt], tmp_path)
+    assert plots
+    assert "gpu 1 x NVIDIA H200" in document.read_text()
+
+
+@pytest.mark.parametrize("text", ["{\n", '{\n"figures": 3}', '{\n"machine": {}, "figures": [1]}'])
+def test_other_documents_are_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "other.json"
+    path.write_text(text)
+    with pytest.raises(FormatError, match=r"other\.json is neither"):
+        report.write([path], tmp_path)
+
+
 def test_files_without_figures(tmp_path: Path) -> None:
     path = tmp_path / "empty.jsonl"
     path.write_text("")

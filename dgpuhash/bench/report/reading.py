@@ -17,18 +17,22 @@ BENCHES = ("limits", "tables", "multi", "group", "join", "cpu")
 
 
 def read(paths: Sequence[str | Path]) -> list[Row]:
-    """The rows of files that ``dgpuhash bench … --json`` wrote, one after the other.
+    """The rows of files that ``dgpuhash bench … --json`` wrote, and of receipts of ``make gpu``.
 
     Raises
     ------
     FormatError
-        When a line is no figure of a benchmark.
+        When a file, or a line of it, is no figure of a benchmark.
     OSError
         When a file cannot be read.
     """
     rows = []
     for path in paths:
-        for number, line in enumerate(Path(path).read_text().splitlines(), 1):
+        text = Path(path).read_text()
+        if text.startswith("{\n"):
+            rows += _of_receipt(text, path)
+            continue
+        for number, line in enumerate(text.splitlines(), 1):
             try:
                 row = json.loads(line)
                 if row["bench"] not in BENCHES:
@@ -54,3 +58,15 @@ def by_bench(rows: Sequence[Row]) -> dict[str, list[Row]]:
     for row in rows:
         made.setdefault(row["bench"], []).append(row)
     return made
+
+
+def _of_receipt(text: str, path: str | Path) -> list[Row]:
+    """The figures of a receipt, with its machine."""
+    try:
+        receipt = json.loads(text)
+        return [{**row, "machine": receipt["machine"]} for row in receipt["figures"]]
+    except (ValueError, TypeError, KeyError) as error:
+        raise FormatError(
+            f"{path} is neither figures of a benchmark nor a receipt of 'make gpu'; give a file "
+            "that 'dgpuhash bench tables --json FILE' wrote, or receipts/gpu.json"
+        ) from error
