@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,10 +13,10 @@ from dgpuhash.backend import Backend
 from dgpuhash.spec import key_dtype_of
 from dgpuhash.tables.arrays import take
 from dgpuhash.tables.bits import key_bits, keys_of
-from dgpuhash.tables.compacting import Groups
+from dgpuhash.tables.compacting import Estimate, Groups
 from dgpuhash.tables.intake import adopt, natural_dtype
 from dgpuhash.tables.scarcity import call_says_memory
-from dgpuhash.tables.totals import group_counts
+from dgpuhash.tables.totals import Reduced, adds_at_once, reduce_groups, reduce_keys
 
 __all__ = ["GroupedKeys", "factorize", "unique", "value_counts"]
 
@@ -29,19 +31,35 @@ class GroupedKeys:
         self._dtype = key_dtype_of(natural_dtype(self._taken))
         placed = [] if self._taken.location is None else [self._taken.data]
         self.backend: Backend = backends.get(None, *placed, *others)
-        self.groups = Groups(
-            self.backend,
-            key_bits(self.backend, adopt(self.backend, self._taken, self._dtype, "keys")),
-        )
+        self.bits = key_bits(self.backend, adopt(self.backend, self._taken, self._dtype, "keys"))
+        self._estimate = Estimate.of(self.backend, self.bits)
+
+    @functools.cached_property
+    def groups(self) -> Groups:
+        """The keys, numbered."""
+        return Groups(self.backend, self.bits, self._estimate)
+
+    @functools.cached_property
+    def first_rows(self) -> Any:
+        """The first row of each distinct key, by number."""
+        return self.groups.first_rows
 
     def uniques(self, order: Any = None) -> Any:
         """The distinct keys by number, or in `order`, as an array of the kind of the keys."""
-        bits = self.groups.bits() if order is None else self.groups.bits()[order]
+        rows = self.first_rows if order is None else self.first_rows[order]
+        bits = self.bits[rows]
         return self.by_key(keys_of(self.backend, bits, self._dtype), self._dtype)
+
+    def totals(self, columns: Sequence[Reduced]) -> list[Any]:
+        """For each column the totals (uint64 words) of each distinct key, by number."""
+        if "groups" not in vars(self) and adds_at_once(self.backend, self._estimate, columns):
+            self.first_rows, totals = reduce_keys(self.backend, self.bits, self._estimate, columns)
+            return totals
+        return reduce_groups(self.backend, self.groups.codes, len(self.first_rows), columns)
 
     def counts(self) -> Any:
         """Rows of each distinct key, by number."""
-        return group_counts(self.backend, self.groups.codes, len(self.groups))
+        return self.totals([Reduced(None, "u1", "one", "sum")])[0].view(np.int64)
 
     def by_row(self, result: Any, dtype: np.dtype[Any] = _INT64) -> Any:
         """A result for each row, as an array of the kind of the keys."""
@@ -135,13 +153,10 @@ def unique(
     (array([30, 10]), array([0, 1]), array([2, 1]))
     """
     grouped = GroupedKeys(keys)
-    results = [grouped.uniques()]
-    if return_index:
-        results.append(grouped.by_key(grouped.groups.first_rows))
-    if return_inverse:
-        results.append(grouped.by_row(grouped.groups.codes))
-    if return_counts:
-        results.append(grouped.by_key(grouped.counts()))
+    inverse = [grouped.by_row(grouped.groups.codes)] if return_inverse else []
+    counts = [grouped.by_key(grouped.counts())] if return_counts else []
+    index = [grouped.by_key(grouped.first_rows)] if return_index else []
+    results = [grouped.uniques(), *index, *inverse, *counts]
     return results[0] if len(results) == 1 else tuple(results)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from dgpuhash.backend import Backend, args
 from dgpuhash.errors import SpecError
-from dgpuhash.tables.compacting import Groups
+from dgpuhash.tables.compacting import Groups, Placed
 from dgpuhash.tables.meeting import meet
 from dgpuhash.tables.runs import Runs
 from dgpuhash.tables.scarcity import call_says_memory
@@ -68,26 +68,54 @@ def join_indices(left: Any, right: Any, how: str = "inner") -> tuple[Any, Any]:
         raise SpecError(f"how={how!r}; use {', '.join(_HOWS)}")
     backend, _, asked, stored = meet(left, right, ("left", "right"))
     xp = backend.xp
-    groups = Groups(backend, stored)
-    numbers, found = groups.find(asked)
-    if how == "anti":
-        rows = xp.flatnonzero(~found)
-        return rows, backend.full(len(rows), -1, np.int64)
-    if how == "semi" or (how == "inner" and len(groups) == len(stored)):
-        rows = xp.flatnonzero(found)
-        return rows, groups.first_rows[numbers[rows]]
-    if len(groups) == len(stored):
-        # Every key has one row, its number.
-        pairs = xp.arange(len(asked), dtype=np.int64), numbers
+    placed = Placed(backend, stored)
+    one_row_each = len(placed) == len(stored)
+    if one_row_each or how in ("semi", "anti"):
+        partners, counts, segment_rows = placed.find(asked)
+        if how in ("inner", "semi", "anti"):
+            return _selected(backend, partners, counts, segment_rows, alone=how == "anti")
+        pairs = xp.arange(len(asked), dtype=np.int64), partners
+        matched = backend.zeros(len(stored), bool)
+        matched[partners[partners >= 0]] = True
     else:
+        groups = Groups(backend, stored, placed=placed)
+        numbers = groups.find(asked)
         pairs = _pairs(backend, numbers, Runs(backend, groups), keep_left=how != "inner")
+        if how == "outer":
+            matched = backend.zeros(len(groups), bool)
+            matched[numbers[numbers >= 0]] = True
+            matched = matched[groups.codes]
     if how != "outer":
         return pairs
-    matched = backend.zeros(len(groups), bool)
-    matched[numbers[xp.flatnonzero(found)]] = True
-    alone = xp.flatnonzero(~matched[groups.codes])
+    alone = xp.flatnonzero(~matched)
     nobody = backend.full(len(alone), -1, np.int64)
     return xp.concatenate([pairs[0], nobody]), xp.concatenate([pairs[1], alone])
+
+
+def _selected(
+    backend: Backend, partners: Any, counts: Any, segment_rows: int, *, alone: bool
+) -> tuple[Any, Any]:
+    """The left rows that have a partner and these, or the rows that are `alone` and -1.
+
+    `counts` are the partners found in each segment of the left rows.
+    """
+    rows = len(partners)
+    ends = backend.xp.cumsum(counts, dtype=np.int64)
+    if alone:
+        last = backend.xp.arange(1, len(ends) + 1, dtype=np.int64) * segment_rows
+        ends = last.clip(None, rows) - ends
+    chosen = int(ends[-1]) if rows else 0
+    if chosen == rows and not alone:
+        return backend.xp.arange(rows, dtype=np.int64), partners
+    left = backend.empty(chosen, np.int64)
+    right = backend.full(chosen, -1, np.int64) if alone else backend.empty(chosen, np.int64)
+    if chosen:
+        backend.run(
+            args.join_select(), args.JOIN_SELECT, len(ends),
+            partner=partners, ends=ends, left=left, right=right, alone=int(alone),
+            rows=rows, segment_rows=segment_rows,
+        )  # fmt: skip
+    return left, right
 
 
 def _pairs(backend: Backend, numbers: Any, runs: Runs, *, keep_left: bool) -> tuple[Any, Any]:

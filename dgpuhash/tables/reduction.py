@@ -14,7 +14,7 @@ from dgpuhash.tables.bits import carrier
 from dgpuhash.tables.group import GroupedKeys
 from dgpuhash.tables.intake import adopt, natural_dtype, same_length
 from dgpuhash.tables.scarcity import call_says_memory
-from dgpuhash.tables.totals import Reduced, reduce_groups
+from dgpuhash.tables.totals import Reduced
 
 __all__ = ["group_reduce"]
 
@@ -101,14 +101,7 @@ def group_reduce(
         for each in _several(hows):
             for term, fold in columns[name].needs(each):
                 reduced[name, term, fold] = columns[name].reduced(term, fold)
-    groups = grouped.groups
-    totals = dict(
-        zip(
-            reduced,
-            reduce_groups(grouped.backend, groups.codes, len(groups), list(reduced.values())),
-            strict=True,
-        )
-    )
+    totals = dict(zip(reduced, grouped.totals(list(reduced.values())), strict=True))
     results = {}
     for name, hows in wanted.items():
         made = {
@@ -163,7 +156,7 @@ class _Column:
         self._taken, self._title = taken, title
         self._dtype = natural_dtype(taken)
         self._values = adopt(self._backend, taken, self._dtype, title)
-        same_length(grouped.groups.codes, self._values)
+        same_length(grouped.bits, self._values)
 
     def needs(self, how: str) -> list[tuple[str, str]]:
         """The terms and folds that make up a result.

@@ -1,4 +1,4 @@
-"""Totals by group: which tile adds up which rows, so that tiles do not meet."""
+"""Totals by group: of numbered groups, or together with their keys in one pass."""
 
 from __future__ import annotations
 
@@ -10,8 +10,12 @@ from typing import Any
 import numpy as np
 
 from dgpuhash.backend import Backend, args
+from dgpuhash.tables.compacting import Estimate, fill
 
-__all__ = ["Reduced", "group_counts", "reduce_groups"]
+__all__ = ["Reduced", "adds_at_once", "group_counts", "reduce_groups", "reduce_keys"]
+
+# Columns that fit beside a key and its first row in 64 bytes.
+_MOST_AT_ONCE = 6
 
 _CPU_SEGMENTS = 16
 # On a CPU a region's totals stay in its caches.
@@ -68,6 +72,43 @@ def group_counts(backend: Backend, codes: Any, groups: int) -> Any:
     return reduce_groups(backend, codes, groups, [counted])[0].view(np.int64)
 
 
+def adds_at_once(backend: Backend, estimate: Estimate, columns: Sequence[Reduced]) -> bool:
+    """Whether `reduce_keys` is fast, and gives what is promised: where few floats are added up, the
+    same bits in every run."""
+    if backend.name == "cpu" or not 0 < len(columns) <= _MOST_AT_ONCE:
+        return False
+    unordered = any(column.fold == "real_sum" for column in columns)
+    return estimate.least > _GPU_OWN_GROUPS or not unordered
+
+
+def reduce_keys(
+    backend: Backend, bits: Any, estimate: Estimate, columns: Sequence[Reduced]
+) -> tuple[Any, list[Any]]:
+    """The first rows (int64) of distinct keys, in order, and for each column their totals."""
+    described = _described(backend, columns, [None] * len(columns))
+    table, _ = fill(
+        backend,
+        bits,
+        estimate,
+        lambda table, repeats: table.add(bits, described, len(columns), repeats=repeats) or None,
+        [column.fold for column in columns],
+    )
+    first_rows = table.first_rows(len(bits))
+    return first_rows, table.totals(bits, first_rows, len(columns))
+
+
+def _described(backend: Backend, columns: Sequence[Reduced], totals: Sequence[Any]) -> Any:
+    """The columns on the device, as kernels get them."""
+    described = np.zeros(len(columns), args.REDUCE_COLUMN)
+    for row, column, total in zip(described, columns, totals, strict=True):
+        row["values"] = backend.pointer(column.values)
+        row["totals"] = backend.pointer(total)
+        row["reading"] = args.READINGS.index(column.reading)
+        row["term"] = args.TERMS.index(column.term)
+        row["fold"] = args.FOLDS.index(column.fold)
+    return backend.from_host(described.view(np.uint64))
+
+
 def _plan(device: str, rows: int, groups: int) -> _Plan:
     if device == "cpu":
         return _cpu_plan(rows, groups)
@@ -101,14 +142,7 @@ def _launch(
         regions = (codes >> plan.region_bits).astype(np.uint32)
         order, counts = backend.multisplit(regions, plan.segments)
         edges = backend.from_host(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
-    described = np.zeros(len(columns), args.REDUCE_COLUMN)
-    for row, column, total in zip(described, columns, totals, strict=True):
-        row["values"] = backend.pointer(column.values)
-        row["totals"] = backend.pointer(total)
-        row["reading"] = args.READINGS.index(column.reading)
-        row["term"] = args.TERMS.index(column.term)
-        row["fold"] = args.FOLDS.index(column.fold)
-    on_device = backend.from_host(described.view(np.uint64))
+    on_device = _described(backend, columns, totals)
     made = np.zeros((), args.REDUCE)
     batch = made["batch"]
     batch["codes"], batch["order"] = backend.pointer(codes), backend.pointer(order)

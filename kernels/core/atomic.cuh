@@ -117,6 +117,12 @@ DG_FN void atomic_max(u64* at, u64 term) {
   asm volatile("red.relaxed.gpu.global.max.u64 [%0], %1;" ::DG_GLOBAL(at), "l"(term) : "memory");
 }
 
+template <Order order>
+DG_FN void atomic_or(u64* at, u64 bits) {
+  static_assert(order == Order::relaxed);
+  asm volatile("red.relaxed.gpu.global.or.b64 [%0], %1;" ::DG_GLOBAL(at), "l"(bits) : "memory");
+}
+
 #if __CUDA_ARCH__ >= 900
 /// The 128-bit compare-and-swap of a pair; `first` and `second` become what stood there.
 DG_FN void atomic_swap_pair_if(u64* at, u64& first, u64& second, u64 new_first, u64 new_second) {
@@ -177,6 +183,11 @@ inline u64 atomic_load_stale(const u64* from) { return atomic_load<Order::relaxe
 template <Order order>
 void atomic_add(double* at, double term) {
   std::atomic_ref<double>(*at).fetch_add(term, host_order(order));
+}
+
+template <Order order>
+void atomic_or(u64* at, u64 bits) {
+  std::atomic_ref<u64>(*at).fetch_or(bits, host_order(order));
 }
 
 template <Order order>

@@ -21,8 +21,9 @@ enum class Access {
   frozen,
   /// Other tiles write: relaxed atomic loads of `Unit`, which bypass the L1 cache.
   shared,
-  /// Other tiles write, and what stood here a while ago will do: the L1 cache may answer, so lines
-  /// that every tile wants do not queue up at one place of the L2 cache.
+  /// Other tiles write, and what stood here a while ago will do, of each word: the L1 cache may
+  /// answer, so lines that every tile wants do not queue up at one place of the L2 cache. A plain
+  /// load, which no compiler sees: on an H200 relaxed loads take two to five times as long.
   stale
 };
 
@@ -39,7 +40,7 @@ DG_FN Quarter load_quarter(const void* from) {
                    "=r"(quarter.word[3])
                  : "l"(address));
   else if constexpr (access == Access::stale)
-    asm volatile("ld.relaxed.cta.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+    asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(quarter.word[0]), "=r"(quarter.word[1]), "=r"(quarter.word[2]),
                    "=r"(quarter.word[3])
                  : "l"(address)

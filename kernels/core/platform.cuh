@@ -51,12 +51,28 @@ DG_FN u32 count_ones(u32 word) {
 #endif
 }
 
+DG_FN u32 count_ones(u64 word) {
+#if DG_GPU
+  return static_cast<u32>(__popcll(static_cast<i64>(word)));
+#else
+  return static_cast<u32>(__builtin_popcountll(word));
+#endif
+}
+
 /// Position of the lowest set bit; `word` is not zero.
 DG_FN u32 lowest_one(u32 word) {
 #if DG_GPU
   return static_cast<u32>(__ffs(static_cast<int>(word))) - 1;
 #else
   return static_cast<u32>(__builtin_ctz(word));
+#endif
+}
+
+DG_FN u32 lowest_one(u64 word) {
+#if DG_GPU
+  return static_cast<u32>(__ffsll(static_cast<i64>(word))) - 1;
+#else
+  return static_cast<u32>(__builtin_ctzll(word));
 #endif
 }
 

@@ -136,4 +136,18 @@ DG_FN void for_each_segment(u64 segments, [[maybe_unused]] u64 segment_rows, con
 #endif
 }
 
+/// The rows [first, last) of a segment, as many at a time as the tile has lanes: `body(row, inside)` is
+/// called by every lane, also by those past the end.
+template <class Tile, class Body, class Ahead = NoPrefetch>
+DG_FN void for_each_step(Tile tile, u64 first, u64 last, const Body& body,
+                         [[maybe_unused]] const Ahead& ahead = {}) {
+  for (u64 start = first; start < last; start += Tile::size) {
+    const u64 row = start + tile.lane();
+#if !DG_GPU && !defined(DG_LOCKSTEP)
+    if (row + kPrefetchRows < last) ahead(row + kPrefetchRows);
+#endif
+    body(row, row < last);
+  }
+}
+
 }  // namespace dg

@@ -1,69 +1,136 @@
-/// Dense numbers for keys: place the keys, number them by their first rows, hand the numbers out.
+/// Dense numbers for keys: place the keys, rank their first rows, look the numbers up. Structs are
+/// mirrored in dgpuhash/backend/args.py.
 #pragma once
 
+#include "batch/row_set.cuh"
 #include "launch/for_each.cuh"
 #include "table/groups.cuh"
 
 namespace dg {
 
+struct GroupClearArgs {
+  GroupStorage table;
+  u64 ones;  // bit i: word i of each record begins as all ones, else as 0
+  u64 n;     // words
+};
+
 struct GroupPlaceArgs {
-  OpenStorage table;
+  GroupStorage table;
   const void* keys;
   u64* slots;     // where each row's key stands
-  u64* refused;   // rows that found no place; when there is one, further new keys are not tried
+  u64* created;   // added to: keys that were not there before
+  u64* refused;   // set to 1 when a key found no place; no further keys are tried then
   u64 n;          // rows of this launch
   u64 first_row;  // the first of them
-  u64 limit;      // slots in use beyond which no new key is placed; ~0 for no limit
-  u64 repeats;    // 1: most rows are expected to hold a key that is there
+};
+
+struct GroupFindArgs {
+  GroupStorage table;
+  const void* keys;
+  u64* words;   // first rows or numbers; ~0 for keys that are not there
+  u64* counts;  // or null; keys of each segment that are there
+  u64 rows;
+  u64 segment_rows;
+  u64 n;  // segments
+};
+
+struct GroupMarkArgs {
+  GroupStorage table;
+  RowSet first_rows;  // empty
+  u64 n;              // records
+};
+
+struct GroupRankArgs {
+  RowSet first_rows;
+  u64* ranks;  // rows of each word; sums of them, this word included, where `rows` are wanted
+  i64* rows;   // or null: words are counted
+  u64 n;       // words
 };
 
 struct GroupNumberArgs {
-  OpenStorage table;
-  const u64* slots;
-  const i64* first_rows;  // of each group, in the order of their numbers
-  u64 n;                  // groups
+  GroupStorage table;
+  RowSet first_rows;
+  u64 n;  // records
 };
 
 struct GroupCodesArgs {
-  OpenStorage table;
+  GroupStorage table;
   u64* slots;  // replaced by the numbers
   u64 n;
 };
 
-template <class Key, int W>
-DG_KERNEL group_place(GroupPlaceArgs args) {
-  const GroupTable<Key> table{args.table};
-  const Key* keys = static_cast<const Key*>(args.keys) + args.first_row;
-  u64* slots = args.slots + args.first_row;
-  for_each_tile<W>(
-      args.n, Totals<1>{{&args.table.state->occupied}},
-      [&](auto tile, u64 index, Tally<1>& created) {
-        // Only a launch with a limit refuses, and what it wrote is thrown away then.
-        if (args.limit != ~0ull && tile.any(atomic_load_stale(args.refused) != 0)) return;
-        const auto placed =
-            table.place(tile, keys[index], args.first_row + index, args.limit, args.repeats != 0);
-        if (tile.lane() == placed.lane) slots[index] = placed.slot;
-        if (tile.lane() != 0) return;
-        if (placed.outcome == Outcome::created && args.limit == ~0ull) ++created.of[0];
-        if (placed.outcome == Outcome::refused) atomic_add<Order::relaxed>(args.refused, 1);
-      },
-      [&](u64 index) { OpenTable<Key, u64>{args.table}.prefetch_first(keys[index]); });
-}
-
-template <class Key>
-DG_KERNEL group_number(GroupNumberArgs args) {
-  const OpenTable<Key, u64> table{args.table};
-  for_each_tile<1>(args.n, [&](auto, u64 group) {
-    *table.value_at(args.slots[args.first_rows[group]]) = group;
+DG_KERNEL group_clear(GroupClearArgs args) {
+  for_each_tile<1>(args.n, [&](auto, u64 word) {
+    args.table.records[word] = args.ones >> (word & (args.table.words - 1)) & 1 ? ~0ull : 0;
   });
 }
 
 template <class Key>
-DG_KERNEL group_codes(GroupCodesArgs args) {
-  const OpenTable<Key, u64> table{args.table};
+DG_KERNEL group_place(GroupPlaceArgs args) {
+  const GroupTable table{args.table};
+  const Key* keys = static_cast<const Key*>(args.keys) + args.first_row;
   for_each_tile<1>(
-      args.n, [&](auto, u64 row) { args.slots[row] = *table.value_at(args.slots[row]); },
-      [&](u64 row) { prefetch(table.value_at(args.slots[row])); });
+      args.n, Totals<1>{{args.created}},
+      [&](auto, u64 index, Tally<1>& created) {
+        if (atomic_load_stale(args.refused) != 0) return;
+        const auto placed = table.place(keys[index], args.first_row + index);
+        args.slots[args.first_row + index] = placed.slot;
+        created.of[0] += placed.created;
+        if (placed.slot == GroupTable::kNone) atomic_store<Order::relaxed>(args.refused, u64{1});
+      },
+      [&](u64 index) { table.prefetch_first(keys[index]); });
+}
+
+template <class Key, int W>
+DG_KERNEL group_find(GroupFindArgs args) {
+  const GroupTable table{args.table};
+  const Key* keys = static_cast<const Key*>(args.keys);
+  for_each_segment<W>(args.n, args.segment_rows, [&](auto tile, u64 segment) {
+    const u64 first = segment * args.segment_rows;
+    const u64 last = first + args.segment_rows < args.rows ? first + args.segment_rows : args.rows;
+    u32 found = 0;
+    for_each_step(
+        tile, first, last,
+        [&](u64 row, bool inside) {
+          const u64 word = inside ? table.find(keys[row]).word : GroupTable::kNone;
+          if (inside) args.words[row] = word;
+          if (args.counts) found += count_ones(tile.ballot(word != GroupTable::kNone));
+        },
+        [&](u64 row) { table.prefetch_first(keys[row]); });
+    if (args.counts && tile.lane() == 0) args.counts[segment] = found;
+  });
+}
+
+DG_KERNEL group_mark(GroupMarkArgs args) {
+  const GroupTable table{args.table};
+  for_each_tile<1>(args.n, [&](auto, u64 slot) {
+    const u64 row = table.record(slot)[1];
+    if (row != GroupTable::kNone) args.first_rows.add(row);
+  });
+}
+
+DG_KERNEL group_rank(GroupRankArgs args) {
+  for_each_tile<1>(args.n, [&](auto, u64 word) {
+    if (args.rows)
+      args.first_rows.write_rows(word, args.ranks[word], args.rows);
+    else
+      args.ranks[word] = args.first_rows.count(word);
+  });
+}
+
+DG_KERNEL group_number(GroupNumberArgs args) {
+  const GroupTable table{args.table};
+  for_each_tile<1>(args.n, [&](auto, u64 slot) {
+    u64* const word = table.record(slot) + 1;
+    if (*word != GroupTable::kNone) *word = args.first_rows.rank(*word);
+  });
+}
+
+DG_KERNEL group_codes(GroupCodesArgs args) {
+  const GroupTable table{args.table};
+  for_each_tile<1>(
+      args.n, [&](auto, u64 row) { args.slots[row] = table.record(args.slots[row])[1]; },
+      [&](u64 row) { prefetch(table.record(args.slots[row])); });
 }
 
 }  // namespace dg

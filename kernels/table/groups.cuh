@@ -1,54 +1,124 @@
-/// The compacting hash table (Alcantara 2011, §6.3): distinct keys, numbered densely. First the value of
-/// a key is the first row that holds it, so that numbers do not depend on which tile came first; then
-/// its number.
+/// The compacting hash table (Alcantara 2011, §6.3): distinct keys, each with the first row that holds
+/// it, so that numbers do not depend on which thread came first; then with its number. Totals of the
+/// group may follow in the same record.
+///
+/// One lane serves a key: most rows hold a key that is there already, and one load of 16 bytes tells.
+///
+/// Invariants
+///  * A key stands in the first record of its walk that was free when it came, and is never removed.
+///  * First rows only fall, to the first row of all. So an old view of a record (`Access::stale`, which
+///    the L1 cache may answer) is wrong in one way only: it may show a free record that is taken now,
+///    and the compare-and-swap tells.
+///  * Launches that place keys and launches that read or number them do not overlap.
 #pragma once
 
-#include "table/open.cuh"
+#include "core/bucket.cuh"
+#include "core/hash.cuh"
+#include "core/slot.cuh"
 
 namespace dg {
 
-template <class KeyType>
+/// Mirrored in dgpuhash/backend/args.py.
+struct GroupStorage {
+  u64* records;    // of `words` words: the key, its first row or number, totals
+  u64 lines;       // of 64 bytes, or of one record where that is longer; one record follows them
+  u64 words;       // a power of two, at least 2
+  u64 most_lines;  // of a walk; a key that would have to walk farther is refused
+};
+
 struct GroupTable {
-  using Key = KeyType;
-  using Table = OpenTable<Key, u64>;
-  using Placed = typename Table::Placed;
+  static constexpr u64 kNone = ~0ull;  // no key, no row, no record
 
-  OpenStorage at;
+  GroupStorage at;
 
-  /// Makes sure that `key` is there with a value of at most `row`; beyond `limit` slots in use no new
-  /// key is placed. With `repeats` an old view of the table is asked first: of few keys that come
-  /// again and again, the L1 cache then answers for nearly every row.
-  template <class Tile>
-  DG_FN Placed place(Tile tile, Key key, u64 row, u64 limit, bool repeats) const {
-    const Table table{at};
-    Placed placed{Outcome::refused, 0, 0};
-    if (repeats) placed = look(tile, key);
-    // All ones, since other tiles may lower the value before a creating tile would have stored it.
-    if (placed.outcome == Outcome::refused) placed = table.insert(tile, key, ~0ull, limit);
-    if (placed.outcome != Outcome::refused && tile.lane() == placed.lane)
-      lower(table.value_at(placed.slot), row);
-    return placed;
+  struct Placed {
+    u64 slot;  // kNone where the key was refused
+    bool created;
+  };
+
+  DG_FN u64* record(u64 slot) const { return at.records + slot * at.words; }
+  DG_FN u64 line_records() const { return at.words < 8 ? 8 / at.words : 1; }
+  DG_FN u64 aside() const { return at.lines * line_records(); }
+
+  DG_FN void prefetch_first(u64 key) const {
+    prefetch(record(mulhi(hash_key(key, 0), at.lines) * line_records()));
+  }
+
+  /// Makes sure that the key is there with a first row of at most `row`.
+  DG_FN Placed place(u64 key, u64 row) const {
+    if (key == kNone) return place_aside(row);
+    Walk walk(*this, key);
+    for (u64 lines = 0; lines < at.most_lines; ++lines, walk.next()) {
+      for (u64 i = 0; i < line_records(); ++i) {
+        const u64 slot = walk.slot(i);
+        u64* const own = record(slot);
+        const Quarter seen = load_quarter<Access::stale, u64>(own);
+        u64 found = Slot<u64, u64>::key(seen, 0);
+        if (found == kNone) found = atomic_swap_if<Order::relaxed>(own, kNone, key);
+        if (found == kNone) {
+          atomic_min<Order::relaxed>(own + 1, row);
+          return {slot, true};
+        }
+        if (found == key) {
+          lower(own + 1, Slot<u64, u64>::value(seen, 0), row);
+          return {slot, false};
+        }
+      }
+    }
+    return {kNone, false};
+  }
+
+  struct Found {
+    u64 slot;
+    u64 word;  // the first row or the number; kNone where the key is absent
+  };
+
+  /// Nobody writes meanwhile.
+  DG_FN Found find(u64 key) const {
+    if (key == kNone) return {aside(), record(aside())[1]};
+    Walk walk(*this, key);
+    for (u64 lines = 0; lines < at.most_lines; ++lines, walk.next()) {
+      for (u64 i = 0; i < line_records(); ++i) {
+        const u64 slot = walk.slot(i);
+        const Quarter seen = load_quarter<Access::stale, u64>(record(slot));
+        const u64 found = Slot<u64, u64>::key(seen, 0);
+        if (found == key) return {slot, Slot<u64, u64>::value(seen, 0)};
+        if (found == kNone) return {kNone, kNone};
+      }
+    }
+    return {kNone, kNone};
   }
 
  private:
-  /// Where the key stood a while ago; refused: it was not there yet.
-  template <class Tile>
-  DG_FN Placed look(Tile tile, Key key) const {
-    const Table table{at};
-    if (Table::reserved(key)) {
-      const u32 index = Table::side_index(key);
-      const bool there = atomic_load_stale(&at.state->side_present[index]) != 0;
-      return Placed{tile.any(there) ? Outcome::existed : Outcome::refused, 0, Table::side(index)};
-    }
-    const auto stop = table.template find<Access::stale>(tile, key);
-    const bool there = stop.end == Table::End::key;
-    return Placed{there ? Outcome::existed : Outcome::refused, stop.lane, stop.slot};
+  DG_FN Placed place_aside(u64 row) const {
+    u64* const first_row = record(aside()) + 1;
+    u64 seen = atomic_load_stale(first_row);
+    if (seen == kNone) seen = atomic_swap_if<Order::relaxed>(first_row, kNone, row);
+    if (seen == kNone) return {aside(), true};
+    lower(first_row, seen, row);
+    return {aside(), false};
   }
 
-  /// Values only fall, so an old view that is low enough is as good as a new one.
-  DG_FN static void lower(u64* value, u64 row) {
-    if (atomic_load_stale(value) > row && atomic_load<Order::relaxed>(value) > row)
-      atomic_min<Order::relaxed>(value, row);
+  /// From line to line; within a line from a record of the key's own on, its neighbour in the same
+  /// sector of 32 bytes first.
+  struct Walk {
+    u64 hash;
+    u64 line;
+    u64 lines;
+    u64 records;
+
+    DG_FN Walk(const GroupTable& table, u64 key)
+        : hash(hash_key(key, 0)),
+          line(mulhi(hash, table.at.lines)),
+          lines(table.at.lines),
+          records(table.line_records()) {}
+    DG_FN u64 slot(u64 i) const { return line * records + ((hash ^ i) & (records - 1)); }
+    DG_FN void next() { line = line + 1 == lines ? 0 : line + 1; }
+  };
+
+  DG_FN static void lower(u64* first_row, u64 seen, u64 row) {
+    if (seen > row && atomic_load<Order::relaxed>(first_row) > row)
+      atomic_min<Order::relaxed>(first_row, row);
   }
 };
 

@@ -1,52 +1,134 @@
 /// Numbers for keys, reductions by number and the pairs of joins, by tiles of every width, against
 /// plain loops.
 #include <algorithm>
+#include <cstdint>
 
 #include "lockstep_case.h"
 
 namespace dg::test {
 namespace {
 
-template <class Key, int W>
-void number(std::mt19937& random, u64 rows, u32 range, bool repeats) {
-  const auto keys = contended_keys<Key>(random, rows, range);
-  std::map<Key, u64> numbers;
-  std::vector<i64> first_rows;
-  std::vector<u64> expected;
-  for (u64 row = 0; row < rows; ++row) {
-    if (numbers.emplace(keys[row], numbers.size()).second)
-      first_rows.push_back(static_cast<i64>(row));
-    expected.push_back(numbers[keys[row]]);
+/// Empty records of `words` words, of which `ones` begin as all ones.
+struct GroupMemory {
+  std::vector<u64> words_of_all;
+  GroupStorage storage;
+  u64 records;
+
+  GroupMemory(u64 lines, u64 words, u64 most_lines, u64 ones = 3)
+      : records(lines * (words < 8 ? 8 / words : 1) + 1) {
+    // Loads of 16 bytes want their alignment.
+    words_of_all.resize(records * words + 8);
+    auto* const start = reinterpret_cast<u64*>(
+        (reinterpret_cast<std::uintptr_t>(words_of_all.data()) + 63) / 64 * 64);
+    storage = {start, lines, words, most_lines};
+    group_clear({storage, ones, records * words});
   }
-  TableMemory<Key, u64> memory(2 * rows);
-  std::vector<u64> slots(rows, 7);
-  u64 refused = 0;
+  GroupMemory(const GroupMemory&) = delete;
+
+  /// The first rows in order, and the set of them.
+  std::vector<i64> rank(std::vector<u64>& marks, u64 rows) const {
+    const u64 words = (rows + 63) / 64;
+    marks.assign(2 * words, 0);
+    std::vector<u64> ranks(words);
+    group_mark({storage, {marks.data()}, records});
+    group_rank({{marks.data()}, ranks.data(), nullptr, words});
+    for (u64 word = 1; word < words; ++word) ranks[word] += ranks[word - 1];
+    std::vector<i64> first_rows(ranks.back());
+    group_rank({{marks.data()}, ranks.data(), first_rows.data(), words});
+    return first_rows;
+  }
+};
+
+template <class Key>
+struct Numbered {
+  std::vector<Key> keys;
+  std::vector<u64> numbers;
+  std::vector<i64> first_rows;
+
+  Numbered(std::mt19937& random, u64 rows, u32 range)
+      : keys(contended_keys<Key>(random, rows, range)) {
+    std::map<Key, u64> by_key;
+    for (u64 row = 0; row < rows; ++row) {
+      if (by_key.emplace(keys[row], by_key.size()).second)
+        first_rows.push_back(static_cast<i64>(row));
+      numbers.push_back(by_key[keys[row]]);
+    }
+  }
+};
+
+template <class Key, int W>
+void number(std::mt19937& random, u64 rows, u32 range) {
+  const Numbered<Key> expected(random, rows, range);
+  const Key* const keys = expected.keys.data();
+  const GroupMemory memory(rows / 2, 2, ~0ull);
+  std::vector<u64> slots(rows);
+  u64 created = 0, refused = 0;
   // Two launches, as Python makes them.
   for (const auto& [first, count] : {std::pair<u64, u64>{0, rows / 3}, {rows / 3, rows - rows / 3}})
-    group_place<Key, W>(GroupPlaceArgs{memory.storage, keys.data(), slots.data(), &refused, count,
-                                       first, ~0ull, repeats});
+    group_place<Key>({memory.storage, keys, slots.data(), &created, &refused, count, first});
   CHECK(refused == 0);
-  CHECK(memory.state.occupied == numbers.size());
-  for (u64 row = 0; row < rows; ++row) {
-    const u64 first = *OpenTable<Key, u64>{memory.storage}.value_at(slots[row]);
-    CHECK(first == static_cast<u64>(first_rows[expected[row]]));
-  }
-  group_number<Key>({memory.storage, slots.data(), first_rows.data(), first_rows.size()});
-  group_codes<Key>({memory.storage, slots.data(), rows});
-  CHECK(slots == expected);
+  CHECK(created == expected.first_rows.size());
+  std::vector<u64> marks;
+  CHECK(memory.rank(marks, rows) == expected.first_rows);
+  group_number({memory.storage, {marks.data()}, memory.records});
+  group_codes({memory.storage, slots.data(), rows});
+  CHECK(slots == expected.numbers);
+  std::vector<u64> numbers(rows), counts((rows + 39) / 40);
+  group_find<Key, W>(
+      {memory.storage, keys, numbers.data(), counts.data(), rows, 40, counts.size()});
+  CHECK(numbers == expected.numbers);
+  CHECK(counts.back() == (rows - 1) % 40 + 1);
+  std::vector<Key> others(rows, 123456);
+  others[7] = keys[7];
+  group_find<Key, W>(
+      {memory.storage, others.data(), numbers.data(), counts.data(), rows, 40, counts.size()});
+  CHECK(counts[0] == 1 && counts[1] == 0);
+  CHECK(numbers[7] == expected.numbers[7] && numbers[8] == ~0ull);
 }
 
-/// A table that is too small refuses some rows and counts no more keys than it may hold.
-template <int W>
+/// A table that is too small refuses some rows.
 void refuse(std::mt19937& random) {
   const auto keys = contended_keys<u32>(random, 300, 100000);
-  TableMemory<u32, u64> memory(2);
+  const GroupMemory memory(20, 2, 3);
+  u64 created = 0, refused = 0;
   std::vector<u64> slots(keys.size());
+  group_place<u32>({memory.storage, keys.data(), slots.data(), &created, &refused, keys.size(), 0});
+  CHECK(refused == 1);
+  CHECK(created <= 81);
+}
+
+/// Keys and totals in one pass.
+template <class Key, int W>
+void add(std::mt19937& random, u64 rows, u32 range, bool room) {
+  const Numbered<Key> expected(random, rows, range);
+  const Key* const keys = expected.keys.data();
+  const u64 groups = expected.first_rows.size();
+  std::vector<i64> values(rows);
+  for (auto& value : values) value = static_cast<i64>(random()) - (1ll << 31);
+  const ReduceColumn columns[] = {
+      {values.data(), nullptr, Reading::i64, Term::integer, Fold::sum},
+      {values.data(), nullptr, Reading::i64, Term::rank, Fold::least},
+      {nullptr, nullptr, Reading::u8, Term::one, Fold::sum},
+  };
+  const GroupMemory memory(room ? 2 * rows : 3, 8, room ? 2 * rows : 3, 3 + (4 << 1));
   u64 refused = 0;
-  group_place<u32, W>(
-      GroupPlaceArgs{memory.storage, keys.data(), slots.data(), &refused, keys.size(), 0, 20, 1});
-  CHECK(refused > 0);
-  CHECK(memory.state.occupied <= 22);
+  group_add<Key, W>({memory.storage, columns, 3, keys, &refused, rows / 3, 0});
+  group_add<Key, W>({memory.storage, columns, 3, keys, &refused, rows - rows / 3, rows / 3});
+  CHECK(refused == !room);
+  if (!room) return;
+  std::vector<u64> marks, totals(3 * groups), wanted(3 * groups);
+  const auto first_rows = memory.rank(marks, rows);
+  CHECK(first_rows == expected.first_rows);
+  group_gather<Key>({memory.storage, keys, first_rows.data(), totals.data(), 3, groups});
+  for (u64 group = 0; group < groups; ++group) wanted[groups + group] = ~0ull;
+  for (u64 row = 0; row < rows; ++row) {
+    const u64 group = expected.numbers[row];
+    wanted[group] += static_cast<u64>(values[row]);
+    u64& least = wanted[groups + group];
+    least = std::min(least, static_cast<u64>(values[row]) ^ 1ull << 63);
+    ++wanted[2 * groups + group];
+  }
+  CHECK(totals == wanted);
 }
 
 template <int W>
@@ -122,6 +204,28 @@ void pair(std::mt19937& random, u64 left_rows, i64 groups, u32 most) {
   CHECK(found_right == right);
 }
 
+/// Rows with and without a partner, in order.
+template <int W>
+void select(std::mt19937& random, u64 rows, u32 share) {
+  std::vector<i64> partner(rows), ends, left, right, alone;
+  for (u64 row = 0; row < rows; ++row) {
+    partner[row] = random() % share ? -1 : static_cast<i64>(random() % 1000);
+    (partner[row] < 0 ? alone : left).push_back(static_cast<i64>(row));
+    if (partner[row] >= 0) right.push_back(partner[row]);
+    if (row % 50 == 49 || row + 1 == rows) ends.push_back(static_cast<i64>(left.size()));
+  }
+  std::vector<i64> found_left(left.size()), found_right(right.size()), found_alone(alone.size());
+  join_select<W>({partner.data(), ends.data(), found_left.data(), found_right.data(), 0, rows, 50,
+                  ends.size()});
+  CHECK(found_left == left);
+  CHECK(found_right == right);
+  for (u64 segment = 0; segment < ends.size(); ++segment)
+    ends[segment] = static_cast<i64>(std::min(rows, 50 * (segment + 1))) - ends[segment];
+  join_select<W>(
+      {partner.data(), ends.data(), found_alone.data(), nullptr, 1, rows, 50, ends.size()});
+  CHECK(found_alone == alone);
+}
+
 }  // namespace
 }  // namespace dg::test
 
@@ -129,11 +233,14 @@ int main() {
   dg::test::for_each_width([]<int W>() {
     using namespace dg::test;
     std::mt19937 random(W);
-    for (const bool repeats : {false, true}) {
-      number<dg::u32, W>(random, 120, 7, repeats);
-      number<dg::u64, W>(random, 150, 200, repeats);
-    }
-    refuse<W>(random);
+    number<dg::u32, W>(random, 120, 7);
+    number<dg::u64, W>(random, 150, 200);
+    refuse(random);
+    add<dg::u32, W>(random, 130, 7, true);
+    add<dg::u64, W>(random, 170, 200, true);
+    add<dg::u64, W>(random, 100, 1000, false);
+    select<W>(random, 230, 2);
+    select<W>(random, 99, 50);
     reduce<W>(random, 200, 1, 7, true);
     reduce<W>(random, 300, 20, 7, true);
     reduce<W>(random, 300, 5, 1, false);

@@ -12,7 +12,7 @@ from strategies import KEY_DTYPES, keys_from, random_keys
 
 import dgpuhash
 from dgpuhash.errors import KeyTypeError, OutOfMemoryError, ShapeError
-from dgpuhash.tables import compacting
+from dgpuhash.tables import compacting, group_table
 
 # Small samples, so that batches of some thousand rows take every way through the table.
 SAMPLES = [None, 64]
@@ -24,8 +24,7 @@ def sampled(request, monkeypatch):
     if request.param:
         sizes = dict.fromkeys(compacting._SAMPLE_ROWS, request.param)
         monkeypatch.setattr(compacting, "_SAMPLE_ROWS", sizes)
-        monkeypatch.setattr(compacting, "_LEADING_ROWS", 100)
-        monkeypatch.setattr(compacting, "_SMALLER", dict.fromkeys(sizes, 2))
+        monkeypatch.setattr(group_table, "_LEADING_ROWS", 100)
 
 
 def numbered(keys):

@@ -13,7 +13,7 @@ from strategies import random_keys, random_values
 import dgpuhash
 from dgpuhash.backend.cpu import native
 from dgpuhash.errors import ColumnError, DgpuhashError, KeyTypeError, ShapeError, SpecError
-from dgpuhash.tables import totals
+from dgpuhash.tables import group, totals
 
 NUMBERS = ["bool", "int8", "uint16", "int32", "uint32", "int64", "uint64"]
 FLOATS = ["float16", "float32", "float64"]
@@ -24,7 +24,11 @@ HOWS = ["sum", "count", "min", "max", "mean", "first", "last", "any", "all"]
 PLANNED = totals._plan
 
 
-@pytest.fixture(params=["as planned", "small segments", "as on a GPU", "one total for all tiles"])
+@pytest.fixture(
+    params=[
+        "as planned", "small segments", "as on a GPU", "one total for all tiles", "with the keys",
+    ]
+)  # fmt: skip
 def plan(request, monkeypatch):
     """The same results however the rows are cut into segments."""
     if request.param == "small segments":
@@ -39,6 +43,9 @@ def plan(request, monkeypatch):
             return totals._Plan(40, -(-rows // 40), copies=1, alone=False)
 
         monkeypatch.setattr(totals, "_plan", shared)
+    elif request.param == "with the keys":
+        # One pass on the CPU, too, of any number of columns.
+        monkeypatch.setattr(group, "adds_at_once", lambda *_: True)
 
 
 def by_hand(values, how):

@@ -1,0 +1,162 @@
+"""The table of the distinct keys of a batch: their first rows, their numbers, their totals."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dgpuhash.backend import Backend, args
+
+__all__ = ["GroupTable"]
+
+_LINE_WORDS = 8
+# A guessed table is full, for all that matters, when a walk passes so many lines.
+_MOST_LINES = 64
+# What a GPU's first view of a table shows is what its L1 caches keep: a launch of its own for the
+# first rows lets them keep the keys that come again and again.
+_LEADING_ROWS = 2**16
+_SEGMENT_ROWS = {"cpu": 4096, "cuda": 1024}
+_TILES = 2**14
+
+
+class GroupTable:
+    """Records of a key, its first row or its number, and totals.
+
+    Parameters
+    ----------
+    backend : Backend
+        Where the records are.
+    key : dtype
+        uint32 or uint64, the words that stand for keys.
+    records : int
+        The least number of records.
+    guessed : bool
+        Whether keys may find no place.
+    folds : sequence of str
+        Of the totals; see `args.FOLDS`.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        key: np.dtype[Any],
+        records: int,
+        *,
+        guessed: bool = False,
+        folds: Sequence[str] = (),
+    ) -> None:
+        self._backend, self._key = backend, key
+        words = 1 << (1 + len(folds)).bit_length()
+        line = max(_LINE_WORDS // words, 1)
+        lines = math.ceil(max(records, 1) / line)
+        # One more for the key that is all ones.
+        self._records = lines * line + 1
+        self._memory = backend.empty(self._records * words, np.uint64)
+        self._storage = np.zeros((), args.GROUP_STORAGE)
+        self._storage["records"] = backend.pointer(self._memory)
+        self._storage["lines"], self._storage["words"] = lines, words
+        self._storage["most_lines"] = min(lines, _MOST_LINES) if guessed else lines
+        ones = 3 + sum(4 << place for place, fold in enumerate(folds) if fold == "least")
+        self._run(args.group_clear(), args.GROUP_CLEAR, self._records * words, ones=ones)
+
+    def place(self, bits: Any, slots: Any, *, repeats: bool) -> int | None:
+        """Place all keys; how many there are, or None when one found no place.
+
+        `slots` (int64) gets where each row's key stands, for `codes`.
+        `repeats`: whether most rows are expected to hold a key that came before.
+        """
+        counts = self._backend.zeros(2, np.uint64)
+        for first, last in _launches(len(bits), repeats):
+            self._run(
+                args.group_place(self._key), args.GROUP_PLACE, last - first,
+                keys=bits, slots=slots, created=counts[:1], refused=counts[1:], first_row=first,
+            )  # fmt: skip
+        created, refused = self._backend.to_host(counts)
+        return None if refused else int(created)
+
+    def add(self, bits: Any, columns: Any, count: int, *, repeats: bool) -> bool:
+        """Place all keys and add up their columns; False when a key found no place.
+
+        `columns` are `count` structs `args.REDUCE_COLUMN` on the device.
+        """
+        refused = self._backend.zeros(1, np.uint64)
+        for first, last in _launches(len(bits), repeats):
+            self._run(
+                args.group_add(self._key), args.GROUP_ADD, last - first,
+                columns=columns, column_count=count, keys=bits, refused=refused, first_row=first,
+            )  # fmt: skip
+        return int(refused[0]) == 0
+
+    def number(self, rows: int) -> Any:
+        """Replace first rows, which are below `rows`, by their ranks; the first rows (int64)."""
+        ranked, first_rows = self._ranked(rows)
+        self._run(args.group_number(), args.GROUP_NUMBER, self._records, first_rows=ranked)
+        return first_rows
+
+    def first_rows(self, rows: int) -> Any:
+        """The first rows, which are below `rows`, in order; int64."""
+        return self._ranked(rows)[1]
+
+    def codes(self, slots: Any) -> None:
+        """Replace slots by the numbers of the keys that stand there."""
+        self._run(args.group_codes(), args.GROUP_CODES, len(slots), slots=slots)
+
+    def find(self, bits: Any, *, counted: bool = False) -> tuple[Any, Any, int]:
+        """First rows or numbers (int64) of keys, -1 where absent.
+
+        Then, where `counted`, how many keys of each segment are there (uint64), else None; and the
+        rows of a segment.
+        """
+        rows, device = len(bits), self._backend.name
+        segment_rows = _SEGMENT_ROWS[device]
+        if device == "cuda":
+            segment_rows = max(64, min(segment_rows, rows // _TILES))
+        segments = math.ceil(rows / segment_rows)
+        words = self._backend.empty(rows, np.uint64)
+        counts = self._backend.empty(segments, np.uint64) if counted else None
+        self._run(
+            args.group_find(self._key), args.GROUP_FIND, segments,
+            keys=bits, words=words, counts=counts, rows=rows, segment_rows=segment_rows,
+        )  # fmt: skip
+        return words.view(np.int64), counts, segment_rows
+
+    def totals(self, bits: Any, first_rows: Any, columns: int) -> list[Any]:
+        """The totals of each column (uint64 words), of the groups with these first rows."""
+        totals = self._backend.empty((columns, len(first_rows)), np.uint64)
+        self._run(
+            args.group_gather(self._key), args.GROUP_GATHER, len(first_rows),
+            keys=bits, rows=first_rows, totals=totals, columns=columns,
+        )  # fmt: skip
+        return list(totals)
+
+    def _ranked(self, rows: int) -> tuple[Any, Any]:
+        """The set of the first rows, ready to rank them, and its members in order."""
+        backend, words = self._backend, math.ceil(rows / 64)
+        marks = backend.zeros((words, 2), np.uint64)
+        self._run(args.group_mark(), args.GROUP_MARK, self._records, first_rows=marks)
+        ranks = backend.empty(words, np.uint64)
+        kernel, struct = args.group_rank(), args.GROUP_RANK
+        self._run(kernel, struct, words, first_rows=marks, ranks=ranks)
+        ranks = backend.xp.cumsum(ranks, dtype=np.uint64)
+        first_rows = backend.empty(int(ranks[-1]) if words else 0, np.int64)
+        self._run(kernel, struct, words, first_rows=marks, ranks=ranks, rows=first_rows)
+        return marks, first_rows
+
+    def _run(self, kernel: Any, struct: np.dtype[Any], n: int, **fields: Any) -> None:
+        made = np.zeros((), struct)
+        made["n"] = n
+        if struct is not args.GROUP_RANK:
+            made["table"] = self._storage
+        for name, field in fields.items():
+            number = isinstance(field, int | np.integer)
+            made[name] = field if number else self._backend.pointer(field)
+        self._backend.launch(kernel, made, n)
+
+
+def _launches(rows: int, repeats: bool) -> list[tuple[int, int]]:
+    edges = sorted({0, min(rows, _LEADING_ROWS) if repeats else 0, rows})
+    return list(itertools.pairwise(edges))
