@@ -98,7 +98,7 @@ class Placed:
         return self._table.find(bits, counted=True)
 
     def numbered(self) -> tuple[GroupTable, Any, Any]:
-        """The table with numbers instead of first rows, these, and codes; the end of this object."""
+        """The table with numbers for first rows, these, and the codes; the end of this object."""
         rows = len(self._slots)
         if len(self) < rows:
             first_rows = self._table.number(rows)

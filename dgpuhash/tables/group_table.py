@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from dgpuhash.backend import Backend, args
+from dgpuhash.backend import Backend
+from dgpuhash.backend import group_args as args
 
 __all__ = ["GroupTable"]
 

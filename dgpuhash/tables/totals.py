@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from dgpuhash.backend import Backend, args
+from dgpuhash.backend import Backend
+from dgpuhash.backend import group_args as args
 from dgpuhash.tables.compacting import Estimate, fill
 
 __all__ = ["Reduced", "adds_at_once", "group_counts", "reduce_groups", "reduce_keys"]

@@ -1,0 +1,132 @@
+"""The structs and the names of the kernels that group and reduce; see `args`."""
+
+from __future__ import annotations
+
+from numpy.typing import DTypeLike
+
+from dgpuhash.backend.kernel import Kernel
+from dgpuhash.backend.words import name_of_word as _word
+from dgpuhash.backend.words import struct_of_words as _words
+
+__all__ = [
+    "FOLDS",
+    "GROUP_ADD",
+    "GROUP_CLEAR",
+    "GROUP_CODES",
+    "GROUP_FIND",
+    "GROUP_GATHER",
+    "GROUP_MARK",
+    "GROUP_NUMBER",
+    "GROUP_PLACE",
+    "GROUP_RANK",
+    "GROUP_STORAGE",
+    "READINGS",
+    "REDUCE",
+    "REDUCE_BATCH",
+    "REDUCE_COLUMN",
+    "ROW_SET",
+    "STRUCTS",
+    "TERMS",
+    "group_add",
+    "group_clear",
+    "group_codes",
+    "group_find",
+    "group_gather",
+    "group_mark",
+    "group_number",
+    "group_place",
+    "group_rank",
+    "group_reduce",
+]
+
+GROUP_STORAGE = _words("records", "lines", "words", "most_lines")
+# Pointers to words, two for each 64 rows.
+ROW_SET = _words("words")
+GROUP_CLEAR = _words("ones", "n", table=GROUP_STORAGE)
+GROUP_PLACE = _words("keys", "slots", "created", "refused", "n", "first_row", table=GROUP_STORAGE)
+GROUP_FIND = _words("keys", "words", "counts", "rows", "segment_rows", "n", table=GROUP_STORAGE)
+GROUP_MARK = _words("n", table=GROUP_STORAGE, first_rows=ROW_SET)
+GROUP_RANK = _words("ranks", "rows", "n", first_rows=ROW_SET)
+GROUP_NUMBER = _words("n", table=GROUP_STORAGE, first_rows=ROW_SET)
+GROUP_CODES = _words("slots", "n", table=GROUP_STORAGE)
+
+# In the order of the enums in kernels/batch/reduce.cuh; a reading is a dtype, and "date" any date.
+READINGS = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8", "date")
+TERMS = ("one", "integer", "real", "rank", "row", "truth")
+FOLDS = ("sum", "real_sum", "least", "greatest")
+# In device memory.
+REDUCE_COLUMN = _words("values", "totals", "reading", "term", "fold")
+REDUCE_BATCH = _words("codes", "order", "columns", "column_count", "alone", "wide")
+REDUCE = _words("edges", "rows", "segment_rows", "groups", "copies", "n", batch=REDUCE_BATCH)
+GROUP_ADD = _words(
+    "columns", "column_count", "keys", "refused", "n", "first_row", table=GROUP_STORAGE
+)
+GROUP_GATHER = _words("keys", "rows", "totals", "columns", "n", table=GROUP_STORAGE)
+
+# By the C++ name.
+STRUCTS = {
+    "GroupStorage": GROUP_STORAGE,
+    "RowSet": ROW_SET,
+    "GroupClearArgs": GROUP_CLEAR,
+    "GroupPlaceArgs": GROUP_PLACE,
+    "GroupFindArgs": GROUP_FIND,
+    "GroupMarkArgs": GROUP_MARK,
+    "GroupRankArgs": GROUP_RANK,
+    "GroupNumberArgs": GROUP_NUMBER,
+    "GroupCodesArgs": GROUP_CODES,
+    "GroupAddArgs": GROUP_ADD,
+    "GroupGatherArgs": GROUP_GATHER,
+    "ReduceColumn": REDUCE_COLUMN,
+    "ReduceBatch": REDUCE_BATCH,
+    "ReduceArgs": REDUCE,
+}
+
+
+def group_clear() -> Kernel:
+    """Empties a table of groups; takes `GROUP_CLEAR`, a row is a word of the table."""
+    return Kernel("dg::group_clear", "launch/groups.cuh")
+
+
+def group_place(key: DTypeLike) -> Kernel:
+    """Stores keys with their first rows; takes `GROUP_PLACE`, a row is a key."""
+    return Kernel(f"dg::group_place<{_word(key)}>", "launch/groups.cuh")
+
+
+def group_find(key: DTypeLike, tile: int = 32) -> Kernel:
+    """Looks up first rows, or numbers; takes `GROUP_FIND`, a row is a segment of the keys."""
+    return Kernel(f"dg::group_find<{_word(key)},{tile}>", "launch/groups.cuh", tile)
+
+
+def group_mark() -> Kernel:
+    """Collects the first rows; takes `GROUP_MARK`, a row is a record."""
+    return Kernel("dg::group_mark", "launch/groups.cuh")
+
+
+def group_rank() -> Kernel:
+    """Counts or writes out a set of rows; takes `GROUP_RANK`, a row is a word of 64 rows."""
+    return Kernel("dg::group_rank", "launch/groups.cuh")
+
+
+def group_number() -> Kernel:
+    """Replaces each first row by its rank; takes `GROUP_NUMBER`, a row is a record."""
+    return Kernel("dg::group_number", "launch/groups.cuh")
+
+
+def group_codes() -> Kernel:
+    """Gives each row its key's number; takes `GROUP_CODES`, a row is a key."""
+    return Kernel("dg::group_codes", "launch/groups.cuh")
+
+
+def group_reduce(tile: int = 32) -> Kernel:
+    """Reduces columns by group; takes `REDUCE`, a row is a segment of the batch."""
+    return Kernel(f"dg::group_reduce<{tile}>", "launch/reduce.cuh", tile)
+
+
+def group_add(key: DTypeLike, tile: int = 32) -> Kernel:
+    """Stores keys and adds their columns up; takes `GROUP_ADD`, a tile's lanes are rows."""
+    return Kernel(f"dg::group_add<{_word(key)},{tile}>", "launch/reduce.cuh")
+
+
+def group_gather(key: DTypeLike) -> Kernel:
+    """Reads totals out; takes `GROUP_GATHER`, a row is a group."""
+    return Kernel(f"dg::group_gather<{_word(key)}>", "launch/reduce.cuh")
