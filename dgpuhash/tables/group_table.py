@@ -60,6 +60,7 @@ class GroupTable:
         self._storage = np.zeros((), args.GROUP_STORAGE)
         self._storage["records"] = backend.pointer(self._memory)
         self._storage["lines"], self._storage["words"] = lines, words
+        self._storage["line_records"] = line
         self._storage["most_lines"] = min(lines, _MOST_LINES) if guessed else lines
         ones = 3 + sum(4 << place for place, fold in enumerate(folds) if fold == "least")
         self._run(args.group_clear(), args.GROUP_CLEAR, self._records * words, ones=ones)

@@ -129,7 +129,7 @@ inline const std::vector<Layout> kLayouts = {
     {"GroupStorage",
      sizeof(GroupStorage),
      {DG_FIELD(GroupStorage, records), DG_FIELD(GroupStorage, lines), DG_FIELD(GroupStorage, words),
-      DG_FIELD(GroupStorage, most_lines)}},
+      DG_FIELD(GroupStorage, line_records), DG_FIELD(GroupStorage, most_lines)}},
     {"RowSet", sizeof(RowSet), {DG_FIELD(RowSet, words)}},
     {"GroupClearArgs",
      sizeof(GroupClearArgs),

@@ -20,10 +20,11 @@ namespace dg {
 
 /// Mirrored in dgpuhash/backend/args.py.
 struct GroupStorage {
-  u64* records;    // of `words` words: the key, its first row or number, totals
-  u64 lines;       // of 64 bytes, or of one record where that is longer; one record follows them
-  u64 words;       // a power of two, at least 2
-  u64 most_lines;  // of a walk; a key that would have to walk farther is refused
+  u64* records;      // of `words` words: the key, its first row or number, totals
+  u64 lines;         // of 64 bytes, or of one record where that is longer; one record follows them
+  u64 words;         // a power of two, at least 2
+  u64 line_records;  // a power of two; divisions take longer than lookups
+  u64 most_lines;    // of a walk; a key that would have to walk farther is refused
 };
 
 struct GroupTable {
@@ -37,11 +38,10 @@ struct GroupTable {
   };
 
   DG_FN u64* record(u64 slot) const { return at.records + slot * at.words; }
-  DG_FN u64 line_records() const { return at.words < 8 ? 8 / at.words : 1; }
-  DG_FN u64 aside() const { return at.lines * line_records(); }
+  DG_FN u64 aside() const { return at.lines * at.line_records; }
 
   DG_FN void prefetch_first(u64 key) const {
-    prefetch(record(mulhi(hash_key(key, 0), at.lines) * line_records()));
+    prefetch(record(mulhi(hash_key(key, 0), at.lines) * at.line_records));
   }
 
   /// Makes sure that the key is there with a first row of at most `row`.
@@ -49,7 +49,7 @@ struct GroupTable {
     if (key == kNone) return place_aside(row);
     Walk walk(*this, key);
     for (u64 lines = 0; lines < at.most_lines; ++lines, walk.next()) {
-      for (u64 i = 0; i < line_records(); ++i) {
+      for (u64 i = 0; i < at.line_records; ++i) {
         const u64 slot = walk.slot(i);
         u64* const own = record(slot);
         const Quarter seen = load_quarter<Access::stale, u64>(own);
@@ -78,7 +78,7 @@ struct GroupTable {
     if (key == kNone) return {aside(), record(aside())[1]};
     Walk walk(*this, key);
     for (u64 lines = 0; lines < at.most_lines; ++lines, walk.next()) {
-      for (u64 i = 0; i < line_records(); ++i) {
+      for (u64 i = 0; i < at.line_records; ++i) {
         const u64 slot = walk.slot(i);
         const Quarter seen = load_quarter<Access::stale, u64>(record(slot));
         const u64 found = Slot<u64, u64>::key(seen, 0);
@@ -111,7 +111,7 @@ struct GroupTable {
         : hash(hash_key(key, 0)),
           line(mulhi(hash, table.at.lines)),
           lines(table.at.lines),
-          records(table.line_records()) {}
+          records(table.at.line_records) {}
     DG_FN u64 slot(u64 i) const { return line * records + ((hash ^ i) & (records - 1)); }
     DG_FN void next() { line = line + 1 == lines ? 0 : line + 1; }
   };
