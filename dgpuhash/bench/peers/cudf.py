@@ -8,6 +8,9 @@ from dgpuhash.bench.peers.base import Peer, Task
 
 __all__ = ["CuDF"]
 
+# Of the pool, which grows.
+_FIRST_BYTES = 2**32
+
 
 class CuDF(Peer):
     """cuDF with a memory pool of RMM's.
@@ -23,7 +26,9 @@ class CuDF(Peer):
         import rmm
 
         cupy.get_default_memory_pool().free_all_blocks()
-        rmm.reinitialize(pool_allocator=True, initial_pool_size=2**30)
+        current = rmm.mr.get_current_device_resource()
+        if not isinstance(current, rmm.mr.PoolMemoryResource):
+            rmm.mr.set_current_device_resource(rmm.mr.PoolMemoryResource(current, _FIRST_BYTES))
         import cudf
         import pylibcudf
 

@@ -70,10 +70,10 @@ def grids(bench: str, rows: Sequence[Row]) -> list[Grid]:
 def figure_of(row: Row) -> str:
     """The figure of a row with its share of the floor."""
     if "launch" in row:
-        return f"{row['time']:.3g} / {row['launch']:.3g}"
+        return f"{_number(row['time'])} / {_number(row['launch'])}"
     if row.get("unit") == "TB/s":
         return f"{row['rate']:.3g} TB/s"
-    text = f"{row['rate'] if 'rate' in row else row['time']:.3g}"
+    text = _number(row["rate"] if "rate" in row else row["time"])
     return f"{text} ({row['ratio']:.0%})" if "ratio" in row else text
 
 
@@ -122,6 +122,10 @@ def _memory(rows: Sequence[Row]) -> list[Grid]:
             ],
         )
     ]
+
+
+def _number(figure: float) -> str:
+    return f"{figure:.3g}" if figure < 1000 else f"{figure:,.0f}"
 
 
 def _text(name: str, value: Any) -> str:
