@@ -6,6 +6,7 @@ import hashlib
 import os
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,9 @@ def save(client: Client, descriptor: Descriptor, url: str) -> str:
             names,
         )
         manifest = Manifest.of(descriptor, shards, frames_of(descriptor.meta))
+        if replaced:
+            # Another index may have been saved here meanwhile.
+            replaced = _replaced(system, target)
         _write_whole(system, f"{folder}/{MANIFEST}", manifest.to_bytes())
         if folder != target:
             # Replaces an empty directory, and fails on one that was filled meanwhile.
@@ -202,19 +206,24 @@ def _replaced(system: Any, target: str) -> list[str]:
 
 
 def _write_whole(system: Any, path: str, data: bytes) -> None:
-    part = f"{path}.part"
-    with system.open(part, "wb") as file:
-        file.write(data)
-        file.flush()
+    part = f"{path}.{uuid.uuid4().hex}.part"
+    try:
+        with system.open(part, "wb") as file:
+            file.write(data)
+            file.flush()
+            if isinstance(system, LocalFileSystem):
+                os.fsync(file.fileno())
         if isinstance(system, LocalFileSystem):
-            os.fsync(file.fileno())
-    if isinstance(system, LocalFileSystem):
-        Path(part).replace(path)
-    else:
-        system.mv(part, path)
+            Path(part).replace(path)
+        else:
+            system.mv(part, path)
+    except BaseException:
+        if system.exists(part):
+            system.rm_file(part)
+        raise
 
 
 def _remove(system: Any, folder: str, names: Sequence[str]) -> None:
     for name in names:
-        if system.exists(f"{folder}/{name}"):
+        with suppress(FileNotFoundError):
             system.rm_file(f"{folder}/{name}")

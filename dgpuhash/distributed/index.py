@@ -337,6 +337,7 @@ class DistributedIndex(Handle):
         ----------
         url : str
             A path that all workers see, or any fsspec URL. A saved index that is there is replaced.
+            A client that is killed meanwhile leaves files behind, which nothing reads.
 
         Raises
         ------

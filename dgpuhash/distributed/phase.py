@@ -139,6 +139,9 @@ async def _until_one_is_silent(client: Client, workers: Sequence[str]) -> IndexL
                 f"a worker among {list(workers)} with shards of the index has not answered for "
                 f"{SILENCE:.0f} s; end it, and {REMEDY}"
             )
+        except (OSError, RuntimeError):
+            # The scheduler cannot be asked; `_until_one_leaves` says so.
+            continue
 
 
 def alive() -> None:

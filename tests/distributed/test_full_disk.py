@@ -1,0 +1,146 @@
+"""Disks that fill up while workers save: the save before stays, and nothing half is seen."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from clusters import cluster_of
+from distributed import Client
+
+from dgpuhash.distributed import DistributedIndex
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+
+# For user namespaces: root's name is enough to mount a disk that only the command sees.
+ALONE = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
+MOUNT = 'mount -t tmpfs -o size=3m tmpfs "$1"'
+
+
+def rows(start: int, stop: int) -> pd.DataFrame:
+    """Rows of 16 bytes."""
+    return pd.DataFrame({"k": np.arange(start, stop), "v": np.arange(start, stop) / 8})
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def fails_and_leaves_all_as_it_was(
+    client: Client, index: DistributedIndex, folder: Path, error: int
+) -> None:
+    """`index` fits neither over the save ``folder / "good"``, which has 40,000 rows, nor beside."""
+    before = content(folder)
+    for name in ("good", "new"):
+        with pytest.raises(OSError, match=os.strerror(error)):
+            index.save(folder / name)
+        assert content(folder) == before
+        assert [path.name for path in folder.iterdir()] == ["good"]
+    with DistributedIndex.load(folder / "good", client) as loaded:
+        assert len(loaded) == 40_000
+        assert loaded.lookup(np.arange(0, 40_000, 97)).found.all()
+
+
+def limit(nbytes: int) -> None:
+    """On a worker: no file may become larger; Python ignores the signal that says so."""
+    sys.dont_write_bytecode = nbytes != resource.RLIM_INFINITY
+    hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+    resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes if nbytes > 0 else hard, hard))
+
+
+def test_workers_that_may_not_write_so_much(processes, tmp_path):
+    with DistributedIndex.build(rows(0, 40_000), on="k", client=processes) as index:
+        index.save(tmp_path / "good")
+        index.insert(rows(40_000, 200_000))
+        processes.run(limit, 500_000)
+        try:
+            fails_and_leaves_all_as_it_was(processes, index, tmp_path, errno.EFBIG)
+        finally:
+            processes.run(limit, resource.RLIM_INFINITY)
+        index.save(tmp_path / "good")
+        with DistributedIndex.load(tmp_path / "good", processes) as loaded:
+            assert len(loaded) == 200_000
+
+
+def test_a_small_disk(tmp_path):
+    """A real one, in a process that may mount it."""
+    try:
+        tried = subprocess.run(
+            [*ALONE, MOUNT, "sh", tmp_path], capture_output=True, text=True, timeout=30
+        )
+    except FileNotFoundError:
+        pytest.skip("there is no unshare here, so no small disk can be mounted")
+    if tried.returncode:
+        pytest.skip(f"nobody may mount a small disk here: {tried.stderr.strip()}")
+    found = subprocess.run(
+        [*ALONE, f'{MOUNT} && exec "$2" -B "$3" "$1"', "sh", tmp_path, sys.executable, __file__],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])},
+    )
+    assert found.stdout.endswith("done\n"), (found.returncode, found.stdout, found.stderr)
+
+
+def on_a_small_disk(folder: Path) -> None:
+    """Runs in that process: 40,000 rows fit three times, 160,000 once and not beside others."""
+    with (
+        cluster_of(2, processes=True) as client,
+        DistributedIndex.build(rows(0, 40_000), on="k", client=client) as index,
+    ):
+        index.save(folder / "good")
+        index.insert(rows(40_000, 160_000))
+        fails_and_leaves_all_as_it_was(client, index, folder, errno.ENOSPC)
+        # The shards fit, and the manifest does not.
+        index.erase(rows(40_000, 160_000))
+        disk = os.statvfs(folder)
+        shards = [path.stat().st_size for path in (folder / "good").glob("*.arrow")]
+        left = disk.f_bavail - sum(-(-nbytes // disk.f_frsize) for nbytes in shards)
+        (folder / "good" / "filler").write_bytes(bytes(left * disk.f_frsize))
+        fails_and_leaves_all_as_it_was(client, index, folder, errno.ENOSPC)
+        (folder / "good" / "filler").unlink()
+        index.save(folder / "good")
+        with DistributedIndex.load(folder / "good", client) as loaded:
+            assert len(loaded) == 40_000
+    assert len(content(folder)) == 3
+
+
+def test_two_indexes_saved_to_one_place_at_once(threads, tmp_path):
+    """One of them is there in the end, whole."""
+    where = tmp_path / "saved"
+    with (
+        DistributedIndex.build(rows(0, 1000), on="k", client=threads) as one,
+        DistributedIndex.build(rows(0, 3000), on="k", client=threads) as other,
+    ):
+        one.save(where)
+        errors: list[Exception] = []
+
+        def save(index: DistributedIndex) -> None:
+            try:
+                for _ in range(8):
+                    index.save(where)
+            except Exception as error:
+                errors.append(error)
+
+        savers = [threading.Thread(target=save, args=(index,)) for index in (one, other)]
+        for saver in savers:
+            saver.start()
+        for saver in savers:
+            saver.join()
+        assert errors == []
+        with DistributedIndex.load(where, threads) as loaded:
+            assert len(loaded) in {1000, 3000}
+    assert not list(where.glob("*.part"))
+
+
+if __name__ == "__main__":
+    on_a_small_disk(Path(sys.argv[1]))
+    print("done")
