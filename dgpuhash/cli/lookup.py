@@ -34,9 +34,9 @@ def lookup(index: str, keys: tuple[str, ...], form: str, scheduler: str | None) 
 
     with client_for(scheduler) as client, DistributedIndex.load(index, client) as loaded:
         asked = parse_keys(keys, loaded.meta[loaded.on])
-        found = loaded.lookup(asked).found
+        found = loaded.contains(asked)
         # Keys that are not there would turn integer columns into floats.
-        rows = loaded.lookup(asked[found]).frame
+        rows = loaded.lookup(asked[found])
     if form == "csv":
         rows.to_csv(sys.stdout, index=False)
     elif form == "json":

@@ -122,7 +122,7 @@ class MainJob:
         known = self.tables["planes"]
         with self.report.phase("look up tail numbers", len(LOOKUPS), len(LOOKUPS)) as advance:
             for tailnum in LOOKUPS:
-                answer = _to_pandas(planes.lookup([tailnum]).frame)
+                answer = _to_pandas(planes.lookup([tailnum]))
                 expected = pd.DataFrame({"tailnum": [tailnum]}).merge(known, how="left")
                 expect_equal(answer, expected, f"lookup of {tailnum!r}")
                 advance(1)

@@ -20,7 +20,7 @@ from dgpuhash.distributed.descriptor import Descriptor, Saved
 from dgpuhash.distributed.figures import row_count, shard_figures
 from dgpuhash.distributed.handle import Handle
 from dgpuhash.distributed.history import Step, follow
-from dgpuhash.distributed.lookup import look_up
+from dgpuhash.distributed.lookup import are_stored, look_up
 from dgpuhash.distributed.probe import Probe
 from dgpuhash.distributed.registry import Registry, check_name
 from dgpuhash.distributed.source import check_library, collection_of, frame_of, meta_of
@@ -32,6 +32,8 @@ from dgpuhash.errors import (
 from dgpuhash.frames import (
     KeyEncoder,
     Lookup,
+    Query,
+    Searchable,
     check_how,
     column_labels,
     join_columns,
@@ -43,7 +45,7 @@ from dgpuhash.frames import (
 __all__ = ["DistributedIndex"]
 
 
-class DistributedIndex(Handle):
+class DistributedIndex(Searchable, Handle):
     """Rows on the workers of a Dask cluster, found by the values of some of their columns.
 
     Make one with `build`, `load` or `open`. It lives on the workers until it is closed, and any
@@ -65,6 +67,10 @@ class DistributedIndex(Handle):
        flight tailnum  seats
     0       7      N2    182
     1       8      N1     55
+    >>> index.lookup(flights["tailnum"])
+    0    182
+    1     55
+    Name: seats, dtype: int64
     >>> index.close(); client.close()
     """
 
@@ -272,26 +278,15 @@ class DistributedIndex(Handle):
             clear_divisions=True,
         )
 
-    def lookup(self, keys: Any) -> Lookup:
-        """The rows stored for each of `keys`, in input order.
+    def _query(self, keys: Any) -> Query:
+        descriptor = self._current()
+        return Query.of(keys, descriptor.encoder, descriptor.meta)
 
-        Parameters
-        ----------
-        keys : scalar, list, array, Series, DataFrame, list of tuples, or mapping of arrays
-            One key a row. Frames name the key columns.
+    def _look_up(self, asked: Any, columns: Sequence[Hashable] | None) -> Lookup:
+        return look_up(self._client, self._current(), asked, columns)
 
-        Returns
-        -------
-        Lookup
-            ``frame`` (the keys and the stored columns, null where a key is not stored; pandas, or
-            cuDF for GPU keys), ``query_rows`` and ``found``.
-
-        Raises
-        ------
-        IndexLost
-            When a shard is lost, or the index was changed since this handle was up to date.
-        """
-        return look_up(self._client, self._current(), keys)
+    def _found(self, asked: Any) -> Any:
+        return are_stored(self._client, self._current(), asked)
 
     def insert(self, rows: Any) -> int:
         """Add rows, all of them or none; returns how many.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from distributed import Client
@@ -10,36 +11,24 @@ from distributed import Client
 from dgpuhash.distributed.clients import in_task_of
 from dgpuhash.distributed.descriptor import Descriptor
 from dgpuhash.distributed.phase import watched
-from dgpuhash.distributed.probe import lookup_partition
+from dgpuhash.distributed.probe import match
 from dgpuhash.distributed.source import partitions_of
-from dgpuhash.frames import Lookup, frames_of, join_columns, keys_frame
+from dgpuhash.frames import Lookup, Matches, frames_of, join_columns, lookup_rows
 
-__all__ = ["look_up"]
+__all__ = ["are_stored", "look_up"]
 
 # Keys up to this size travel inside the task.
 SMALL_NBYTES = 1 << 20
 
 
-def look_up(client: Client, descriptor: Descriptor, keys: Any) -> Lookup:
-    """As `FrameIndex.lookup`, for an index on the workers."""
-    asked = keys_frame(keys, descriptor.encoder, descriptor.meta)
-    if in_task_of(client):
-        # Tasks of its own would wait for the threads that tasks like this one hold.
-        return lookup_partition(asked, descriptor)
-    names = list(join_columns(asked, descriptor.encoder))
-    frames = frames_of(asked)
-    small = frames.nbytes(asked) <= SMALL_NBYTES
-    pieces = [asked] if small else partitions_of(client, asked, names)
-    name = f"dgpuhash-lookup-{uuid.uuid4().hex}"
-    futures = [
-        client.submit(
-            lookup_partition, piece, descriptor, key=f"{name}-{number}", pure=False, priority=10
-        )
-        for number, piece in enumerate(pieces)
-    ]
-    answers = watched(client, descriptor.workers, futures)
+def look_up(
+    client: Client, descriptor: Descriptor, asked: Any, columns: Sequence[Hashable] | None
+) -> Lookup:
+    """As `lookup_rows`, for an index on the workers."""
+    answers = _answers(client, descriptor, asked, _look_up, columns)
     if len(answers) == 1:
         return answers[0]
+    frames = frames_of(asked)
     rows, first = [], 0
     for answer in answers:
         rows.append(answer.query_rows + first)
@@ -49,3 +38,43 @@ def look_up(client: Client, descriptor: Descriptor, keys: Any) -> Lookup:
         frames.xp.concatenate(rows),
         frames.xp.concatenate([answer.found for answer in answers]),
     )
+
+
+def are_stored(client: Client, descriptor: Descriptor, asked: Any) -> Any:
+    """A mask of the rows of `asked`, a frame of the key columns."""
+    answers = _answers(client, descriptor, asked, _are_stored)
+    return answers[0] if len(answers) == 1 else frames_of(asked).xp.concatenate(answers)
+
+
+def _answers(
+    client: Client, descriptor: Descriptor, asked: Any, task: Callable[..., Any], *options: Any
+) -> list[Any]:
+    """What `task` answers for each piece of the keys, in their order."""
+    if in_task_of(client):
+        # Tasks of its own would wait for the threads that tasks like this one hold.
+        return [task(asked, descriptor, *options)]
+    names = list(join_columns(asked, descriptor.encoder))
+    small = frames_of(asked).nbytes(asked) <= SMALL_NBYTES
+    pieces = [asked] if small else partitions_of(client, asked, names)
+    name = f"dgpuhash-lookup-{uuid.uuid4().hex}"
+    futures = [
+        client.submit(
+            task, piece, descriptor, *options, key=f"{name}-{number}", pure=False, priority=10
+        )
+        for number, piece in enumerate(pieces)
+    ]
+    return watched(client, descriptor.workers, futures)
+
+
+def _look_up(asked: Any, descriptor: Descriptor, columns: Sequence[Hashable] | None) -> Lookup:
+    def matches(keys: Any, moved: Sequence[Hashable]) -> Matches:
+        return match(keys, descriptor, list(descriptor.encoder.names), "inner", moved)
+
+    return lookup_rows(asked, descriptor.encoder, descriptor.meta, matches, columns)
+
+
+def _are_stored(asked: Any, descriptor: Descriptor) -> Any:
+    rows = match(asked, descriptor, list(descriptor.encoder.names), "semi", []).query_rows
+    found = frames_of(asked).xp.zeros(len(asked), dtype=bool)
+    found[rows] = True
+    return found

@@ -15,16 +15,14 @@ from dgpuhash.distributed.question import Asker
 from dgpuhash.distributed.split import pieces, split
 from dgpuhash.frames import (
     POSITION_NBYTES,
-    Lookup,
     Matches,
     assemble,
     frames_of,
-    lookup_rows,
     merge_meta,
     moved_columns,
 )
 
-__all__ = ["Probe", "lookup_partition"]
+__all__ = ["Probe", "match"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +90,6 @@ class Probe:
             self.columns,
             self.suffixes,
         )
-
-
-def lookup_partition(keys: Any, descriptor: Descriptor) -> Lookup:
-    """Runs as a Dask task: the lookup of some keys."""
-
-    def found(asked: Any, columns: Sequence[Hashable]) -> Matches:
-        return match(asked, descriptor, list(descriptor.encoder.names), "inner", columns)
-
-    return lookup_rows(keys, descriptor.encoder, descriptor.meta, found)
 
 
 def match(

@@ -13,9 +13,11 @@ from dgpuhash.frames.assembly import (
 from dgpuhash.frames.dataframes import frames_named, frames_of, make_frame
 from dgpuhash.frames.index import FrameIndex
 from dgpuhash.frames.keys import EncodedKeys, KeyEncoder, column_labels, kept_columns, key_names
-from dgpuhash.frames.lookup import Lookup, keys_frame, lookup_rows
+from dgpuhash.frames.lookup import Lookup, lookup_rows
 from dgpuhash.frames.matches import Matches
 from dgpuhash.frames.pages import POSITION_NBYTES, Page
+from dgpuhash.frames.query import Query, keys_frame
+from dgpuhash.frames.searchable import Searchable
 from dgpuhash.frames.stats import FrameStats
 
 __all__ = [
@@ -27,6 +29,8 @@ __all__ = [
     "Lookup",
     "Matches",
     "Page",
+    "Query",
+    "Searchable",
     "assemble",
     "check_how",
     "column_labels",

@@ -21,14 +21,16 @@ from dgpuhash.frames.keys import KeyEncoder, kept_columns, key_names
 from dgpuhash.frames.lookup import Lookup, lookup_rows
 from dgpuhash.frames.matches import Matches
 from dgpuhash.frames.pages import Page, first_page
+from dgpuhash.frames.query import Query
 from dgpuhash.frames.saved import read_index, write_index
+from dgpuhash.frames.searchable import Searchable
 from dgpuhash.frames.stats import FrameStats
 from dgpuhash.tables.turns import Turns, changes, reads
 
 __all__ = ["FrameIndex"]
 
 
-class FrameIndex:
+class FrameIndex(Searchable):
     """Rows of a frame, found by the values of some of its columns; pandas or cuDF.
 
     Make one with `build`. One of these is a shard of a distributed index; alone it serves a single
@@ -160,7 +162,7 @@ class FrameIndex:
         >>> import pandas as pd
         >>> index = FrameIndex.build(pd.DataFrame({"k": [1], "v": ["a"]}), on="k")
         >>> index.insert(pd.DataFrame({"k": [1, 2], "v": ["b", "c"]}))
-        >>> index.lookup([1]).frame["v"].tolist()
+        >>> index.lookup([1])["v"].tolist()
         ['a', 'b']
         """
         self._same_library(frame)
@@ -280,28 +282,19 @@ class FrameIndex:
             suffixes=suffixes,
         )
 
-    def lookup(self, keys: Any) -> Lookup:
-        """The rows stored for each of `keys`, in input order; see `Lookup`.
+    def _query(self, keys: Any) -> Query:
+        return Query.of(keys, self._encoder, self.meta)
 
-        Parameters
-        ----------
-        keys : scalar, list, array, Series, DataFrame or list of tuples
-            One key a row. Frames name the key columns; for several key columns, tuples or a
-            dictionary of arrays will do as well.
+    def _look_up(self, asked: Any, columns: Sequence[Hashable] | None) -> Lookup:
+        def match(keys: Any, moved: Sequence[Hashable]) -> Matches:
+            return self.match(keys, columns=moved)
 
-        Examples
-        --------
-        >>> import pandas as pd
-        >>> ages = pd.DataFrame({"name": ["Ada", "Bo"], "age": [36, 7]})
-        >>> found = FrameIndex.build(ages, on="name").lookup(["Bo", "Eve"])
-        >>> found.frame
-          name  age
-        0   Bo  7.0
-        1  Eve  NaN
-        >>> found.found
-        array([ True, False])
-        """
-        return lookup_rows(keys, self._encoder, self.meta, lambda k, c: self.match(k, columns=c))
+        return lookup_rows(asked, self._encoder, self.meta, match, columns)
+
+    @reads
+    def _found(self, asked: Any) -> Any:
+        self._same_library(asked)
+        return self._rows.found(self._encoder.encode(asked))
 
     @changes
     def erase(self, keys: Any, *, on: Hashable | Sequence[Hashable] | None = None) -> int:

@@ -1,22 +1,21 @@
-"""Lookup: single keys and arrays of keys against an index."""
+"""Lookup: what an index has for some keys."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dgpuhash.errors import ColumnError, ShapeError
 from dgpuhash.frames.assembly import assemble, join_columns, moved_columns
-from dgpuhash.frames.dataframes import frames_of, make_frame
-from dgpuhash.frames.keys import KeyEncoder, key_names
+from dgpuhash.frames.dataframes import frames_of
+from dgpuhash.frames.keys import KeyEncoder
 
-__all__ = ["Lookup", "keys_frame", "lookup_rows"]
+__all__ = ["Lookup", "lookup_rows"]
 
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """The answer to a lookup.
+    """What an index has for some keys, in all detail; `FrameIndex.find` gives it.
 
     Attributes
     ----------
@@ -34,84 +33,29 @@ class Lookup:
     query_rows: Any
     found: Any
 
-    def __len__(self) -> int:
-        return len(self.frame)
-
-    def arrays(self) -> dict[Hashable, Any]:
-        """The columns of `frame` by name: NumPy arrays, and CuPy ones for numbers in cuDF."""
-        frames = frames_of(self.frame)
-        return {label: frames.array(self.frame[label]) for label in self.frame.columns}
-
-
-def keys_frame(keys: Any, encoder: KeyEncoder, index_meta: Any) -> Any:
-    """Keys in any form as a frame of the key columns.
-
-    Parameters
-    ----------
-    keys : scalar, list, array, Series, DataFrame, list of tuples, or mapping of arrays
-        Scalars, lists, arrays and Series serve an index on one column; tuples have one value for
-        each key column.
-    encoder : KeyEncoder
-        That of the index.
-    index_meta : DataFrame
-        An empty frame like the index's rows; lists and scalars become frames of its library.
-
-    Raises
-    ------
-    ColumnError
-        When a key column is missing.
-    ShapeError
-        When keys have not one value for each key column.
-    """
-    names = encoder.names
-    if hasattr(keys, "iloc") and hasattr(keys, "columns"):
-        return keys[list(key_names(keys, list(names)))]
-    if isinstance(keys, Mapping):
-        if not set(names) <= set(keys):
-            raise ColumnError(f"keys name {list(keys)!r}; the index is on {list(names)!r}")
-        return make_frame({name: keys[name] for name in names}, index_meta)
-    if getattr(keys, "ndim", 1) == 0:
-        keys = keys[()]
-    if (
-        isinstance(keys, str | bytes)
-        or not hasattr(keys, "__len__")
-        or (isinstance(keys, tuple) and len(names) > 1)
-    ):
-        keys = [keys]
-    if len(keys) == 0 and not hasattr(keys, "dtype"):
-        return index_meta[list(names)]
-    if len(names) == 1:
-        return make_frame({names[0]: keys if hasattr(keys, "dtype") else list(keys)}, index_meta)
-    rows = list(keys)
-    if any(not isinstance(row, tuple | list) or len(row) != len(names) for row in rows):
-        raise ShapeError(
-            f"the index is on {list(names)!r}; give a DataFrame with these columns, or for each "
-            f"key one tuple of {len(names)} values"
-        )
-    columns = zip(names, zip(*rows, strict=True), strict=True)
-    return make_frame({name: list(column) for name, column in columns}, index_meta)
-
 
 def lookup_rows(
-    keys: Any,
+    asked: Any,
     encoder: KeyEncoder,
     index_meta: Any,
     match: Callable[[Any, Sequence[Hashable]], tuple[Any, Any]],
+    columns: Sequence[Hashable] | None = None,
 ) -> Lookup:
-    """Answer a lookup.
+    """Look keys up.
 
     Parameters
     ----------
-    keys
-        As `keys_frame` takes them.
+    asked : DataFrame
+        The key columns.
     encoder : KeyEncoder
     index_meta : DataFrame
         An empty frame like the index's rows.
     match : callable
         From a frame of the key columns and the stored columns wanted to query rows and matched
         rows: `FrameIndex.match`, or the distributed one.
+    columns : list of labels, optional
+        The columns of the left merge that are wanted; default: all.
     """
-    asked = keys_frame(keys, encoder, index_meta)
     names = join_columns(asked, encoder)
     moved = moved_columns(index_meta, encoder, names)
     query_rows, rows = match(asked, moved)
@@ -128,6 +72,8 @@ def lookup_rows(
         how="left",
     )
     counts = xp.bincount(query_rows, minlength=len(asked))[: len(asked)]
-    ends = xp.cumsum(xp.maximum(counts, 1))
-    positions = xp.searchsorted(ends, xp.arange(len(frame)), side="right")
-    return Lookup(frame, positions.astype(xp.int64), counts > 0)
+    positions = xp.arange(len(frame))
+    if len(frame) > len(asked):
+        positions = xp.searchsorted(xp.cumsum(xp.maximum(counts, 1)), positions, side="right")
+    wanted = frame if columns is None else frame[list(columns)]
+    return Lookup(wanted, positions.astype(xp.int64, copy=False), counts > 0)

@@ -70,7 +70,7 @@ def test_a_second_client_finds_the_index_by_name(client, second, frame):
         with pytest.raises(IndexLost, match="refresh"):
             index.lookup([300])
         index.refresh()
-        assert index.lookup([300]).found.tolist() == [True]
+        assert index.contains([300]).tolist() == [True]
         assert index.insert(frame[:2]) == 2
         assert other.erase([300]) == 1
         assert len(other) == 1002
@@ -105,7 +105,7 @@ def test_clients_that_insert_at_once_wait_for_each_other(client, second, frame):
         assert errors == []
         index.refresh()
         assert len(index) == 1006
-        assert index.lookup([1000, 1001, 1002, 2000, 2001, 2002]).found.all()
+        assert index.contains([1000, 1001, 1002, 2000, 2001, 2002]).all()
         assert index.epoch == 7
 
 
@@ -148,7 +148,7 @@ def test_failed_inserts_change_nothing(client, frame):
             index.insert(dd.from_map(broken, range(4), meta=unique[:0]))
         assert index.epoch == 1
         assert len(index) == 300
-        assert not index.lookup([800, 801, 900, 901, 903]).found.any()
+        assert not index.contains([800, 801, 900, 901, 903]).any()
         assert index.insert(pd.DataFrame({"k": [800], "v": [1]})) == 1
 
 
@@ -166,9 +166,9 @@ def test_rebuild_replays_the_changes(client, frame):
         index.insert(pd.DataFrame({"k": [700, 701], "v": [1, 2]}))
         index.erase([701, 3])
         index.insert(pd.DataFrame({"k": [3], "v": [-3]}))
-        wanted = index.lookup(np.arange(800)).frame
+        wanted = index.find(np.arange(800)).frame
         index.rebuild()
-        assert_same(index.lookup(np.arange(800)).frame, wanted)
+        assert_same(index.find(np.arange(800)).frame, wanted)
         opened = DistributedIndex.open(index.name, client)
         with pytest.raises(IndexLost, match="never saved"):
             opened.rebuild()
@@ -186,6 +186,8 @@ def test_closed(client, frame):
     for verb in (
         lambda: index.merge(frame),
         lambda: index.lookup([1]),
+        lambda: index.contains([1]),
+        lambda: index.find([1]),
         lambda: index.insert(frame),
         lambda: index.erase([1]),
         lambda: index.stats(),
@@ -209,7 +211,7 @@ def test_a_merge_that_is_computed_without_the_cluster_says_so(threads, frame):
 
 def test_handles_travel_into_tasks_that_hold_all_threads(client, frame):
     def found(index: DistributedIndex, key: int) -> tuple[int, int]:
-        return len(index), len(index.lookup([key, key]).frame)
+        return len(index), len(index.lookup([key, key]))
 
     with DistributedIndex.build(frame, on="k", client=client) as index:
         tasks = client.map(found, [index] * 8, range(8))

@@ -204,24 +204,33 @@ def test_cudf_strings_and_several_keys(client):
 
 @needs_cudf
 def test_cupy_arrays_insert_erase_lookup_save_and_load(client, tmp_path):
+    import cudf
     import cupy
 
     keys = cupy.random.permutation(cupy.arange(200_000))
     with DistributedIndex.build({"k": keys, "v": keys * 2}, on="k", client=client) as index:
         asked = cupy.asarray([5, 250_000, 199_999, 5])
-        found = index.lookup(asked)
-        assert found.found.tolist() == [True, False, True, True]
-        assert found.frame["v"].to_pandas().fillna(-1).tolist() == [10, -1, 399_998, 10]
+        values, there = index.lookup(asked), index.contains(asked)
+        assert isinstance(values, cupy.ndarray)
+        assert isinstance(there, cupy.ndarray)
+        assert there.tolist() == [True, False, True, True]
+        assert cupy.nan_to_num(values, nan=-1).tolist() == [10, -1, 399_998, 10]
+        labelled = index.lookup(cudf.Series(asked, index=[3, 1, 3, 2]))
+        assert labelled.index.to_pandas().tolist() == [3, 1, 3, 2]
+        assert labelled.to_pandas().fillna(-1).tolist() == [10, -1, 399_998, 10]
+        many = cupy.arange(200_000)
+        assert bool((index.lookup(many) == many * 2).all())
+        assert bool(index.contains(many).all())
         stale = index.merge(device_frame(pd.DataFrame({"k": [1]}), 1))
         assert index.insert({"k": cupy.asarray([250_000]), "v": cupy.asarray([7])}) == 1
         assert index.erase(cupy.asarray([5])) == 1
         with pytest.raises(IndexLost):
             stale.compute()
-        assert index.lookup(asked).found.tolist() == [False, True, True, False]
+        assert index.contains(asked).tolist() == [False, True, True, False]
         index.save(tmp_path / "saved")
         with DistributedIndex.load(tmp_path / "saved", client, device="cuda") as loaded:
             assert set(loaded.stats()["frames"]) == {"cudf"}
-            assert loaded.lookup(asked).found.tolist() == [False, True, True, False]
+            assert loaded.contains(asked).tolist() == [False, True, True, False]
         with DistributedIndex.load(tmp_path / "saved", client, device="cpu") as loaded:
             assert len(loaded) == 200_000
-            assert loaded.lookup([5, 250_000]).found.tolist() == [False, True]
+            assert loaded.contains([5, 250_000]).tolist() == [False, True]

@@ -50,7 +50,7 @@ def test_every_change_from_a_task(few, frame, tmp_path):
         index.rebuild()
         index.close()
         with DistributedIndex.load(folder / "saved", name="loaded in a task") as loaded:
-            return [*steps, len(loaded), len(loaded.lookup([7, 7]).frame)]
+            return [*steps, len(loaded), len(loaded.lookup([7, 7]))]
 
     erased = int(frame["k"].isin([5, 6]).sum()) + 2
     found = few.submit(change, frame, tmp_path).result(timeout=LIMIT)

@@ -35,4 +35,4 @@ def test_merge_insert_and_lookup(client, how):
         probes = dd.from_pandas(left, npartitions=4, sort=False)
         assert_same(index.merge(probes, how=how).compute(), left.merge(right, on="k", how=how))
         index.insert(pd.DataFrame({"k": [1400], "v": [-1]}))
-        assert index.lookup([1400]).frame["v"].tolist() == [-1]
+        assert index.lookup([1400])["v"].tolist() == [-1]

@@ -62,4 +62,4 @@ def test_read_only_and_strided_columns():
     values.setflags(write=False)
     frame = pd.DataFrame({"k": values, "v": np.asfortranarray(np.ones((4, 2)))[:, 0]})
     index = FrameIndex.build(frame, "k")
-    assert index.lookup(values[::-1]).frame["k"].tolist() == [9, 6, 3, 0]
+    assert index.find(values[::-1]).frame["k"].tolist() == [9, 6, 3, 0]

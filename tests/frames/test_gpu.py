@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from answers import answers_like_pandas, left_merge, same_array
 from frames.generated import frame_pairs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 
-from dgpuhash.errors import ColumnError, DeviceError, KeyTypeError
+from dgpuhash.errors import ColumnError, DeviceError, KeyTypeError, UnsupportedError
 from dgpuhash.frames import FrameIndex, KeyEncoder, frame_from_bytes, frame_to_bytes, make_frame
 
 pytestmark = pytest.mark.gpu
@@ -119,7 +120,7 @@ def test_rows_come_and_go():
     index = FrameIndex.build(rows[:2], "k")
     index.insert(rows[2:])
     assert len(index) == 4
-    assert index.lookup(["a"]).frame["v"].to_arrow().to_pylist() == [1, 4]
+    assert index.lookup(["a"])["v"].to_arrow().to_pylist() == [1, 4]
     assert index.erase(cudf.DataFrame({"k": ["a", "z"]})) == 2
     assert index.frame()["v"].to_arrow().to_pylist() == [2, 3]
     with pytest.raises(ColumnError, match="astype"):
@@ -129,19 +130,113 @@ def test_rows_come_and_go():
 
 
 @pytest.mark.cudf
-def test_lookup_of_cupy_arrays():
+@settings(max_examples=30)
+@given(frame_pairs())
+def test_lookup_of_cudf_frames_and_series(pair):
+    left, right, left_on, on = pair
+    keys = left.rename(columns=dict(zip(left_on, on, strict=True)))[on]
+    keys.index = pd.Index(np.arange(len(keys)) % 3)
+    merged, query_rows, found = left_merge(keys, right, on)
+    index, asked = FrameIndex.build(on_gpu(right), on), on_gpu(keys)
+    assert_same_values(index.lookup(asked), merged)
+    details = index.find(asked)
+    assert details.query_rows.get().tolist() == query_rows.tolist()
+    assert details.found.get().tolist() == found.tolist()
+    mask = index.contains(asked).to_pandas()
+    assert (mask.tolist(), mask.index.tolist()) == (found.tolist(), keys.index.tolist())
+    if len(on) == 1:
+        answer = index.lookup(asked[on[0]])
+        assert answer.index.to_pandas().tolist() == keys.index.take(query_rows).tolist()
+        assert_same_values(answer, merged.drop(columns=on))
+        mask = index.contains(asked[on[0]]).to_pandas()
+        assert (mask.tolist(), mask.index.tolist()) == (found.tolist(), keys.index.tolist())
+
+
+@pytest.mark.cudf
+@pytest.mark.parametrize("dtype", ["int8", "int64", "float32", "float64", "bool"])
+def test_cupy_keys_give_cupy_values(dtype):
     import cupy as cp
 
-    rows = make_frame({"k": cp.arange(10), "v": cp.arange(10) / 4})
-    index = FrameIndex.build(rows, "k")
-    found = index.lookup(cp.array([3, 99]))
-    assert found.found.get().tolist() == [True, False]
-    values = found.arrays()["v"]
-    assert isinstance(values, cp.ndarray)
-    assert values.get()[0] == 0.75
-    with pytest.raises(DeviceError, match="cudf"):
-        index.lookup(np.array([3]))
-    assert index.lookup(3).found.get().tolist() == [True]
+    values = (np.arange(10) % 3).astype(dtype)
+    index = FrameIndex.build(make_frame({"k": cp.arange(10), "v": cp.asarray(values)}), "k")
+    answer = index.lookup(cp.array([3, 5]))
+    assert isinstance(answer, cp.ndarray)
+    np.testing.assert_array_equal(answer.get(), values[[3, 5]])
+    assert answer.dtype == dtype
+    assert index.lookup(cp.array([], "int8")).dtype == dtype
+    mask = index.contains(cp.array([3, 99]))
+    assert isinstance(mask, cp.ndarray)
+    assert mask.get().tolist() == [True, False]
+    if dtype == "bool":
+        with pytest.raises(UnsupportedError, match=r"cudf\.Series"):
+            index.lookup(cp.array([3, 99]))
+        return
+    promoted = index.lookup(cp.array([5, 99])).get()
+    assert promoted.dtype == (dtype if dtype.startswith("float") else "float64")
+    np.testing.assert_array_equal(promoted, [values[5], np.nan])
+
+
+class OnGpu:
+    """A CuPy array of which nothing is known but one way to export it."""
+
+    def __init__(self, values: Any, way: str) -> None:
+        names = {
+            "cuda": ["__cuda_array_interface__"],
+            "dlpack": ["__dlpack__", "__dlpack_device__"],
+        }
+        self._values = values
+        self._names = names[way]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name in self._names:
+            return getattr(self._values, name)
+        raise AttributeError(name)
+
+
+@pytest.mark.cudf
+def test_answers_have_the_form_of_the_keys():
+    import cudf
+    import cupy as cp
+
+    rows = cudf.DataFrame({"k": [1, 2, 1], "n": [10, 20, 30], "s": ["a", None, "c"]})
+    both, numbers = FrameIndex.build(rows, "k"), FrameIndex.build(rows, "k", ["n"])
+    keys = cp.array([2, 1])
+    labelled = cudf.Series(keys, index=["x", "y"])
+    answer = numbers.lookup(labelled)
+    assert isinstance(answer, cudf.Series)
+    assert answer.to_pandas().to_dict() == {"x": 20, "y": 30}
+    assert (answer.name, answer.index.to_pandas().tolist()) == ("n", ["x", "y", "y"])
+    answer = both.lookup(labelled)
+    assert isinstance(answer, cudf.DataFrame)
+    assert answer["s"].to_arrow().to_pylist() == [None, "a", "c"]
+    answer = both.lookup([2, 9])
+    assert isinstance(answer, cudf.DataFrame)
+    assert answer["k"].to_arrow().to_pylist() == [2, 9]
+    same_array(both.contains([2, 9]), np.array([True, False]))
+    same_array(both.contains(1), np.array([True]))
+    assert isinstance(numbers.lookup(cudf.Index([2, 1])), cudf.Index)
+    assert isinstance(numbers.contains(cudf.Index([2, 1])), cudf.Index)
+    answer = numbers.lookup({"k": keys})
+    assert list(answer) == ["k", "n"]
+    assert all(isinstance(array, cp.ndarray) for array in answer.values())
+    assert answer["n"].get().tolist() == [20, 10, 30]
+    for foreign in (OnGpu(keys, "cuda"), OnGpu(keys, "dlpack")):
+        values = numbers.lookup(foreign)
+        assert isinstance(values, cp.ndarray)
+        assert values.get().tolist() == [20, 10, 30]
+    only = FrameIndex.build(rows[["k"]], "k").lookup(cp.array([2, 9]))
+    np.testing.assert_array_equal(only.get(), [2, np.nan])
+    with pytest.raises(UnsupportedError, match=r"'s'.*cudf\.Series"):
+        both.lookup(keys)
+    for verb in (both.lookup, both.contains, both.find):
+        with pytest.raises(DeviceError, match="cudf"):
+            verb(np.array([3]))
+
+
+def test_lookups_of_pandas_rows_with_keys_on_the_gpu():
+    rows = pd.DataFrame({"k": [10, 20, 10], "v": ["a", None, "c"]})
+    keys = pd.DataFrame({"k": [20, 99, 10]}, index=[1, 1, 2])
+    answers_like_pandas(FrameIndex.build(rows, "k", device="cuda"), keys, rows, ["k"])
 
 
 @pytest.mark.cudf
@@ -153,7 +248,7 @@ def test_saved_on_one_device_and_loaded_on_the_other(tmp_path):
     device.save(tmp_path / "device.dgph")
     assert_same_values(frame_from_bytes(frame_to_bytes(device.frame()), "cudf"), frame)
     again = FrameIndex.load(tmp_path / "device.dgph")
-    assert again.lookup(["c", None]).frame["n"].tolist() == [3, 2]
+    assert again.lookup(["c", None])["n"].tolist() == [3, 2]
 
 
 @pytest.mark.cudf

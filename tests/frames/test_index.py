@@ -60,7 +60,7 @@ def test_erased_rows_are_dropped_when_they_are_more_than_half():
     assert index.erase(pd.DataFrame({"k": range(10, 51)})) == 1
     assert index.stats().erased_rows == 0
     assert index.frame()["v"].tolist() == list(range(51, 100))
-    assert index.lookup([60, 3]).frame["v"].tolist()[0] == 60
+    assert index.lookup([60, 3])["v"].tolist()[0] == 60
 
 
 def test_only_the_columns_asked_for_are_kept():
@@ -227,7 +227,7 @@ def test_threads_that_change_an_index_take_turns():
             index.insert(rows)
             assert_frame_equal(index.merge(rows[["k"]]), rows)
             assert index.erase(rows[:50]) == 50
-            assert index.lookup(rows["k"][:60]).found.sum() == 10
+            assert index.contains(rows["k"][:60]).sum() == 10
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(work, range(4)))
@@ -242,4 +242,4 @@ def test_a_label_is_not_its_letters():
         index.merge(FLIGHTS, columns="wings")
     with pytest.raises(KeyTypeError, match="to_frame"):
         index.merge(FLIGHTS["tailnum"])
-    assert index.lookup(np.array("N1")).found.tolist() == [True]
+    assert index.contains(np.array("N1")).tolist() == [True]

@@ -1,14 +1,19 @@
-"""Lookups by scalar, list, array, Series, frame and tuples."""
+"""lookup, contains and find: keys in every form, answers in that form."""
 
 from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
-from pandas.testing import assert_frame_equal
+from answers import answers_like_pandas, same_array
+from frames.generated import column, frame_pairs
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pandas.testing import assert_frame_equal, assert_series_equal
 
-from dgpuhash.errors import ColumnError, ShapeError
-from dgpuhash.frames import FrameIndex
+from dgpuhash.errors import ColumnError, DeviceError, KeyTypeError, ShapeError, UnsupportedError
+from dgpuhash.frames import FrameIndex, KeyEncoder
 
 WEATHER = pd.DataFrame(
     {
@@ -17,6 +22,27 @@ WEATHER = pd.DataFrame(
         "wind": [3.5, np.nan, 9.0, 1.0],
     }
 )
+STORED = {
+    "int64": np.array([7, 8, 9, 10]),
+    "uint8": np.array([7, 8, 9, 10], "uint8"),
+    "float32": np.array([0.5, np.nan, 2, 3], "float32"),
+    "bool": np.array([True, False, True, True]),
+    "str": pd.array(["a", None, "c", "d"], dtype="str"),
+    "object": np.array(["a", None, 3, b"d"], dtype=object),
+    "category": pd.Categorical(["p", None, "q", "p"]),
+    "datetime": column(["1969-12-31", None, "2020-02-29", "2020-03-01"], "M8[ms]"),
+    "zoned": column(["1969-12-31", None, "2020-02-29", None], pd.DatetimeTZDtype("us", "UTC")),
+    "timedelta": column([1, None, 3, 4], "m8[us]"),
+    "Int64": pd.array([2**60 + 1, None, 3, 4], dtype="Int64"),
+    "arrow": pd.array([1, None, 3, 4], dtype=pd.ArrowDtype(pa.int64())),
+}
+KEYS = {
+    "all stored": [30, 10, 20, 10],
+    "some absent": [30, 99, 10, 99],
+    "all absent": [98, 99],
+    "one": [20],
+    "none": [],
+}
 
 
 @pytest.fixture(scope="module")
@@ -29,76 +55,213 @@ def doubles():
     return FrameIndex.build(pd.DataFrame({"k": ["x", "y", "x"], "v": [1, 2, 3]}), "k")
 
 
+@settings(max_examples=40)
+@given(frame_pairs(), st.integers(0, 3), st.sampled_from([64, 3]))
+def test_every_form_agrees_with_pandas(pair, most_stored, hash_bits):
+    left, right, left_on, on = pair
+    keys = left.rename(columns=dict(zip(left_on, on, strict=True)))[[*on, "x"]]
+    keys.index = pd.Index(np.arange(len(keys)) % 3, name="label")
+    rows = right[[*[label for label in right.columns if label not in on][:most_stored], *on]]
+    if not most_stored:
+        # What key columns alone answer has a test of its own.
+        rows = rows.assign(v=1.5)
+    encoder = KeyEncoder.for_frame(rows, on, hash_bits=hash_bits)
+    index = FrameIndex.build(rows, on, encoder=encoder)
+    for asked in (keys, keys[:0]):
+        answers_like_pandas(index, asked, rows, on)
+
+
+@pytest.mark.parametrize("keys", KEYS.values(), ids=KEYS)
+@pytest.mark.parametrize("stored", [*STORED, "all"])
+@pytest.mark.parametrize("doubled", [False, True], ids=["unique", "doubled"])
+def test_stored_columns_of_every_dtype(keys, stored, doubled):
+    columns = STORED if stored == "all" else {stored: STORED[stored]}
+    rows = pd.DataFrame({"k": [10, 20, 30, 20 if doubled else 40], **columns})
+    asked = pd.DataFrame({"k": np.array(keys, "int32")}, index=pd.Index(keys, dtype=str))
+    index = FrameIndex.build(rows, "k")
+    answers_like_pandas(index, asked, rows, ["k"])
+    if stored != "all" and not doubled and keys:
+        mapped = asked["k"].map(rows.set_index("k")[stored])
+        answer = index.lookup(asked["k"])
+        assert_series_equal(answer, mapped, check_names=False, check_dtype=stored != "bool")
+        assert answer.name == stored
+
+
+@pytest.mark.parametrize(
+    "labels", [None, [5, 5, 5], pd.MultiIndex.from_product([["p"], [1, 2, 3]])]
+)
+def test_labels_of_keys_are_kept(doubles, labels):
+    keys = pd.Series(["x", "z", "y"], index=labels, name="who")
+    wanted = keys.index.take([0, 0, 1, 2])
+    assert doubles.lookup(keys).index.equals(wanted)
+    assert doubles.lookup(keys[1:]).index.identical(keys.index[1:])
+    assert doubles.contains(keys).index.identical(keys.index)
+    assert doubles.contains(keys.to_frame("k")).index.identical(keys.index)
+
+
 @pytest.mark.parametrize(
     "keys",
     [
         [30, 99, 10],
         (30, 99, 10),
-        np.array([30, 99, 10]),
-        np.array([30, 99, 10], "uint8"),
-        pd.Series([30, 99, 10], index=[5, 5, 5]),
-        pd.Index([30, 99, 10]),
-        pd.array([30, 99, 10], dtype="Int64"),
-        pd.DataFrame({"other": 1, "k": [30, 99, 10]}),
-        {"k": [30, 99, 10]},
+        range(30, 5, -10),
+        {30: None, 99: None, 10: None}.keys(),
+        memoryview(bytes([30, 99, 10])),
     ],
     ids=lambda keys: type(keys).__name__,
 )
-def test_keys_in_any_form_come_back_in_input_order(unique, keys):
-    found = unique.lookup(keys)
-    assert list(found.frame.columns) == ["k", "v"]
-    assert found.frame["k"].tolist() == [30, 99, 10]
-    assert found.frame["v"].isna().tolist() == [True, True, False]
-    assert found.query_rows.tolist() == [0, 1, 2]
-    assert found.found.tolist() == [True, False, True]
-    assert found.frame.index.equals(pd.RangeIndex(3))
+def test_lists_and_the_like_give_frames(unique, keys):
+    asked = pd.DataFrame({"k": list(keys)})
+    wanted = asked.merge(unique.frame(), how="left")
+    assert_frame_equal(unique.lookup(keys), wanted)
+    same_array(unique.contains(keys), asked["k"].isin([10, 20, 30]).to_numpy())
 
 
 @pytest.mark.parametrize(("key", "rows"), [("x", 2), ("y", 1), ("z", 1)])
 def test_a_single_key(doubles, key, rows):
-    found = doubles.lookup(key)
-    assert len(found) == rows
-    assert found.found.tolist() == [key != "z"]
+    for form in (key, np.array(key), np.str_(key)):
+        assert len(doubles.lookup(form)) == rows
+        same_array(doubles.contains(form), np.array([key != "z"]))
 
 
 def test_all_rows_of_a_key_in_insertion_order(doubles):
-    found = doubles.lookup(["z", "x", "y", "x"])
+    found = doubles.find(["z", "x", "y", "x"])
     assert found.query_rows.tolist() == [0, 1, 1, 2, 3, 3]
     assert found.found.tolist() == [False, True, True, True]
-    np.testing.assert_array_equal(found.arrays()["v"], [np.nan, 1, 3, 2, 1, 3])
+    same_array(doubles.lookup(np.array(["z", "x", "y", "x"])), np.array([np.nan, 1, 3, 2, 1, 3]))
 
 
 def test_several_key_columns():
     index = FrameIndex.build(WEATHER, ["origin", "hour"])
-    tuples = index.lookup([("JFK", 2), ("JFK", 7)])
-    assert tuples.frame["wind"].tolist()[0] == 9.0
-    assert tuples.found.tolist() == [True, False]
-    assert index.lookup(("LGA", 1)).frame["wind"].tolist() == [1.0]
-    columns = index.lookup({"hour": np.array([2, 7]), "origin": ["JFK", "JFK"]})
-    assert_frame_equal(columns.frame, tuples.frame)
+    asked = pd.DataFrame({"hour": [2, 7, 1], "origin": ["JFK", "JFK", "LGA"]}, index=[3, 3, 4])
+    answers_like_pandas(index, asked, WEATHER, ["origin", "hour"])
+    tuples = list(asked[["origin", "hour"]].itertuples(index=False, name=None))
+    assert_frame_equal(index.lookup(tuples), index.lookup(asked))
+    same_array(index.contains(tuples), np.array([True, False, True]))
+    assert index.lookup(("LGA", 1))["wind"].tolist() == [1.0]
+    same_array(index.contains(("LGA", 2)), np.array([False]))
+    assert index.lookup(pd.Series(tuples, index=list("abc"))).index.tolist() == ["a", "b", "c"]
+    assert index.lookup(pd.MultiIndex.from_tuples(tuples)).equals(pd.Index([9.0, np.nan, 1.0]))
     for wrong in ("JFK", ["JFK"], [("JFK",)], np.array([1, 2])):
-        with pytest.raises(ShapeError, match="one tuple of 2 values"):
-            index.lookup(wrong)
+        for verb in (index.lookup, index.contains, index.find):
+            with pytest.raises(ShapeError, match="one tuple of 2 values"):
+                verb(wrong)
     with pytest.raises(ColumnError, match="'hour'"):
         index.lookup({"origin": ["JFK"]})
     with pytest.raises(ColumnError, match="'hour'"):
-        index.lookup(WEATHER[["origin"]])
+        index.contains(WEATHER[["origin"]])
     with pytest.raises(ShapeError, match="different lengths"):
         index.lookup({"hour": [1], "origin": ["JFK", "EWR"]})
 
 
+def test_nulls_match_nulls():
+    rows = pd.DataFrame({"k": [1.5, None], "v": [None, 2.0]})
+    keys = pd.DataFrame({"k": [None, 1.5, 2.5]})
+    index = FrameIndex.build(rows, "k")
+    answers_like_pandas(index, keys, rows, ["k"])
+    assert index.contains([None, 1.5, 2.5]).tolist() == [True, True, False]
+    assert index.lookup([None, 1.5, 2.5])["v"].isna().tolist() == [False, True, True]
+
+
+def test_an_index_of_keys_alone_answers_with_the_keys_it_has():
+    index = FrameIndex.build(pd.DataFrame({"k": [10, 20, 20]}), "k")
+    keys = pd.Series([20, 30, 10], index=list("abc"))
+    wanted = pd.Series([20, 20, np.nan, 10], index=list("aabc"), name="k")
+    assert_series_equal(index.lookup(keys), wanted)
+    same_array(index.lookup(keys.to_numpy()), wanted.to_numpy())
+    same_array(index.lookup(np.array([10], "int8")), np.array([10], "int8"))
+    assert_frame_equal(index.lookup(keys.to_frame("k")), pd.DataFrame({"k": [20, 20, 30, 10]}))
+    assert index.contains(keys).tolist() == [True, False, True]
+
+
+class OverDlpack:
+    """An array of which nothing is known but how to export it."""
+
+    def __init__(self, values):
+        self._values = np.asarray(values)
+
+    def __dlpack__(self, **settings):
+        return self._values.__dlpack__(**settings)
+
+    def __dlpack_device__(self):
+        return self._values.__dlpack_device__()
+
+
+class OverArrow:
+    """The same, over Arrow's interface."""
+
+    def __init__(self, values):
+        self._values = pa.array(values)
+
+    def __arrow_c_array__(self, requested_schema=None):
+        return self._values.__arrow_c_array__(requested_schema)
+
+
+def test_arrays_of_other_libraries():
+    rows = pd.DataFrame({"k": [2**60, 2**60 + 1, 7], "v": [1, 2, 3], "s": ["a", None, "c"]})
+    index = FrameIndex.build(rows, "k")
+    asked = [2**60 + 1, 9, 7]
+    answer = index.lookup(OverDlpack(asked))
+    same_array(answer["v"], np.array([2, np.nan, 3]))
+    same_array(index.contains(OverDlpack(asked)), np.array([True, False, True]))
+    for arrow in (pa.array(asked), pa.chunked_array([asked[:1], asked[1:]]), OverArrow(asked)):
+        answer = index.lookup(arrow)
+        assert answer["v"].to_pylist() == [2, None, 3]
+        assert answer["s"].to_pylist() == [None, None, "c"]
+        assert isinstance(answer["s"], pa.Array)
+        assert index.contains(arrow).equals(pa.array([True, False, True]))
+    assert index.contains(pa.array([2**60 + 1, None])).to_pylist() == [True, False]
+    assert index.lookup({"k": pa.array([7])})["v"].equals(pa.array([3]))
+    with pytest.raises(ShapeError, match=r"to_pandas\(\)"):
+        index.lookup(pa.table({"k": asked}))
+
+
 @pytest.mark.parametrize(
-    "keys", [[], np.array([], "int64"), pd.DataFrame({"k": []}, dtype="int64")]
+    "values",
+    [["a", None], [1, None], [1.5, None], [True, False], [True, None]],
+    ids=["str", "int", "float", "bool", "bool and null"],
 )
-def test_no_keys(unique, keys):
-    found = unique.lookup(keys)
-    assert len(found) == 0
-    assert list(found.frame.columns) == ["k", "v"]
-    assert len(found.found) == 0
+def test_arrow_keys_of_every_type_are_read_with_their_nulls(values):
+    rows = pd.DataFrame({"k": pd.array(values, dtype=pd.ArrowDtype(pa.array(values).type)), "v": 1})
+    index = FrameIndex.build(rows, "k")
+    for arrow in (pa.array(values), pa.array(values).dictionary_encode()):
+        assert index.contains(arrow).to_pylist() == [True, True]
 
 
-def test_nulls_and_two_dimensions(unique, doubles):
-    assert unique.lookup([None, 10]).found.tolist() == [False, True]
-    assert doubles.lookup([None]).found.tolist() == [False]
-    with pytest.raises(ShapeError, match="2 dimensions"):
-        unique.lookup(np.ones((2, 2)))
+def test_arrow_dates():
+    stamps = pa.array(["2020-02-29", "2020-03-01"]).cast(pa.timestamp("us"))
+    zoned = stamps.cast(pa.timestamp("us", "UTC"))
+    for times in (stamps, zoned, stamps.cast(pa.date32())):
+        index = FrameIndex.build(pd.DataFrame({"k": times.to_pandas(date_as_object=False)}), "k")
+        assert index.contains(times).to_pylist() == [True, True]
+
+
+def test_refusals(unique, doubles):
+    import dask.array
+    import dask.dataframe as dd
+
+    assert unique.contains([None, 10]).tolist() == [False, True]
+    assert doubles.contains([None]).tolist() == [False]
+    frame = pd.DataFrame({"k": [10]})
+    lazy = dd.from_pandas(frame)
+    for verb in (unique.lookup, unique.contains, unique.find):
+        with pytest.raises(ShapeError, match="2 dimensions"):
+            verb(np.ones((2, 2)))
+        with pytest.raises(KeyTypeError, match="'k' holds string"):
+            verb(np.array(["a"]))
+        for keys in (lazy, lazy["k"], dask.array.ones(3)):
+            with pytest.raises(UnsupportedError, match=r"compute\(\)"):
+                verb(keys)
+
+
+def test_keys_on_a_gpu_are_refused_for_rows_on_the_host(unique):
+    class OnGpu:
+        __cuda_array_interface__ = {}  # noqa: RUF012
+        ndim = 1
+
+        def __len__(self):
+            return 1
+
+    for verb in (unique.lookup, unique.contains, unique.find):
+        with pytest.raises((DeviceError, UnsupportedError)):
+            verb(OnGpu())

@@ -86,7 +86,7 @@ def test_half_floats_are_merged_as_floats():
     halves = pd.DataFrame({"k": np.array([1, 2.5], "float16"), "v": [1, 2]})
     wide = halves.astype({"k": "float32"})
     index = FrameIndex.build(halves, on="k")
-    assert index.lookup([2.5]).frame["v"].tolist() == [2]
+    assert index.lookup([2.5])["v"].tolist() == [2]
     assert index.merge(halves[:1], how="anti").empty
     for left in (halves, wide):
         assert_frame_equal(index.merge(left), wide.merge(wide, on="k"))

@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from dgpuhash.frames.dataframes.base import Frames
 from dgpuhash.frames.dataframes.dispatch import frames_named, frames_of, make_frame
+from dgpuhash.frames.dataframes.foreign import native
 
-__all__ = ["Frames", "frames_named", "frames_of", "make_frame"]
+__all__ = ["Frames", "frames_named", "frames_of", "make_frame", "native"]

@@ -36,8 +36,18 @@ class Frames(ABC):
         """A frame of these columns."""
 
     @abstractmethod
-    def array(self, series: Any) -> Any:
-        """The values as a NumPy array, or a CuPy one where cuDF's dtype has one; nulls are NaN."""
+    def array(self, series: Any, like: Any = None) -> Any:
+        """The values as an array of the kind of `like`; else as NumPy, or for cuDF as CuPy.
+
+        Raises
+        ------
+        UnsupportedError
+            When that kind of array cannot hold them.
+        """
+
+    @abstractmethod
+    def series(self, values: Any, index: Any = None) -> Any:
+        """A Series of the array `values`, with these labels; default: numbered from 0."""
 
     @abstractmethod
     def key_column(self, series: Any, name: object) -> KeyColumn:

@@ -7,6 +7,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from dgpuhash.errors import ColumnError, UnsupportedError
@@ -43,12 +44,27 @@ class CudfFrames(Frames):
             }
         )
 
-    def array(self, series: Any) -> Any:
-        if series.dtype.kind not in "biuf":
-            return series.to_pandas().to_numpy()
-        if series.has_nulls:
-            return series.astype("float64").to_cupy(na_value=float("nan"))
-        return series.to_cupy()
+    def array(self, series: Any, like: Any = None) -> Any:
+        if isinstance(like, self._cudf.Index):
+            return self._cudf.Index(series)
+        dtype = series.dtype
+        kind = getattr(dtype, "kind", "O")
+        if kind not in "biuf" or (kind == "b" and series.has_nulls):
+            nulls = " with nulls" if kind == "b" else ""
+            raise UnsupportedError(
+                f"column {series.name!r} is {dtype}{nulls}, which a CuPy array cannot hold; ask "
+                "with a cuDF Series or DataFrame, such as cudf.Series(keys)"
+            )
+        if not series.has_nulls:
+            return series.to_cupy()
+        floating = np.dtype(getattr(dtype, "numpy_dtype", dtype)) if kind == "f" else np.float64
+        values = series.fillna(0).to_cupy().astype(floating)
+        return self._cp.where(
+            series.isna().to_cupy().astype(bool), values.dtype.type("nan"), values
+        )
+
+    def series(self, values: Any, index: Any = None) -> Any:
+        return self._cudf.Series(values, index=index)
 
     def key_column(self, series: Any, name: object) -> KeyColumn:
         return key_column(series, name)

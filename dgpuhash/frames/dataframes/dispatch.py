@@ -9,6 +9,7 @@ from typing import Any
 from dgpuhash.backend import device_of
 from dgpuhash.errors import DeviceError, KeyTypeError, ShapeError, UnsupportedError
 from dgpuhash.frames.dataframes.base import Frames
+from dgpuhash.frames.dataframes.foreign import native
 
 __all__ = ["frames_named", "frames_of", "make_frame"]
 
@@ -87,6 +88,7 @@ def make_frame(columns: Mapping[Hashable, Any], like: Any = None) -> Any:
             "host columns and GPU columns were mixed in one frame; bring them together with "
             "cupy.asarray(x) (to the GPU) or cupy.asnumpy(x) (to the host)"
         )
+    columns = {label: native(column) for label, column in columns.items()}
     for label, column in columns.items():
         if isinstance(column, str | bytes) or not hasattr(column, "__len__"):
             raise ShapeError(
@@ -97,4 +99,4 @@ def make_frame(columns: Mapping[Hashable, Any], like: Any = None) -> Any:
     lengths = {label: len(column) for label, column in columns.items()}
     if len(set(lengths.values())) > 1:
         raise ShapeError(f"columns of different lengths: {lengths}; give one value of each a row")
-    return frames_named(name).make(dict(columns))
+    return frames_named(name).make(columns)

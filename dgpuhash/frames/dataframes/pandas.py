@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from pandas.api.extensions import ExtensionArray
 from pandas.api.types import union_categoricals
 
 from dgpuhash.errors import ColumnError, UnsupportedError
 from dgpuhash.frames.columns import KeyColumn
 from dgpuhash.frames.dataframes.base import Frames
+from dgpuhash.frames.dataframes.foreign import is_arrow
 from dgpuhash.frames.dataframes.pandas_keys import key_column
 
 __all__ = ["PandasFrames"]
@@ -39,8 +41,18 @@ class PandasFrames(Frames):
         }
         return pd.DataFrame(plain, columns=list(plain))
 
-    def array(self, series: Any) -> Any:
+    def array(self, series: Any, like: Any = None) -> Any:
+        if isinstance(like, pd.Index):
+            return pd.Index(series)
+        if isinstance(like, ExtensionArray):
+            return series.array
+        if is_arrow(like):
+            array = pa.Array.from_pandas(series)
+            return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
         return series.to_numpy()
+
+    def series(self, values: Any, index: Any = None) -> pd.Series:
+        return pd.Series(values, index=index)
 
     def key_column(self, series: Any, name: object) -> KeyColumn:
         return key_column(series, name)

@@ -1,0 +1,62 @@
+"""Arrays of other libraries as those that pandas and cuDF read without making objects of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from dgpuhash import backend
+from dgpuhash.errors import ShapeError
+
+__all__ = ["is_arrow", "native"]
+
+_NATIVE = {"cudf", "cupy", "numpy", "pandas"}
+
+
+def is_arrow(thing: Any) -> bool:
+    """Whether `thing` gives its values as Arrow and is no pandas object."""
+    return not hasattr(thing, "iloc") and (
+        hasattr(thing, "__arrow_c_array__") or hasattr(thing, "__arrow_c_stream__")
+    )
+
+
+def native(thing: Any) -> Any:
+    """`thing` as a NumPy, CuPy, pandas or cuDF array when it is an array; else itself.
+
+    Raises
+    ------
+    ShapeError
+        When it is an Arrow table.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> native(pa.array([2**60 + 1, None]))
+    <ArrowExtensionArray>
+    [1152921504606846977, <NA>]
+    Length: 2, dtype: int64[pyarrow]
+    """
+    place = backend.device_of(thing)
+    library = type(thing).__module__.partition(".")[0]
+    if place is None or library in _NATIVE or hasattr(thing, "iloc"):
+        return thing
+    if is_arrow(thing):
+        return _from_arrow(thing)
+    return thing if isinstance(thing, np.ndarray) else backend.get(place).asarray(thing)
+
+
+def _from_arrow(thing: Any) -> Any:
+    flat = hasattr(thing, "__arrow_c_array__")
+    array = pa.array(thing) if flat else pa.chunked_array(thing)
+    if pa.types.is_struct(array.type):
+        raise ShapeError(
+            f"a {type(thing).__name__} is a table, not an array; give table.to_pandas(), or one "
+            "column of it"
+        )
+    # As floats, integers beside nulls would be rounded.
+    whole = pa.types.is_integer(array.type) or pa.types.is_boolean(array.type)
+    mapper = pd.ArrowDtype if whole and array.null_count else None
+    return array.to_pandas(types_mapper=mapper, date_as_object=False).array

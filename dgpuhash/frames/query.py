@@ -1,0 +1,176 @@
+"""Query: keys in any form as a frame, and answers in the form of the keys."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from dgpuhash import backend
+from dgpuhash.errors import ColumnError, ShapeError, UnsupportedError
+from dgpuhash.frames.dataframes import frames_of, make_frame, native
+from dgpuhash.frames.keys import KeyEncoder, key_names
+from dgpuhash.frames.lookup import Lookup
+
+__all__ = ["Query", "keys_frame"]
+
+
+class Form(Enum):
+    """How keys were given."""
+
+    FRAME = "DataFrame"
+    SERIES = "Series"
+    ARRAY = "array"
+    ARRAYS = "mapping of arrays"
+    VALUES = "scalar, list or tuples"
+
+
+def form_of(keys: Any) -> Form:
+    """The form of `keys`, of which arrays are `native`."""
+    if hasattr(keys, "iloc"):
+        return Form.FRAME if keys.ndim == 2 else Form.SERIES
+    if isinstance(keys, Mapping):
+        return Form.ARRAYS
+    is_array = backend.device_of(keys) is not None and getattr(keys, "ndim", 0) > 0
+    return Form.ARRAY if is_array else Form.VALUES
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Keys as they were given, and how an answer takes their form.
+
+    Attributes
+    ----------
+    keys
+        As given.
+    form : Form
+    frame : DataFrame
+        The key columns, one row a key.
+    stored : tuple of labels
+        The columns that the index has beside its key columns.
+    """
+
+    keys: Any
+    form: Form
+    frame: Any
+    stored: tuple[Hashable, ...]
+
+    @classmethod
+    def of(cls, keys: Any, encoder: KeyEncoder, index_meta: Any) -> Query:
+        """The query for `keys`; parameters and errors as for `keys_frame`."""
+        asked = keys_frame(keys, encoder, index_meta)
+        names = set(encoder.names)
+        stored = tuple(label for label in index_meta.columns if label not in names)
+        return cls(keys, form_of(native(keys)), asked, stored)
+
+    @property
+    def columns(self) -> list[Hashable]:
+        """The columns of the left merge that the answer is made of."""
+        names = list(self.frame.columns)
+        if self.form in {Form.SERIES, Form.ARRAY}:
+            return list(self.stored) or names
+        return [*names, *self.stored]
+
+    def answer(self, found: Lookup) -> Any:
+        """What was found, in the form of the keys.
+
+        Parameters
+        ----------
+        found : Lookup
+            Its frame has at least `columns`.
+        """
+        frame, frames = found.frame[self.columns], frames_of(found.frame)
+        if self.form in {Form.FRAME, Form.VALUES}:
+            return frame
+        if self.form is Form.ARRAYS:
+            like = next((a for a in self.keys.values() if form_of(native(a)) is Form.ARRAY), None)
+            return {label: frames.array(frame[label], like) for label in frame.columns}
+        if not self.stored:
+            # The keys stand for themselves, where they are stored.
+            there = found.found[found.query_rows]
+            frame = frames.take_or_null(
+                frame, frames.xp.where(there, frames.xp.arange(len(frame)), -1)
+            )
+        if self.form is Form.SERIES:
+            answer = frame[self.columns[0]] if len(self.columns) == 1 else frame
+            answer = answer.copy(deep=False)
+            answer.index = self._labels(found)
+            return answer
+        arrays = {label: frames.array(frame[label], self.keys) for label in frame.columns}
+        return arrays[self.columns[0]] if len(arrays) == 1 else arrays
+
+    def mask(self, found: Any) -> Any:
+        """A mask of the keys, in their form."""
+        frames = frames_of(self.frame)
+        if self.form in {Form.FRAME, Form.SERIES}:
+            return frames.series(found, self.keys.index)
+        if self.form is Form.VALUES:
+            return backend.get(frames.device).to_host(found)
+        return frames.array(frames.series(found), self.keys)
+
+    def _labels(self, found: Lookup) -> Any:
+        # Each key has a row or more, so as many rows as keys are one row a key.
+        same = len(found.query_rows) == len(self.keys)
+        return (self.keys if same else self.keys.take(found.query_rows)).index
+
+
+def keys_frame(keys: Any, encoder: KeyEncoder, index_meta: Any) -> Any:
+    """Keys in any form as a frame of the key columns.
+
+    Parameters
+    ----------
+    keys : scalar, list, array, Series, DataFrame, list of tuples, or mapping of arrays
+        Scalars, lists, arrays and Series serve an index on one column; tuples have one value for
+        each key column.
+    encoder : KeyEncoder
+        That of the index.
+    index_meta : DataFrame
+        An empty frame like the index's rows; lists and scalars become frames of its library.
+
+    Raises
+    ------
+    ColumnError
+        When a key column is missing.
+    ShapeError
+        When keys have not one value for each key column.
+    UnsupportedError
+        When they are lazy.
+    """
+    names = encoder.names
+    if hasattr(keys, "__dask_graph__"):
+        raise UnsupportedError(
+            f"a lazy {type(keys).__name__} cannot be looked up; compute() it first, or merge a "
+            "Dask DataFrame with the index"
+        )
+    keys = native(keys)
+    form = form_of(keys)
+    if form is Form.FRAME:
+        return keys[list(key_names(keys, list(names)))]
+    if form is Form.ARRAYS:
+        if not set(names) <= set(keys):
+            raise ColumnError(f"keys name {list(keys)!r}; the index is on {list(names)!r}")
+        return make_frame({name: keys[name] for name in names}, index_meta)
+    if getattr(keys, "ndim", 1) == 0 and not isinstance(keys, str | bytes):
+        keys = keys[()]
+    if (
+        isinstance(keys, str | bytes)
+        or not hasattr(keys, "__len__")
+        or (isinstance(keys, tuple) and len(names) > 1)
+    ):
+        keys = [keys]
+    if len(keys) == 0 and not hasattr(keys, "dtype"):
+        return index_meta[list(names)]
+    if len(names) == 1:
+        return make_frame({names[0]: keys if hasattr(keys, "dtype") else list(keys)}, index_meta)
+    return make_frame(_columns(list(keys), names), index_meta)
+
+
+def _columns(rows: Sequence[Any], names: Sequence[Hashable]) -> dict[Hashable, list[Any]]:
+    if any(not isinstance(row, tuple | list) or len(row) != len(names) for row in rows):
+        raise ShapeError(
+            f"the index is on {list(names)!r}; give a DataFrame with these columns, or for each "
+            f"key one tuple of {len(names)} values"
+        )
+    columns = zip(names, zip(*rows, strict=True), strict=True)
+    return {name: list(column) for name, column in columns}
