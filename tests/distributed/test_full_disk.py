@@ -46,7 +46,7 @@ def fails_and_leaves_all_as_it_was(
         assert [path.name for path in folder.iterdir()] == ["good"]
     with DistributedIndex.load(folder / "good", client) as loaded:
         assert len(loaded) == 40_000
-        assert loaded.lookup(np.arange(0, 40_000, 97)).found.all()
+        assert loaded.contains(np.arange(0, 40_000, 97)).all()
 
 
 def limit(nbytes: int) -> None:
