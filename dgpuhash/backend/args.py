@@ -14,6 +14,7 @@ from dgpuhash.backend.words import name_of_word as _word
 from dgpuhash.backend.words import struct_of_words as _words
 
 __all__ = [
+    "BUCKET_BYTES",
     "DEFAULT_TILE",
     "GROWTH",
     "HASH_COMBINE",
@@ -39,8 +40,10 @@ __all__ = [
     "OPEN_INSERT",
     "OPEN_ITEMS",
     "OPEN_LINES",
+    "OPEN_REHASH",
     "OPEN_STATE",
     "OPEN_STORAGE",
+    "OVERFLOW_BITS",
     "OWNER_OF",
     "RUN_COUNT",
     "RUN_ORDER",
@@ -48,8 +51,6 @@ __all__ = [
     "STRUCTS",
     "TILE_WIDTHS",
     "UNLIMITED",
-    "WINDOW_BUCKETS",
-    "WINDOW_BYTES",
     "hash_combine",
     "hash_keys",
     "hash_strings",
@@ -70,6 +71,7 @@ __all__ = [
     "open_insert",
     "open_items",
     "open_lines",
+    "open_rehash",
     "owner_of",
     "run_count",
     "run_write",
@@ -77,9 +79,9 @@ __all__ = [
 
 TILE_WIDTHS = (1, 2, 4, 8, 16, 32)
 DEFAULT_TILE = 4
-# A table has a prime number of windows of eight buckets of 64 bytes.
-WINDOW_BUCKETS = 1
-WINDOW_BYTES = 64 * WINDOW_BUCKETS
+BUCKET_BYTES = 64
+# Of the overflow filter, for each bucket.
+OVERFLOW_BITS = 4
 UNLIMITED = 2**64 - 1
 
 
@@ -97,7 +99,7 @@ OPEN_STATE = np.dtype(
 LIST_RECORD = _words("start", "count", "listed", "tail")
 
 # Passed by value.
-OPEN_STORAGE = _words("keys", "values", "state", "windows", "seed")
+OPEN_STORAGE = _words("keys", "values", "state", "overflow", "buckets", "segment_shift", "seed")
 OPEN_INSERT = _words(
     "keys", "values", "fresh", "pending_rows", "n", "limit", "overwrite", table=OPEN_STORAGE
 )
@@ -105,7 +107,8 @@ OPEN_FIND = _words("keys", "values", "found", "n", "default_value", table=OPEN_S
 OPEN_ERASE = _words("keys", "erased", "n", table=OPEN_STORAGE)
 OPEN_COUNT = _words("counts", "n", table=OPEN_STORAGE)
 OPEN_ITEMS = _words("offsets", "keys", "values", "n", table=OPEN_STORAGE)
-OPEN_LINES = _words("lines", "n", table=OPEN_STORAGE)
+OPEN_LINES = _words("present", "absent", "n", table=OPEN_STORAGE)
+OPEN_REHASH = _words("n", table=OPEN_STORAGE, target=OPEN_STORAGE)
 
 GROWTH = _words("slots_end", "levels", "link_slots")
 LIST_STORAGE = _words("pool", "records", growth=GROWTH)
@@ -150,6 +153,7 @@ STRUCTS = {
     "OpenCountArgs": OPEN_COUNT,
     "OpenItemsArgs": OPEN_ITEMS,
     "OpenLinesArgs": OPEN_LINES,
+    "OpenRehashArgs": OPEN_REHASH,
     "Growth": GROWTH,
     "ListRecord": LIST_RECORD,
     "ListStorage": LIST_STORAGE,
@@ -223,8 +227,13 @@ def open_items(key: DTypeLike, value: DTypeLike | None) -> Kernel:
 
 
 def open_lines(key: DTypeLike, value: DTypeLike | None) -> Kernel:
-    """Sums the buckets read to find each key; takes `OPEN_LINES`, a row is a bucket."""
+    """Sums the buckets that searches read; takes `OPEN_LINES`, a row is a bucket."""
     return _contents("open_lines", key, value)
+
+
+def open_rehash(key: DTypeLike, value: DTypeLike | None) -> Kernel:
+    """Inserts a table's keys into another; takes `OPEN_REHASH`, a row is a slot."""
+    return _contents("open_rehash", key, value)
 
 
 def list_settle() -> Kernel:

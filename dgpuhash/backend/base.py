@@ -120,11 +120,12 @@ class Backend(ABC):
         return made
 
     def run(self, kernel: Kernel, struct: np.dtype[Any], n: int, **fields: Any) -> None:
-        """Launch `kernel` with a `struct` made of `fields`: arrays (as pointers) and numbers."""
+        """Launch `kernel` with a `struct` of `fields`: arrays (as pointers), numbers, structs."""
         made = np.zeros((), struct)
         made["n"] = n
         for name, field in fields.items():
-            made[name] = field if isinstance(field, int | np.integer) else self.pointer(field)
+            as_it_is = isinstance(field, int | np.integer) or struct[name].names
+            made[name] = field if as_it_is else self.pointer(field)
         self.launch(kernel, made, n)
 
     def multisplit(self, destinations: Any, parts: int) -> tuple[Any, np.ndarray]:

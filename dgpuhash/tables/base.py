@@ -144,6 +144,7 @@ class Table:
         """Size, load, memory and lines per lookup; reads the whole table once."""
         store = self._opened()
         state = store.slots.state()
+        present, absent = store.slots.lines()
         size, nbytes = len(self), self.nbytes
         value = self.value_dtype
         width = 0 if value is None else value.itemsize
@@ -156,7 +157,8 @@ class Table:
             tombstones=state.erased,
             nbytes=nbytes,
             storage_density=payload / nbytes,
-            lines_per_lookup=store.slots.lines() / max(state.occupied, 1),
+            lines_per_lookup=present,
+            lines_per_absent_lookup=absent,
         )
 
     @says_memory

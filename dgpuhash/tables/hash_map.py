@@ -29,7 +29,8 @@ class HashMap(Table):
     """A map from keys to values on a CPU or a GPU.
 
     Open addressing with cooperative probing (WarpCore, Jünger et al. 2020, §IV-B): double hashing
-    between windows of 512 bytes, linear probing inside a window.
+    between buckets of 64 bytes, which stays within 64 KiB; bits that tell which full buckets a key
+    has passed end a search for an absent key.
 
     Parameters
     ----------

@@ -8,9 +8,13 @@ from typing import Any
 import numpy as np
 
 from dgpuhash.backend import Backend, args
-from dgpuhash.tables.primes import next_prime
 
 __all__ = ["Slots", "State"]
+
+# Of buckets: 64 KiB, which fit the shared memory of a GPU's multiprocessor.
+_LARGEST_SEGMENT = 1024
+# A table is rounded up to whole segments, by less than this part of it.
+_ROUNDING = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,20 +60,22 @@ class Slots:
         self._tile = tile or args.DEFAULT_TILE
         self._paired = value == key
         nbytes = key.itemsize * (2 if self._paired else 1)
-        per_window = args.WINDOW_BYTES // nbytes
-        wanted = -(-slots // per_window)
-        self._windows = 1 if wanted == 1 else next_prime(wanted)
-        self.slots = self._windows * per_window
+        per_bucket = args.BUCKET_BYTES // nbytes
+        wanted = -(-slots // per_bucket)
+        self._segment = min(_LARGEST_SEGMENT, 1 << max(wanted // _ROUNDING, 1).bit_length() - 1)
+        self._buckets = -(-wanted // self._segment) * self._segment
+        self.slots = self._buckets * per_bucket
         self._keys = backend.empty(self.slots * nbytes, np.uint8)
         self._values = None
         if value is not None and not self._paired:
             self._values = backend.empty(self.slots * value.itemsize, np.uint8)
+        self._overflow = backend.empty(-(-self._buckets * args.OVERFLOW_BITS // 32), np.uint32)
         self._state = backend.empty(args.OPEN_STATE.itemsize // 8, np.uint64)
 
     @property
     def nbytes(self) -> int:
         """Memory held."""
-        buffers = (self._keys, self._values, self._state)
+        buffers = (self._keys, self._values, self._overflow, self._state)
         return sum(int(buffer.nbytes) for buffer in buffers if buffer is not None)
 
     @property
@@ -79,7 +85,9 @@ class Slots:
         made["keys"] = self._backend.pointer(self._keys)
         made["values"] = self._backend.pointer(self._values)
         made["state"] = self._backend.pointer(self._state)
-        made["windows"], made["seed"] = self._windows, self._seed
+        made["overflow"] = self._backend.pointer(self._overflow)
+        made["buckets"], made["seed"] = self._buckets, self._seed
+        made["segment_shift"] = self._segment.bit_length() - 1
         return made
 
     @property
@@ -92,6 +100,7 @@ class Slots:
         for buffer in (self._keys, self._values):
             if buffer is not None:
                 buffer.fill(0xFF)
+        self._overflow.fill(0)
         state = np.zeros((), args.OPEN_STATE)
         state["side_value"] = 2**64 - 1
         self._state[:] = self._backend.from_host(np.frombuffer(state.tobytes(), np.uint64))
@@ -100,7 +109,7 @@ class Slots:
         """Independent slots with the same content."""
         made = object.__new__(Slots)
         made.__dict__.update(self.__dict__)
-        for name in ("_keys", "_values", "_state"):
+        for name in ("_keys", "_values", "_overflow", "_state"):
             buffer = getattr(self, name)
             if buffer is not None:
                 copied = self._backend.empty(buffer.shape, buffer.dtype)
@@ -169,7 +178,7 @@ class Slots:
         regular = stored - len(aside)
         keys = backend.empty(stored, self._key)
         values = None if self._value is None else backend.empty(stored, self._value)
-        buckets = self._windows * args.WINDOW_BUCKETS
+        buckets = self._buckets
         ends = backend.xp.cumsum(self._counts(buckets), dtype=np.uint64)
         made = np.zeros((), args.OPEN_ITEMS)
         made["table"] = self.storage
@@ -189,16 +198,31 @@ class Slots:
                 values[regular:] = backend.from_host(beside)
         return keys, values
 
-    def lines(self) -> int:
-        """Buckets, which are lines of 64 bytes, that a search for each stored key reads in all."""
-        lines = self._backend.zeros(1, np.uint64)
-        buckets = self._windows * args.WINDOW_BUCKETS
-        made = np.zeros((), args.OPEN_LINES)
-        made["table"] = self.storage
-        made["lines"] = self._backend.pointer(lines)
-        made["n"] = buckets
-        self._backend.launch(args.open_lines(self._key, self._value), made, buckets)
-        return int(lines[0])
+    def lines(self) -> tuple[float, float]:
+        """Mean buckets, which are lines of 64 bytes, that a search for a key reads.
+
+        Of stored keys (0 where there is none), and of keys that are not there.
+        """
+        totals = self._backend.zeros(2, np.uint64)
+        self._backend.run(
+            args.open_lines(self._key, self._value), args.OPEN_LINES, self._buckets,
+            table=self.storage, present=totals[:1], absent=totals[1:],
+        )  # fmt: skip
+        present, absent = (int(total) for total in self._backend.to_host(totals))
+        return present / max(self.state().occupied, 1), absent / self._buckets
+
+    def move_to(self, target: Slots) -> None:
+        """Store all keys in `target`, which is empty and has room for them."""
+        state = self._host_state()
+        beside = np.zeros((), args.OPEN_STATE)
+        for name in ("side_present", "side_value"):
+            beside[name] = state[name]
+        beside["occupied"] = state["side_present"].sum()
+        target._state[:] = self._backend.from_host(np.frombuffer(beside.tobytes(), np.uint64))
+        self._backend.run(
+            args.open_rehash(self._key, self._value), args.OPEN_REHASH, self.slots,
+            table=self.storage, target=target.storage,
+        )  # fmt: skip
 
     def _counts(self, buckets: int) -> Any:
         counts = self._backend.empty(buckets, np.uint32)

@@ -30,6 +30,8 @@ class TableStats:
         Bytes of the stored keys and values in their own dtypes, divided by `nbytes`.
     lines_per_lookup : float
         Mean number of 64-byte lines read to find a stored key.
+    lines_per_absent_lookup : float
+        The same for keys that are not stored.
 
     Examples
     --------
@@ -47,6 +49,7 @@ class TableStats:
     nbytes: int
     storage_density: float
     lines_per_lookup: float
+    lines_per_absent_lookup: float
 
     def rows(self) -> list[tuple[str, str]]:
         """Names and figures as text."""

@@ -223,10 +223,9 @@ class Storage:
     def _rebuild(self, slots: int) -> None:
         """Move the keys to new slots; the old ones stay in use when that fails."""
         moved = self._allocate(slots)
-        keys, values = self._slots.items()
-        moved.insert(keys, values)
+        self._slots.move_to(moved)
         self._slots = moved
-        self._taken_bound = len(keys)
+        self._taken_bound = len(self)
 
 
 def _new_to_expect(first: int, second: int, rows: int, samples: float) -> int:

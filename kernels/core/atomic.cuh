@@ -100,6 +100,12 @@ DG_FN u64 atomic_load_stale(const u64* from) {
 }
 
 template <Order order>
+DG_FN void atomic_or(u32* at, u32 bits) {
+  static_assert(order == Order::relaxed);
+  asm volatile("red.relaxed.gpu.global.or.b32 [%0], %1;" ::DG_GLOBAL(at), "r"(bits) : "memory");
+}
+
+template <Order order>
 DG_FN void atomic_add(double* at, double term) {
   static_assert(order == Order::relaxed);
   asm volatile("red.relaxed.gpu.global.add.f64 [%0], %1;" ::DG_GLOBAL(at), "d"(term) : "memory");
@@ -179,6 +185,11 @@ u64 atomic_add(u64* at, u64 term) {
 }
 
 inline u64 atomic_load_stale(const u64* from) { return atomic_load<Order::relaxed>(from); }
+
+template <Order order>
+void atomic_or(u32* at, u32 bits) {
+  std::atomic_ref<u32>(*at).fetch_or(bits, host_order(order));
+}
 
 template <Order order>
 void atomic_add(double* at, double term) {

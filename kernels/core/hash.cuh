@@ -41,7 +41,7 @@ DG_FN u64 hash_bytes(const u8* bytes, u64 nbytes, u64 seed) {
   return hash;
 }
 
-/// Which of `parts` owns a hash. Takes the top bits, as Cops does: owners need another seed than
+/// Which of `parts` owns a hash. Takes the top bits, as SegmentedProbe does: owners need another seed than
 /// tables.
 DG_FN u32 owner_of_hash(u64 hash, u64 parts) { return static_cast<u32>(mulhi(hash, parts)); }
 

@@ -28,8 +28,8 @@ struct StoredAs<void> {
 /// Two bit patterns mark free slots; keys with these bits live in the side slots of OpenState.
 template <class Key>
 struct Mark {
-  static constexpr Key empty = ~Key{0};     // never held a key, or its bucket was never full
-  static constexpr Key erased = empty - 1;  // held a key in a bucket that has been full
+  static constexpr Key empty = ~Key{0};     // no key has passed its bucket
+  static constexpr Key erased = empty - 1;  // held a key in a bucket that others have passed
 };
 
 template <class KeyType, class ValueType>

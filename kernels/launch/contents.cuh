@@ -1,5 +1,6 @@
-/// What a table holds: its keys and values in storage order, and how far the keys stand from home.
-/// A row is a bucket. Keys in the side slots are left to Python, which reads OpenState anyway.
+/// What a table holds: its keys and values in storage order, or moved to another table, and how far
+/// the keys stand from home. A row is a bucket, of open_rehash a slot. Keys in the side slots are left
+/// to Python, which reads OpenState anyway.
 #pragma once
 
 #include "launch/for_each.cuh"
@@ -10,7 +11,7 @@ namespace dg {
 struct OpenCountArgs {
   OpenStorage table;
   u32* counts;  // keys in each bucket
-  u64 n;        // buckets: eight for each window
+  u64 n;        // buckets
 };
 
 struct OpenItemsArgs {
@@ -23,8 +24,15 @@ struct OpenItemsArgs {
 
 struct OpenLinesArgs {
   OpenStorage table;
-  u64* lines;  // added to: buckets that a search for each stored key reads
-  u64 n;       // buckets
+  u64* present;  // added to: buckets that a search for each stored key reads
+  u64* absent;   // added to: buckets that `n` searches for keys that are not there read
+  u64 n;         // buckets
+};
+
+struct OpenRehashArgs {
+  OpenStorage table;
+  OpenStorage target;  // has room for all
+  u64 n;               // slots
 };
 
 template <class Key>
@@ -100,22 +108,51 @@ DG_KERNEL open_items(OpenItemsArgs args) {
 
 template <class Key, class Value, int W>
 DG_KERNEL open_lines(OpenLinesArgs args) {
-  using Slots = Slot<Key, Value>;
+  using Table = OpenTable<Key, Value>;
+  using Slots = typename Table::Slots;
+  const Table table{args.table};
   for_each_tile<W>(
-      args.n, Totals<1>{{args.lines}},
-      [&](auto tile, u64 bucket, Tally<1>& lines) {
+      args.n, Totals<2>{{args.present, args.absent}},
+      [&](auto tile, u64 bucket, Tally<2>& lines) {
         for_each_quarter<Slots>(tile, args.table, bucket, [&](u32, const Quarter& quarter) {
           for (u32 i = 0; i < Slots::per_quarter; ++i) {
             const Key key = Slots::key(quarter, i);
-            if (!live(key)) continue;
-            // Counted in buckets, whatever the width of the tile that searches.
-            Cops<1> probe(args.table.windows, hash_key(key, args.table.seed));
-            ++lines.of[0];
-            for (; !probe.ended() && probe.bucket(0) != bucket; probe.next()) ++lines.of[0];
+            if (live(key))
+              lines.of[0] += table.lines_until(hash_key(key, args.table.seed),
+                                               [&](u64 passed) { return passed == bucket; });
           }
         });
+        if (tile.lane() == 0)
+          lines.of[1] += table.lines_until(mix(bucket), [](u64) { return false; });
       },
       NoPrefetch{});
+}
+
+template <class Key, class Value, int W>
+DG_KERNEL open_rehash(OpenRehashArgs args) {
+  using Table = OpenTable<Key, Value>;
+  using Slots = typename Table::Slots;
+  const Table target{args.target};
+  const auto key_at = [&](u64 slot) {
+    return reinterpret_cast<const Key*>(static_cast<const char*>(args.table.keys) +
+                                        slot * Slots::nbytes);
+  };
+  for_each_tile<W>(
+      args.n, Totals<1>{{&args.target.state->occupied}},
+      [&](auto tile, u64 slot, Tally<1>& moved) {
+        const Key key = *key_at(slot);
+        if (!live(key)) return;
+        typename Table::Value value = {};
+        if constexpr (Slots::paired)
+          value = key_at(slot)[1];
+        else if constexpr (Slots::has_value)
+          value = static_cast<const typename Table::Value*>(args.table.values)[slot];
+        target.insert(tile, key, value, Table::unlimited);
+        moved.of[0] += tile.lane() == 0;
+      },
+      [&](u64 slot) {
+        if (live(*key_at(slot))) target.prefetch_first(*key_at(slot));
+      });
 }
 
 }  // namespace dg

@@ -4,8 +4,9 @@
 /// Invariants
 ///  * A new key takes the first EMPTY slot of its probe sequence, so equal keys meet and only one is
 ///    stored.
-///  * A bucket that holds an EMPTY slot has never been full: erasing leaves EMPTY there, ERASED
-///    elsewhere, and inserting never takes an ERASED slot. A search may stop at such a bucket.
+///  * No key stands beyond a bucket that has an EMPTY slot or that no such key has passed, as the
+///    overflow filter tells, so a search stops there. A bucket that any key has passed never gets an
+///    EMPTY slot again: erasing leaves ERASED there, which inserting never takes, and EMPTY elsewhere.
 ///  * The value of every slot without a key is all ones, so that clearing is one fill with 0xFF.
 ///  * Launches that insert, erase and read do not overlap; the backend's stream keeps them apart.
 #pragma once
@@ -14,13 +15,12 @@
 #include "core/bucket.cuh"
 #include "core/hash.cuh"
 #include "core/tile.cuh"
-#include "probe/cops.cuh"
+#include "probe/segmented.cuh"
 #include "table/open_slots.cuh"
 
 namespace dg {
 
-/// Buckets that `find_each` reads before it looks at any. On an H200 at load 0.8 one reaches 24.4 G
-/// lookups a second of 4 + 4 bytes, two 27.3, four 26.6 (and ten registers more).
+/// Buckets that `find_each` reads before it looks at any; ARCHITECTURE.md compares one, two and four.
 inline constexpr u32 kTogether = 2;
 
 template <class KeyType, class ValueType>
@@ -34,6 +34,9 @@ struct OpenTable : OpenSlots<KeyType, ValueType> {
   using typename Own::Key;
   using typename Own::Slots;
   using typename Own::Value;
+
+  template <class Tile>
+  using Probe = SegmentedProbe<Tile::size>;
 
   static constexpr u64 unlimited = ~0ull;
 
@@ -56,20 +59,22 @@ struct OpenTable : OpenSlots<KeyType, ValueType> {
     u64 slot;
   };
 
-  DG_FN u64 buckets() const { return at.windows * kWindowBuckets; }
+  /// What a walk ends at: the key alone, or the place for it too.
+  enum class Goal { key, place };
+
   DG_FN const char* quarter(u64 bucket, u32 index) const {
     return static_cast<const char*>(at.keys) + bucket * kBucketBytes + index * kQuarterBytes;
   }
 
   DG_FN void prefetch_first(Key key) const {
-    const Cops<1> probe(at.windows, hash_key(key, at.seed));
-    prefetch(quarter(probe.bucket(0), 0));
+    prefetch(quarter(mulhi(hash_key(key, at.seed), at.buckets), 0));
   }
 
-  /// Follows the probe sequence to `key` or to the first EMPTY slot before which it must stand.
-  /// `probe` stays at the buckets where the walk ended, so that a walk can be taken up again there.
-  template <Access access, class Tile>
-  DG_FN Stop walk(Tile tile, Key key, Cops<Tile::size>& probe) const {
+  /// Follows the probe sequence to `key`, or to where it is certain not to be: for `Goal::place` the
+  /// first EMPTY slot, and the buckets before it are told that the key passes. `probe` stays at the
+  /// buckets where the walk ended, so that a walk can be taken up again there.
+  template <Access access, Goal goal, class Tile>
+  DG_FN Stop walk(Tile tile, Key key, Probe<Tile>& probe) const {
     // Narrow tiles read a bucket in several steps.
     constexpr u32 steps = Tile::size < kQuarters ? kQuarters / Tile::size : 1;
     for (; !probe.ended(); probe.next()) {
@@ -87,7 +92,17 @@ struct OpenTable : OpenSlots<KeyType, ValueType> {
         if (gaps && gap.end == End::nowhere)
           gap = Stop{End::empty, lowest_one(gaps), first + sight.gap, Value{}};
       }
-      if (gap.end == End::empty) return gap;
+      const bool ends = gap.end == End::empty;
+      if constexpr (goal == Goal::place) {
+        // One lane of each bucket that stands before the gap.
+        const u32 end = ends ? gap.lane / kQuarters : probe.buckets_at_once;
+        if (tile.lane() % kQuarters == 0 && tile.lane() / kQuarters < end)
+          at.overflow.pass(bucket, probe.low);
+      }
+      if (ends) return gap;
+      if constexpr (goal == Goal::key) {
+        if (tile.any(!at.overflow.template passed<access>(bucket, probe.low))) break;
+      }
     }
     return Stop{End::nowhere, 0, 0, Value{}};
   }
@@ -96,8 +111,8 @@ struct OpenTable : OpenSlots<KeyType, ValueType> {
   template <Access access, class Tile>
   DG_FN Stop find(Tile tile, Key key) const {
     if (reserved(key)) return find_aside(key);
-    Cops<Tile::size> probe(at.windows, hash_key(key, at.seed));
-    return walk<access>(tile, key, probe);
+    auto probe = probe_of<Tile>(key);
+    return walk<access, Goal::key>(tile, key, probe);
   }
 
   /// Where each lane's own key stands, as that lane alone is told; lanes that did not ask take part.
@@ -108,7 +123,8 @@ struct OpenTable : OpenSlots<KeyType, ValueType> {
     Stop mine{End::nowhere, tile.lane(), 0, Value{}};
     u32 open = (1u << (Tile::size - 1) << 1) - 1;
     if constexpr (Tile::size == kQuarters) {
-      const u64 first = Cops<Tile::size>(at.windows, hash_key(key, at.seed)).bucket(0);
+      const u64 hash = hash_key(key, at.seed);
+      const u64 first = mulhi(hash, at.buckets);
       DG_UNROLL
       for (u32 turn = 0; turn < kQuarters; turn += kTogether) {
         u64 bucket[kTogether];
@@ -133,13 +149,17 @@ struct OpenTable : OpenSlots<KeyType, ValueType> {
           if (hits || tile.any(sight.gap < Slots::per_quarter)) open &= ~(1u << (turn + i));
         }
       }
+      // One read for all keys that saw a full bucket, and on demand: few do at low load.
+      const bool mine_open = open >> tile.lane() & 1;
+      open = tile.ballot(
+          mine_open && at.overflow.template passed<Access::frozen>(first, static_cast<u32>(hash)));
     }
     for (; open != 0; open &= open - 1) {
       const u32 turn = lowest_one(open);
       const Key wanted = tile.shuffle(key, turn);
-      Cops<Tile::size> probe(at.windows, hash_key(wanted, at.seed));
+      auto probe = probe_of<Tile>(wanted);
       if constexpr (Tile::size == kQuarters) probe.next();
-      Stop stop = walk<Access::frozen>(tile, wanted, probe);
+      Stop stop = walk<Access::frozen, Goal::key>(tile, wanted, probe);
       hand_over(tile, stop);
       if (tile.lane() == turn) mine = stop;
     }
@@ -154,10 +174,10 @@ struct OpenTable : OpenSlots<KeyType, ValueType> {
   template <class Tile>
   DG_FN Placed insert(Tile tile, Key key, Value value, u64 limit) const {
     if (reserved(key)) return insert_aside(tile, key, value, limit);
-    Cops<Tile::size> probe(at.windows, hash_key(key, at.seed));
+    auto probe = probe_of<Tile>(key);
     bool booked = false;
     while (true) {
-      const Stop stop = walk<Access::shared>(tile, key, probe);
+      const Stop stop = walk<Access::shared, Goal::place>(tile, key, probe);
       Outcome outcome = stop.end == End::key ? Outcome::existed : Outcome::refused;
       if (stop.end == End::empty) {
         if (limit != unlimited && !booked) booked = book(tile, limit);
@@ -184,16 +204,15 @@ struct OpenTable : OpenSlots<KeyType, ValueType> {
     if (reserved(key)) return erase_aside(tile, key);
     const Stop stop = find<Access::shared>(tile, key);
     if (stop.end != End::key) return false;
-    // The answer cannot change while keys are only erased, so all tiles at this bucket agree.
-    const u64 slot = tile.shuffle(stop.slot, stop.lane);
-    const bool has_gap = bucket_has_gap(tile, slot / Slots::per_bucket);
     bool erased = false;
-    if (tile.lane() == stop.lane)
+    if (tile.lane() == stop.lane) {
+      // The answer does not change while keys are only erased, so all tiles at this bucket agree.
+      leaves_mark = at.overflow.template overflowed<Access::shared>(stop.slot / Slots::per_bucket);
       erased = this->withdraw(stop.slot, key, stop.value,
-                              has_gap ? Mark<Key>::empty : Mark<Key>::erased);
-    erased = tile.any(erased);
-    leaves_mark = erased && !has_gap;
-    return erased;
+                              leaves_mark ? Mark<Key>::erased : Mark<Key>::empty);
+    }
+    leaves_mark = tile.any(erased && leaves_mark);
+    return tile.any(erased);
   }
 
   /// The value of a key that was found; called by the lane that knows the slot.
@@ -206,7 +225,39 @@ struct OpenTable : OpenSlots<KeyType, ValueType> {
       return Value{};
   }
 
+  /// Buckets that a search reads until it meets one that is `wanted` or certain to be the last.
+  template <class Wanted>
+  DG_FN u64 lines_until(u64 hash, const Wanted& wanted) const {
+    SegmentedProbe<1> probe(at.buckets, at.segment_shift, hash);
+    u64 lines = 1;
+    for (; !wanted(probe.bucket(0)) && goes_on(probe); ++lines) probe.next();
+    return lines;
+  }
+
  private:
+  /// Of a search by one lane.
+  DG_FN bool goes_on(const SegmentedProbe<1>& probe) const {
+    const u64 bucket = probe.bucket(0);
+    if (bucket_has_gap(bucket)) return false;
+    return at.overflow.template passed<Access::frozen>(bucket, probe.low) &&
+           probe.visited + 1 < at.buckets;
+  }
+
+  DG_FN bool bucket_has_gap(u64 bucket) const {
+    bool gap = false;
+    for (u32 part = 0; part < kQuarters; ++part) {
+      const Quarter seen =
+          load_quarter<Access::frozen, typename Slots::Unit>(quarter(bucket, part));
+      gap = gap || scan(seen, Mark<Key>::empty).gap < Slots::per_quarter;
+    }
+    return gap;
+  }
+
+  template <class Tile>
+  DG_FN Probe<Tile> probe_of(Key key) const {
+    return Probe<Tile>(at.buckets, at.segment_shift, hash_key(key, at.seed));
+  }
+
   /// Where in a quarter a key and the first EMPTY slot stand; `per_quarter` where there is none.
   struct Sight {
     u32 hit;
@@ -261,21 +312,6 @@ struct OpenTable : OpenSlots<KeyType, ValueType> {
       if (!granted) atomic_add<Order::relaxed>(&at.state->occupied, ~0ull);
     }
     return tile.shuffle(granted, 0) != 0;
-  }
-
-  template <class Tile>
-  DG_FN bool bucket_has_gap(Tile tile, u64 bucket) const {
-    constexpr u32 steps = Tile::size < kQuarters ? kQuarters / Tile::size : 1;
-    bool gap = false;
-    for (u32 step = 0; step < steps; ++step) {
-      const u32 part = (step * Tile::size + tile.lane()) % kQuarters;
-      const Quarter seen =
-          load_quarter<Access::shared, typename Slots::Unit>(quarter(bucket, part));
-      DG_UNROLL
-      for (u32 i = 0; i < Slots::per_quarter; ++i)
-        gap = gap || Slots::key(seen, i) == Mark<Key>::empty;
-    }
-    return tile.any(gap);
   }
 
   /// The side slots are outside of `limit`: they take no room.

@@ -4,6 +4,7 @@
 
 #include "core/atomic.cuh"
 #include "core/slot.cuh"
+#include "table/overflow.cuh"
 
 namespace dg {
 
@@ -21,7 +22,9 @@ struct OpenStorage {
   void* keys;    // buckets of keys, or of pairs where the slot is paired
   void* values;  // one for each slot where it is not paired; else null
   OpenState* state;
-  u64 windows;  // of eight buckets; prime or 1
+  OverflowFilter overflow;
+  u64 buckets;        // whole segments
+  u64 segment_shift;  // a segment has 2^segment_shift buckets
   u64 seed;
 };
 

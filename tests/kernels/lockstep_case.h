@@ -28,18 +28,7 @@
 
 namespace dg::test {
 
-/// The smallest allowed number of windows with `buckets` buckets: 1 or a prime.
-inline u64 windows_for(u64 buckets) {
-  u64 windows = (buckets + kWindowBuckets - 1) / kWindowBuckets;
-  for (u64 divisor = 2; divisor < windows; ++divisor) {
-    if (windows % divisor) continue;
-    ++windows;
-    divisor = 1;
-  }
-  return windows;
-}
-
-/// A cleared table of at least `least_buckets` buckets.
+/// A cleared table of so many segments of 2^`segment_shift` buckets.
 template <class Key, class Value>
 struct TableMemory {
   using Slots = Slot<Key, Value>;
@@ -49,17 +38,24 @@ struct TableMemory {
 
   std::vector<Bucket> buckets;
   std::vector<u64> values;
+  std::vector<u32> overflow;
   OpenState state{0, 0, 0, {0, 0}, {~0ull, ~0ull}};
   OpenStorage storage;
 
-  explicit TableMemory(u64 least_buckets, u64 seed = 1)
-      : buckets(windows_for(least_buckets) * kWindowBuckets),
-        values(buckets.size() * Slots::per_bucket, ~0ull) {
+  explicit TableMemory(u64 segments, u64 segment_shift = 0, u64 seed = 1)
+      : buckets(segments << segment_shift),
+        values(buckets.size() * Slots::per_bucket, ~0ull),
+        overflow(buckets.size() / OverflowFilter::per_word + 1, 0) {
     for (auto& bucket : buckets)
       for (auto& word : bucket.word) word = ~0ull;
     const bool split = Slots::has_value && !Slots::paired;
-    storage = {buckets.data(), split ? values.data() : nullptr, &state,
-               buckets.size() / kWindowBuckets, seed};
+    storage = {buckets.data(),
+               split ? values.data() : nullptr,
+               &state,
+               {overflow.data()},
+               buckets.size(),
+               segment_shift,
+               seed};
   }
   TableMemory(const TableMemory&) = delete;
 };

@@ -104,9 +104,10 @@ void check_items(TableMemory<Key, Value>& table, const std::map<Key, u64>& model
     CHECK(seen.emplace(keys[row], 0).second);
     if constexpr (!same<Value, void>) CHECK(values[row] == expected[row]);
   }
-  u64 lines = 0;
-  open_lines<Key, Value, width>({table.storage, &lines, buckets});
-  CHECK(lines >= total && lines <= total * buckets);
+  u64 present = 0, absent = 0;
+  open_lines<Key, Value, width>({table.storage, &present, &absent, buckets});
+  CHECK(present >= total && present <= total * buckets);
+  CHECK(absent >= buckets && absent <= buckets * buckets);
 }
 
 template <class Key, class Value, int W>
@@ -122,13 +123,13 @@ void erase(TableMemory<Key, Value>& table, std::map<Key, u64>& model,
 }
 
 template <class Key, class Value, int W>
-void verbs() {
+void verbs(u64 segments, u64 segment_shift) {
   std::mt19937 random(W);
-  // Fifteen buckets' worth of keys in twenty-nine, which also hold the marks of erased ones:
-  // buckets overflow.
+  // Fifteen buckets' worth of keys in some thirty, which also hold the marks of erased ones: buckets
+  // overflow.
   const Key range = Slot<Key, Value>::per_bucket * 15;
   const u64 n = W >= 16 ? 60 : 150;
-  TableMemory<Key, Value> table(29);
+  TableMemory<Key, Value> table(segments, segment_shift);
   std::map<Key, u64> model;
   Batch<Key, Value> first(contended_keys<Key>(random, n, range), 1);
   insert<Key, Value, W>(table, model, first, false);
@@ -180,10 +181,36 @@ void full(u64 limit) {
   CHECK(stored == table.state.occupied);
 }
 
+/// Every bucket once, in the same order for every width; the first ones rise with the hash.
+template <u32 Width>
+void probe_order(std::mt19937_64& random, u64 segments, u64 segment_shift) {
+  const u64 buckets = segments << segment_shift;
+  const u64 hash = random();
+  std::vector<u64> order;
+  std::vector<bool> seen(buckets);
+  SegmentedProbe<1> one(buckets, segment_shift, hash);
+  for (; !one.ended(); one.next()) {
+    const u64 bucket = one.bucket(0);
+    CHECK(bucket < buckets && !seen[bucket]);
+    seen[bucket] = true;
+    order.push_back(bucket);
+  }
+  CHECK(order.size() == buckets);
+  CHECK(order[0] == mulhi(hash, buckets));
+  SegmentedProbe<Width> probe(buckets, segment_shift, hash);
+  for (u64 place = 0; !probe.ended(); probe.next(), place += probe.buckets_at_once)
+    for (u32 lane = 0; lane < Width; ++lane) {
+      CHECK(probe.bucket(lane) < buckets);
+      if (place + lane / 4 < buckets) CHECK(probe.bucket(lane) == order[place + lane / 4]);
+    }
+}
+
 template <class Key, class Value>
 void all_widths(const char* name) {
   for_each_width([]<int W>() {
-    verbs<Key, Value, W>();
+    verbs<Key, Value, W>(29, 0);
+    verbs<Key, Value, W>(7, 2);
+    verbs<Key, Value, W>(1, 5);
     one_key<Key, Value, W>();
     full<Key, Value, W>(20);
     full<Key, Value, W>(~0ull);
@@ -196,6 +223,11 @@ void all_widths(const char* name) {
 
 int main() {
   using namespace dg;
+  test::for_each_width([]<int W>() {
+    std::mt19937_64 random(W);
+    for (const u64 segments : {1, 2, 3, 8, 37})
+      for (u64 shift = 0; shift <= 10; ++shift) test::probe_order<W>(random, segments, shift);
+  });
   test::all_widths<u32, void>("u32");
   test::all_widths<u32, u32>("u32 -> u32");
   test::all_widths<u64, u32>("u64 -> u32");

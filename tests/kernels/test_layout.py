@@ -39,7 +39,7 @@ def test_every_tile_has_its_kernels(tile):
 
 
 def test_wrong_struct_size_is_refused():
-    with pytest.raises(ValueError, match="OpenFindArgs of 80 bytes, not 3"):
+    with pytest.raises(ValueError, match="OpenFindArgs of 96 bytes, not 3"):
         native().launch("dg::open_find<dg::u32,void,4>", b"abc", 1)
 
 
