@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from distributed import Client
 
 from dgpuhash.distributed.clients import asking_the_scheduler
-from dgpuhash.distributed.plugin import host_of
+from dgpuhash.distributed.plugin import arriving_host_of
 from dgpuhash.distributed.request import REMEDY
 from dgpuhash.errors import IndexLost
 
@@ -66,7 +66,7 @@ async def run_phase(
 ) -> Result | Failed:
     """What `on_workers` runs on each worker; an error is a result, lest Dask logs it twice."""
     try:
-        host = host_of(dask_worker)
+        host = await arriving_host_of(dask_worker)
         return await host.thread.run(function, host, *args)
     except Exception as error:
         return Failed(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -15,9 +16,13 @@ from dgpuhash.distributed.shard import Shards
 from dgpuhash.distributed.shard_thread import ShardThread
 from dgpuhash.errors import IndexLost, UnsupportedError
 
-__all__ = ["NAME", "ShardHost", "host_of", "hosting_worker"]
+__all__ = ["NAME", "ShardHost", "arriving_host_of", "host_of", "hosting_worker"]
 
 NAME = "dgpuhash"
+
+# Seconds between two looks for a plugin, and how many looks.
+MOMENT = 0.05
+MOMENTS = 100
 
 Handler = Callable[..., Awaitable[dict[str, Any]]]
 
@@ -116,6 +121,15 @@ def host_of(worker: Any) -> ShardHost:
     if host is None:
         raise IndexLost(f"worker {worker.address} holds no index; build or load one first")
     return host
+
+
+async def arriving_host_of(worker: Any) -> ShardHost:
+    """As `host_of`, for a worker that may just have joined, and get its plugin in a moment."""
+    for _ in range(MOMENTS):
+        if NAME in worker.plugins:
+            break
+        await asyncio.sleep(MOMENT)
+    return host_of(worker)
 
 
 def hosting_worker() -> Any:

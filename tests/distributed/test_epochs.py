@@ -16,6 +16,7 @@ from clusters import assert_same, cluster_of
 from distributed import Client
 
 from dgpuhash.distributed import DistributedIndex, Placement
+from dgpuhash.distributed.plugin import NAME
 from dgpuhash.errors import ClosedError, ColumnError, IndexLost, KeyTypeError, UnsupportedError
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(90)]
@@ -258,9 +259,19 @@ def test_an_asynchronous_client_is_refused(frame):
         asyncio.run(build())
 
 
-def test_workers_that_come_late_take_part_in_merges(frame):
-    from clusters import cluster_of
+def test_a_worker_that_has_no_plugin_yet(threads, frame):
+    """The scheduler tells of a worker before it has what it is given."""
 
+    async def late(dask_worker) -> None:
+        host = dask_worker.plugins.pop(NAME)
+        asyncio.get_running_loop().call_later(0.4, dask_worker.plugins.update, {NAME: host})
+
+    with DistributedIndex.build(frame, on="k", client=threads) as index:
+        threads.run(late, workers=index.workers[:1])
+        assert len(index) == 1000
+
+
+def test_workers_that_come_late_take_part_in_merges(frame):
     with (
         cluster_of(1, processes=False) as client,
         DistributedIndex.build(frame, on="k", client=client) as index,

@@ -239,6 +239,38 @@ def test_lookups_of_pandas_rows_with_keys_on_the_gpu():
     answers_like_pandas(FrameIndex.build(rows, "k", device="cuda"), keys, rows, ["k"])
 
 
+def pages_of(index: FrameIndex, keys: Any, nbytes: int) -> list[Any]:
+    """All pages of the answer to `keys`."""
+    pages, first, skip = [], 0, 0
+    while True:
+        pages.append(index.page(keys.iloc[first:], nbytes=nbytes, skip=skip))
+        if pages[-1].rest is None:
+            return pages
+        assert pages[-1].rest.cuts == sorted(set(pages[-1].rest.cuts))
+        first, skip = first + pages[-1].rest.key, pages[-1].rest.skip
+
+
+@pytest.mark.cudf
+@pytest.mark.parametrize("nbytes", [1, 3000, 1 << 20])
+@pytest.mark.parametrize("place", ["rows and keys", "keys"])
+def test_pages(place, nbytes):
+    rng = np.random.default_rng(0)
+    stored = pd.DataFrame({"k": np.where(np.arange(400) % 2, 7, np.arange(400)), "v": range(400)})
+    stored["text"] = ["w" * int(width) for width in rng.integers(1, 9, 400) ** 3]
+    keys = pd.DataFrame({"k": [-1, 2, 4, 7, 6, 8, 999]})
+    wanted = FrameIndex.build(stored, "k").match(keys)
+    if place == "rows and keys":
+        stored, keys = on_gpu(stored), on_gpu(keys)
+    index = FrameIndex.build(stored, "k", device="cuda")
+    pages = pages_of(index, keys, nbytes)
+    found = [page.matches.frame for page in pages]
+    if place == "rows and keys":
+        found = [frame.to_pandas() for frame in found]
+    assert_same_values(on_gpu(pd.concat(found, ignore_index=True)), wanted.frame)
+    assert (len(pages) == 1) == (nbytes == 1 << 20)
+    assert nbytes > 1 or max(map(len, found)) == 1
+
+
 @pytest.mark.cudf
 def test_saved_on_one_device_and_loaded_on_the_other(tmp_path):
     frame = pd.DataFrame({"k": ["a", None, "c"], "n": [1, 2, 3], "c": pd.Categorical([7, None, 8])})
