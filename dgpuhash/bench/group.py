@@ -14,6 +14,7 @@ from dgpuhash.bench.figure import duration, require
 from dgpuhash.bench.floors import Floors
 from dgpuhash.bench.keys import keys_of, shares
 from dgpuhash.bench.peers import OURS, Task, peers
+from dgpuhash.bench.room import fitting
 from dgpuhash.bench.timing import REPEATS, median_time
 from dgpuhash.tables import factorize, group_reduce, unique, value_counts
 
@@ -69,7 +70,7 @@ def run(
     repeats = repeats or REPEATS[backend.name]
     floors = Floors(backend, repeats)
     others = peers(backend) if compare else []
-    for rows in n or (_ROWS[backend.name],):
+    for rows in n or (fitting(backend, _ROWS[backend.name], 2 * _KEY.itemsize),):
         cases: list[tuple[dict[str, Any], Callable[[], Sample]]] = [
             ({"distribution": text}, partial(Distribution.of(text).sample, backend, rows))
             for text in distributions

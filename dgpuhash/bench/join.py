@@ -14,6 +14,7 @@ from dgpuhash.bench.figure import duration, require
 from dgpuhash.bench.floors import Floors
 from dgpuhash.bench.keys import keys_of, shares
 from dgpuhash.bench.peers import OURS, Task, peers
+from dgpuhash.bench.room import fitting
 from dgpuhash.bench.timing import REPEATS, median_time
 from dgpuhash.errors import SpecError
 from dgpuhash.tables import HashMap, join_indices
@@ -76,7 +77,7 @@ def run(
     spread = Distribution.of(distribution)
     floors = Floors(backend, repeats)
     others = peers(backend) if compare else []
-    for rows in n or (_ROWS[backend.name],):
+    for rows in n or (fitting(backend, _ROWS[backend.name], 2 * _KEY.itemsize),):
         for build in builds or BUILDS[backend.name]:
             right = spread.sample(backend, build)
             nbytes = int(2 * _KEY.itemsize * right.distinct() / _LOAD)

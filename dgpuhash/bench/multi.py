@@ -13,6 +13,7 @@ from dgpuhash.bench.floors import Floors
 from dgpuhash.bench.keys import keys_of
 from dgpuhash.bench.memory import peak_bytes
 from dgpuhash.bench.pairs import MAPS, Pairs
+from dgpuhash.bench.room import fitting
 from dgpuhash.bench.timing import REPEATS, median_time
 from dgpuhash.errors import SpecError
 from dgpuhash.tables import MultiMap
@@ -68,7 +69,7 @@ def run(
     for name in dtypes:
         if name not in MAPS:
             raise SpecError(f"dtypes {name!r} of a multimap; use {', '.join(MAPS)}")
-        for rows in n or (_ROWS[backend.name],):
+        for rows in n or (fitting(backend, _ROWS[backend.name], Pairs.of(name).row_bytes),):
             for text in distributions:
                 spread = Distribution.of(text)
                 yield from _measure(backend, Pairs.of(name), rows, spread, load, floors, repeats)

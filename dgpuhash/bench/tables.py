@@ -14,6 +14,7 @@ from dgpuhash.bench.floors import Floors
 from dgpuhash.bench.keys import keys_of, shares
 from dgpuhash.bench.memory import peak_bytes
 from dgpuhash.bench.pairs import Pairs
+from dgpuhash.bench.room import fitting
 from dgpuhash.bench.timing import REPEATS, median_time
 from dgpuhash.errors import SpecError
 
@@ -60,7 +61,8 @@ def run(
     backend : Backend
         The device to measure.
     n : sequence of int, optional
-        Rows of a batch.
+        Rows of a batch. By default sizes of which some fit the caches, or as large as fit the
+        memory.
     loads : sequence of float, optional
         Shares of the slots in use when a batch is in.
     dtypes : sequence of str, optional
@@ -116,13 +118,17 @@ def _cases(
     """The usual cases, or those that the options ask for."""
     usual = _CASES[backend.name]
     if n is None and dtypes is None:
-        return [(name, rows, loads or theirs) for name, rows, theirs in usual]
+        return [
+            (name, fitting(backend, rows, Pairs.of(name).row_bytes), loads or theirs)
+            for name, rows, theirs in usual
+        ]
     sizes = {name: rows for name, rows, _ in reversed(usual)}
     made = []
     for name in dtypes or ("32/32", "64/64"):
-        wide = Pairs.of(name).floor_bits == 64
-        for rows in n or (sizes["64/64" if wide else "32/32"],):
-            made.append((name, rows, loads or usual[0][2]))
+        pairs = Pairs.of(name)
+        rows = sizes["64/64" if pairs.floor_bits == 64 else "32/32"]
+        for each in n or (fitting(backend, rows, pairs.row_bytes),):
+            made.append((name, each, loads or usual[0][2]))
     return made
 
 

@@ -79,6 +79,13 @@ def test_unknown_benchmark() -> None:
         bench.run("speed")
 
 
+def test_usual_sizes_fit_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    used = backend.get("cpu")
+    monkeypatch.setattr(type(used), "memory", lambda _: (2**20, 2**30))
+    rows = bench.run("tables", device="cpu", loads=[0.5], batches=(), repeats=1, quiet=True)
+    assert {(row["pairs"], row["n"]) for row in rows} == {("32/32", 2**13), ("64/64", 2**12)}
+
+
 def test_the_peak_counts_what_is_freed_in_between(device: str) -> None:
     used = backend.get(device)
     kept = used.zeros(2**20, np.uint8)
