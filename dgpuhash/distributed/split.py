@@ -56,7 +56,8 @@ def pieces(
     frames = frames_of(frame)
     moved = frame[list(columns)]
     nbytes = nbytes or PARCEL_NBYTES
-    row_nbytes = max(least_nbytes, frames.rows_nbytes(moved) // max(1, len(moved)))
+    whole = frames.rows_nbytes(moved)
+    row_nbytes = max(least_nbytes, whole // max(1, len(moved)))
     step = max(1, nbytes // row_nbytes)
     found = []
     for rows in owned:
@@ -65,7 +66,7 @@ def pieces(
         while ahead:
             some = ahead.pop()
             piece = frames.take(moved, some)
-            if len(some) > 1 and frames.rows_nbytes(piece) > nbytes:
+            if whole > nbytes and len(some) > 1 and frames.rows_nbytes(piece) > nbytes:
                 # These rows are wider than others.
                 middle = len(some) // 2
                 ahead += [some[middle:], some[:middle]]

@@ -45,6 +45,13 @@ class KeyTable:
         return isinstance(self._table, HashMap)
 
     @property
+    def rows_per_code(self) -> float:
+        """Rows of a code, on average."""
+        if isinstance(self._table, HashMap):
+            return 1.0
+        return self._pairs / max(1, self._table.n_keys)
+
+    @property
     def table(self) -> HashMap | MultiMap:
         """The table itself, for its statistics."""
         return self._table

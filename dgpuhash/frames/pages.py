@@ -76,9 +76,13 @@ def first_page(
     """
     room = max(1, int(nbytes / (stored.store.row_nbytes(columns) + POSITION_NBYTES)))
     candidates = None
-    if skip == 0 and stored.table.one_row_per_code and len(encoded) <= room:
+    if skip == 0 and len(encoded) * stored.table.rows_per_code <= room:
+        # All of it most likely fits, so nothing is counted first.
         found = stored.table.find(encoded.codes, encoded.valid)
         stop = len(found[0])
+        if stop > room:
+            candidates = Candidates.of(stored, encoded)
+            stop = candidates.stop(skip, room)
     else:
         candidates = Candidates.of(stored, encoded)
         stop = candidates.stop(skip, room)
@@ -88,9 +92,10 @@ def first_page(
     while True:
         query_rows, rows = stored.proven(encoded, *(each[: stop - skip] for each in found))
         frame = stored.store.take(rows, columns)
-        size = frames_of(frame).rows_nbytes(frame) + POSITION_NBYTES * len(rows)
-        if size <= nbytes or stop - skip <= 1:
+        positions = POSITION_NBYTES * len(rows)
+        if stop - skip <= 1 or stored.store.fits(frame, nbytes - positions):
             break
+        size = frames_of(frame).rows_nbytes(frame) + positions
         candidates = candidates or Candidates.of(stored, encoded)
         room = max(1, int((stop - skip) * FILLED * nbytes / size))
         stop = candidates.stop(skip, room)

@@ -24,7 +24,9 @@ class RowStore:
         self.meta = like.iloc[:0]
         self._chunks: list[Any] = []
         self._rows = 0
+        # Of columns, until rows come or go: bytes of a row on average, and at most where known.
         self._row_nbytes: dict[Hashable, float] = {}
+        self._widest: dict[Hashable, int] = {}
 
     def __len__(self) -> int:
         return self._rows
@@ -38,7 +40,7 @@ class RowStore:
         if len(frame):
             self._chunks.append(frame)
             self._rows += len(frame)
-            self._row_nbytes = {}
+            self._row_nbytes, self._widest = {}, {}
 
     def frame(self) -> Any:
         """All rows, numbered from 0."""
@@ -57,15 +59,25 @@ class RowStore:
         """Drop all rows but these, in this order, and number them from 0."""
         self._chunks = [self.take(rows)] if len(rows) else []
         self._rows = len(rows)
-        self._row_nbytes = {}
+        self._row_nbytes, self._widest = {}, {}
 
     def row_nbytes(self, columns: Sequence[Hashable]) -> float:
         """Bytes that a row with these columns has on average."""
         for label in columns:
             if label not in self._row_nbytes:
-                nbytes = self._frames.rows_nbytes(self.frame()[[label]])
-                self._row_nbytes[label] = nbytes / max(1, len(self))
+                column = self.frame()[[label]]
+                self._widest |= self._frames.widest(column)
+                self._row_nbytes[label] = self._frames.rows_nbytes(column) / max(1, len(self))
         return sum(self._row_nbytes[label] for label in columns)
+
+    def fits(self, taken: Any, nbytes: int) -> bool:
+        """Whether rows that `take` has returned have at most `nbytes`; quickly when they do."""
+        slow = [label for label in taken.columns if label in self._widest]
+        most = len(taken) * sum(self._widest[label] for label in slow)
+        quick = taken.drop(columns=slow) if slow else taken
+        if most + self._frames.rows_nbytes(quick) <= nbytes:
+            return True
+        return bool(slow) and self._frames.rows_nbytes(taken) <= nbytes
 
     @property
     def nbytes(self) -> int:

@@ -115,6 +115,14 @@ def test_categories_do_not_count(nbytes):
     assert len(pages) <= max(2, 3 * 18 * 1000 // nbytes)
 
 
+def test_objects_are_counted_anew_after_wider_ones_came():
+    rows = pd.DataFrame({"k": [1] * 50, "v": pd.Series(["a"] * 50, dtype=object)})
+    index = FrameIndex.build(rows, "k")
+    assert len(check(index, rows[:1], 20_000)) == 1
+    index.insert(rows.assign(v=pd.Series(["a" * 5000] * 50, dtype=object)))
+    assert len(check(index, rows[:1], 20_000)) > 12
+
+
 def test_no_keys_no_rows_no_columns():
     rows = pd.DataFrame({"k": [1, 1, 2]})
     for stored in (rows, rows[:0]):

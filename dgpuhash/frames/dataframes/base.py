@@ -108,6 +108,10 @@ class Frames(ABC):
         """Bytes of the rows; not those of categories, which are there with any number of rows."""
         return self.nbytes(frame) - self.nbytes(frame.iloc[:0])
 
+    def widest(self, frame: Any) -> dict[Hashable, int]:
+        """The most bytes of a row in each column whose bytes are slow to count; most have none."""
+        return {}
+
     @abstractmethod
     def to_arrow(self, frame: Any) -> Any:
         """A `pyarrow.Table` from which `from_arrow` makes an equal frame."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Hashable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
@@ -22,6 +23,7 @@ from dgpuhash.frames.dataframes.pandas_keys import key_column
 __all__ = ["PandasFrames"]
 
 METADATA = b"dgpuhash"
+POINTER_NBYTES = 8
 
 
 class PandasFrames(Frames):
@@ -126,6 +128,18 @@ class PandasFrames(Frames):
 
     def nbytes(self, frame: Any) -> int:
         return int(frame.memory_usage(index=False, deep=True).sum())
+
+    def widest(self, frame: Any) -> dict[Hashable, int]:
+        objects = [
+            label
+            for label in frame.columns
+            if (_string_storage(frame[label].dtype) or "").startswith(("object", "python"))
+        ]
+        return {
+            label: POINTER_NBYTES
+            + max(map(sys.getsizeof, frame[label].to_numpy(object)), default=0)
+            for label in objects
+        }
 
     def to_arrow(self, frame: Any) -> Any:
         labels = list(frame.columns)
