@@ -67,23 +67,27 @@ def in_words(rows: list[dict[str, Any]]) -> list[str]:
     said = []
     memory = [row for row in rows if row["verb"] == "memory"]
     if memory:
-        rest = sorted(row["at_rest"] for row in memory)
-        built = sorted(row["while_built"] for row in memory)
         said.append(
-            f"They take {rest[0]:.2f} to {rest[-1]:.2f} times the bytes of their pairs divided by "
-            f"the load, and while they are built {built[0]:.2f} to {built[-1]:.2f} times those of "
-            "the batch besides."
+            f"They take {span(memory, 'at_rest')} times the bytes of their pairs divided by the "
+            f"load, and while they are built {span(memory, 'while_built')} times those of the "
+            "batch besides."
         )
     batches = [row for row in rows if "batch" in row and row["verb"] == "find"]
     if batches:
         calls = "; ".join(
-            f"{row['batch']:,} keys {row['time']:.3g} µs, of which {row['launch']:.3g} until the "
+            f"{row['batch']:,} keys {row['time']:,.0f} µs, of which {row['launch']:,.0f} until the "
             "call returns"
             for row in batches
             if row["pairs"] == batches[0]["pairs"]
         )
         said.append(f"One call of `find` on {batches[0]['n']:,} pairs: {calls}.")
     return [*said, ""] if said else []
+
+
+def span(rows: list[dict[str, Any]], figure: str) -> str:
+    """The least and the largest of a figure, once where they are the same."""
+    ends = (f"{end(row[figure] for row in rows):.2f}" for end in (min, max))
+    return " to ".join(dict.fromkeys(ends))
 
 
 def proofs(receipts: dict[str, dict[str, Any]]) -> list[str]:
