@@ -15,7 +15,7 @@ from dgpuhash.bench.floors import Floors
 from dgpuhash.bench.group import Expected, sum_and_count
 from dgpuhash.bench.join import Sides
 from dgpuhash.bench.keys import keys_of
-from dgpuhash.bench.peers import OURS, Task, peers
+from dgpuhash.bench.peers import OURS, Task, taking_part
 from dgpuhash.bench.peers.pandas import Pandas
 from dgpuhash.bench.timing import REPEATS, median_time
 from dgpuhash.errors import DeviceError
@@ -74,13 +74,14 @@ def run(
     build = n / floors.insert(64, n, slots)
     probe = 2 * n / floors.lookup(64, 2 * n, slots)
     least = {"build": build, "probe": probe, "join": build + probe, "group sum": probe}
-    works = {OURS: _ours(sides, keys, expected)}
-    for peer in peers(backend) if compare else ():
-        tasks = peer.index(sides.right, sides.left) if isinstance(peer, Pandas) else {}
-        tasks["join"] = peer.joins(sides.left, sides.right)["inner"]
-        tasks["group sum"] = peer.groups(keys, expected.values)["sum + count"]
-        works[peer.name] = tasks
-    for library, tasks in works.items():
+    for peer in taking_part(backend, compare):
+        library = OURS if peer is None else peer.name
+        if peer is None:
+            tasks = _ours(sides, keys, expected)
+        else:
+            tasks = peer.index(sides.right, sides.left) if isinstance(peer, Pandas) else {}
+            tasks["join"] = peer.joins(sides.left, sides.right)["inner"]
+            tasks["group sum"] = peer.groups(keys, expected.values)["sum + count"]
         for verb, task in tasks.items():
             where: dict[str, Any] = {"n": n, "library": library, "verb": verb}
             seconds, made = median_time(backend, task.work, repeats=repeats)

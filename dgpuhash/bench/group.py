@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,7 +13,7 @@ from dgpuhash.bench.distribution import Distribution, Sample, draw
 from dgpuhash.bench.figure import duration, require
 from dgpuhash.bench.floors import Floors
 from dgpuhash.bench.keys import keys_of, shares
-from dgpuhash.bench.peers import OURS, Task, peers
+from dgpuhash.bench.peers import OURS, Task, taking_part
 from dgpuhash.bench.room import fitting
 from dgpuhash.bench.timing import REPEATS, median_time
 from dgpuhash.tables import factorize, group_reduce, unique, value_counts
@@ -69,29 +69,33 @@ def run(
     """
     repeats = repeats or REPEATS[backend.name]
     floors = Floors(backend, repeats)
-    others = peers(backend) if compare else []
-    for rows in n or (fitting(backend, _ROWS[backend.name], 2 * _KEY.itemsize),):
-        cases: list[tuple[dict[str, Any], Callable[[], Sample]]] = [
-            ({"distribution": text}, partial(Distribution.of(text).sample, backend, rows))
-            for text in distributions
-        ] or [
-            ({"groups": each}, partial(draw, backend, rows, each))
-            for each in groups or GROUPS[backend.name]
-            if groups or each <= rows
-        ]
-        for what, sample in cases:
-            keys, expected = _batch(backend, sample())
-            bits = 8 * _KEY.itemsize
-            floor = rows / floors.lookup(bits, rows, 2 * _KEY.itemsize * len(expected.keys))
-            works = {OURS: _ours(keys, expected.values)}
-            works |= {peer.name: peer.groups(keys, expected.values) for peer in others}
-            for library, tasks in works.items():
+    for peer in taking_part(backend, compare):
+        for rows in n or (fitting(backend, _ROWS[backend.name], 2 * _KEY.itemsize),):
+            for what, sample in _cases(backend, rows, groups, distributions):
+                keys = keys_of(sample.numbers, _KEY)
+                expected = Expected(backend, sample, keys)
+                nbytes = 2 * _KEY.itemsize * len(expected.keys)
+                floor = rows / floors.lookup(8 * _KEY.itemsize, rows, nbytes)
+                values = expected.values
+                tasks = _ours(keys, values) if peer is None else peer.groups(keys, values)
+                library = OURS if peer is None else peer.name
                 for verb, task in tasks.items():
                     where: dict[str, Any] = {"n": rows, **what, "library": library, "verb": verb}
                     seconds, made = median_time(backend, task.work, repeats=repeats)
                     expected.check(verb, task.read(made), where)
                     del made
                     yield duration(seconds, floor, **where)
+
+
+def _cases(
+    backend: Backend, rows: int, groups: Sequence[int] | None, distributions: Sequence[str]
+) -> Iterator[tuple[dict[str, Any], Sample]]:
+    """What each batch is called, and its rows."""
+    for text in distributions:
+        yield {"distribution": text}, Distribution.of(text).sample(backend, rows)
+    if not distributions:
+        for each in groups or [most for most in GROUPS[backend.name] if most <= rows]:
+            yield {"groups": each}, draw(backend, rows, each)
 
 
 def sum_and_count(keys: Any, values: Any) -> Task:
@@ -141,11 +145,6 @@ class Expected:
         for what, total, right in (("count", counts, self._counts), ("sum", sums, self._sums)):
             if total is not None:
                 require((total[order] == right).all(), f"a {what} was wrong", **where)
-
-
-def _batch(backend: Backend, sample: Sample) -> tuple[Any, Expected]:
-    keys = keys_of(sample.numbers, _KEY)
-    return keys, Expected(backend, sample, keys)
 
 
 def _ours(keys: Any, values: Any) -> dict[str, Task]:

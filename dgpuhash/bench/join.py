@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -13,7 +14,7 @@ from dgpuhash.bench.distribution import Distribution, Sample
 from dgpuhash.bench.figure import duration, require
 from dgpuhash.bench.floors import Floors
 from dgpuhash.bench.keys import keys_of, shares
-from dgpuhash.bench.peers import OURS, Task, peers
+from dgpuhash.bench.peers import OURS, Task, taking_part
 from dgpuhash.bench.room import fitting
 from dgpuhash.bench.timing import REPEATS, median_time
 from dgpuhash.errors import SpecError
@@ -76,34 +77,28 @@ def run(
     repeats = repeats or REPEATS[backend.name]
     spread = Distribution.of(distribution)
     floors = Floors(backend, repeats)
-    others = peers(backend) if compare else []
-    for rows in n or (fitting(backend, _ROWS[backend.name], 2 * _KEY.itemsize),):
-        for build in builds or BUILDS[backend.name]:
+    for hit_rate in hit_rates:
+        if not 0 <= hit_rate <= 1:
+            raise SpecError(f"a hit rate of {hit_rate}; use shares from 0 to 1")
+    sizes = n or (fitting(backend, _ROWS[backend.name], 2 * _KEY.itemsize),)
+    for peer in taking_part(backend, compare):
+        library = OURS if peer is None else peer.name
+        for rows, build in itertools.product(sizes, builds or BUILDS[backend.name]):
             right = spread.sample(backend, build)
             nbytes = int(2 * _KEY.itemsize * right.distinct() / _LOAD)
             probing = rows / floors.lookup(64, rows, nbytes)
             floor = probing + build / floors.insert(64, build, nbytes)
             for hit_rate in hit_rates:
-                if not 0 <= hit_rate <= 1:
-                    raise SpecError(f"a hit rate of {hit_rate}; use shares from 0 to 1")
+                what: dict[str, Any] = {"n": rows, "build": build, "distribution": str(spread)}
+                what |= {"hit_rate": hit_rate, "library": library}
                 sides = Sides(backend, rows, right, hit_rate)
-                works = {OURS: sides.ours()}
-                works |= {peer.name: peer.joins(sides.left, sides.right) for peer in others}
-                for library, tasks in works.items():
-                    for verb, task in tasks.items():
-                        where: dict[str, Any] = {
-                            "n": rows,
-                            "build": build,
-                            "distribution": str(spread),
-                            "hit_rate": hit_rate,
-                            "library": library,
-                            "verb": verb,
-                        }
-                        seconds, made = median_time(backend, task.work, repeats=repeats)
-                        sides.check(verb, task.read(made), where)
-                        del made
-                        stands = verb == "standing"
-                        yield duration(seconds, probing if stands else floor, **where)
+                tasks = sides.ours() if peer is None else peer.joins(sides.left, sides.right)
+                for verb, task in tasks.items():
+                    where = {**what, "verb": verb}
+                    seconds, made = median_time(backend, task.work, repeats=repeats)
+                    sides.check(verb, task.read(made), where)
+                    del made
+                    yield duration(seconds, probing if verb == "standing" else floor, **where)
 
 
 class Sides:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Iterator
+from importlib.util import find_spec
 
 from dgpuhash.backend import Backend
 from dgpuhash.bench.peers.base import Peer, Task
@@ -12,39 +14,45 @@ from dgpuhash.bench.peers.pandas import Pandas
 from dgpuhash.bench.peers.polars import Polars
 from dgpuhash.errors import SpecError
 
-__all__ = ["OURS", "Peer", "Task", "peers"]
+__all__ = ["OURS", "Peer", "Task", "taking_part"]
 
 OURS = "dgpuhash"
 
-_KINDS: dict[str, tuple[Callable[[], Peer], ...]] = {
-    "cuda": (CuDF,),
-    "cpu": (Pandas, Polars, DuckDB),
+# By the package that each needs.
+_KINDS: dict[str, dict[str, type[Peer]]] = {
+    "cuda": {"cudf": CuDF},
+    "cpu": {"pandas": Pandas, "polars": Polars, "duckdb": DuckDB},
 }
 
 
-def peers(backend: Backend) -> list[Peer]:
-    """Those that are installed, on the device of `backend`.
+def taking_part(backend: Backend, compare: bool) -> Iterator[Peer | None]:
+    """None, for ourselves, and then the peers that are installed, each loaded when its turn comes.
+
+    Parameters
+    ----------
+    backend : Backend
+        Whose device the peers use.
+    compare : bool
+        Whether peers take part at all.
 
     Raises
     ------
     SpecError
-        When there is none.
+        When there is no peer to compare with.
 
     Examples
     --------
     >>> from dgpuhash import backend
-    >>> peers(backend.get("cpu"))[0].name.split()[0]
-    'pandas'
+    >>> ourselves, pandas, *_ = taking_part(backend.get("cpu"), True)
+    >>> ourselves is None, pandas.name.split()[0]
+    (True, 'pandas')
     """
-    found = []
-    for kind in _KINDS[backend.name]:
-        try:
-            found.append(kind())
-        except ImportError:
-            continue
-    if not found:
+    if not compare:
+        return iter([None])
+    kinds = [kind for package, kind in _KINDS[backend.name].items() if find_spec(package)]
+    if not kinds:
         raise SpecError(
-            "there is nothing to compare with: cuDF cannot be imported; install it with "
+            "there is nothing to compare with: cuDF is not installed; install it with "
             "\"pip install 'dgpuhash[cudf-cu13]'\", or leave out --compare"
         )
-    return found
+    return itertools.chain([None], (kind() for kind in kinds))

@@ -92,12 +92,16 @@ def _pivot(
     for row in rows:
         key = tuple(_text(name, row.get(name, "")) for name in index)
         lines.setdefault(key, {})[row[column]] = figure_of(row)
+    # The libraries of one question stand together.
+    whose = index.index("library") if "library" in index else len(index)
+    asked = list(dict.fromkeys(key[:whose] + key[whose + 1 :] for key in lines))
+    ordered = sorted(lines, key=lambda key: asked.index(key[:whose] + key[whose + 1 :]))
     header = tuple(_WORDS.get(name, name.replace("_", " ")) for name in index)
     return [
         Grid(
             title,
             header + tuple(_text(column, each) for each in columns),
-            [key + tuple(cells.get(each, "") for each in columns) for key, cells in lines.items()],
+            [key + tuple(lines[key].get(each, "") for each in columns) for key in ordered],
         )
     ]
 
