@@ -19,7 +19,6 @@ from dgpuhash.errors import DeviceError, OutOfMemoryError
 
 __all__ = ["CudaBackend"]
 
-THREADS = 256
 OLDEST_CAPABILITY = 75
 
 
@@ -51,9 +50,11 @@ class CudaBackend(Backend):
         device = self._device()
         try:
             function, resident_blocks = self._load(kernel, device)
-            blocks = min(math.ceil(n * kernel.tile / THREADS), resident_blocks)
+            blocks = min(math.ceil(n * kernel.tile / kernel.threads), resident_blocks)
             # A NumPy array is passed by value: CuPy hands the driver its address, which copies it.
-            function((blocks, 1, 1), (THREADS, 1, 1), (np.array(args, copy=True, order="C"),))
+            function(
+                (blocks, 1, 1), (kernel.threads, 1, 1), (np.array(args, copy=True, order="C"),)
+            )
         except self._cuda_errors() as error:
             raise DeviceError(
                 f"{kernel.expression} over {n:,} rows failed on {self.device_name()}: {error}; "
@@ -148,7 +149,7 @@ class CudaBackend(Backend):
             module.load(cubin.image)
             function = module.get_function(cubin.names[kernel.expression])
             per_processor = self._cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(
-                function.ptr, THREADS, 0
+                function.ptr, kernel.threads, 0
             )
             processors = self._cupy.cuda.Device(device).attributes["MultiProcessorCount"]
             found = function, max(1, int(per_processor)) * int(processors)

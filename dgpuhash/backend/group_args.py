@@ -10,9 +10,13 @@ from dgpuhash.backend.words import struct_of_words as _words
 
 __all__ = [
     "FOLDS",
+    "FRONT_WORDS",
     "GROUP_ADD",
+    "GROUP_ADD_BY_BLOCK",
+    "GROUP_BATCH",
     "GROUP_CLEAR",
     "GROUP_CODES",
+    "GROUP_COUNT",
     "GROUP_FIND",
     "GROUP_GATHER",
     "GROUP_MARK",
@@ -28,8 +32,10 @@ __all__ = [
     "STRUCTS",
     "TERMS",
     "group_add",
+    "group_add_by_block",
     "group_clear",
     "group_codes",
+    "group_count",
     "group_find",
     "group_gather",
     "group_mark",
@@ -46,10 +52,13 @@ GROUP_CLEAR = _words("ones", "n", table=GROUP_STORAGE)
 GROUP_PLACE = _words("keys", "slots", "created", "refused", "n", "first_row", table=GROUP_STORAGE)
 GROUP_FIND = _words("keys", "words", "counts", "rows", "segment_rows", "n", table=GROUP_STORAGE)
 GROUP_MARK = _words("n", table=GROUP_STORAGE, first_rows=ROW_SET)
-GROUP_RANK = _words("ranks", "rows", "n", first_rows=ROW_SET)
+GROUP_COUNT = _words("counts", "n", first_rows=ROW_SET)
+GROUP_RANK = _words("ends", "rows", "n", first_rows=ROW_SET)
 GROUP_NUMBER = _words("n", table=GROUP_STORAGE, first_rows=ROW_SET)
 GROUP_CODES = _words("slots", "n", table=GROUP_STORAGE)
 
+# What a block has for totals of its own; see kernels/batch/front.cuh.
+FRONT_WORDS = 4096
 # In the order of the enums in kernels/batch/reduce.cuh; a reading is a dtype, and "date" any date.
 READINGS = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8", "date")
 TERMS = ("one", "integer", "real", "rank", "row", "truth")
@@ -58,9 +67,9 @@ FOLDS = ("sum", "real_sum", "least", "greatest")
 REDUCE_COLUMN = _words("values", "totals", "reading", "term", "fold")
 REDUCE_BATCH = _words("codes", "order", "columns", "column_count", "alone", "wide")
 REDUCE = _words("edges", "rows", "segment_rows", "groups", "copies", "n", batch=REDUCE_BATCH)
-GROUP_ADD = _words(
-    "columns", "column_count", "keys", "refused", "n", "first_row", table=GROUP_STORAGE
-)
+GROUP_BATCH = _words("columns", "column_count", "keys", "refused", table=GROUP_STORAGE)
+GROUP_ADD = _words("n", "first_row", batch=GROUP_BATCH)
+GROUP_ADD_BY_BLOCK = _words("rows", "segment_rows", "slots", "n", batch=GROUP_BATCH)
 GROUP_GATHER = _words("keys", "rows", "totals", "columns", "n", table=GROUP_STORAGE)
 
 # By the C++ name.
@@ -71,10 +80,13 @@ STRUCTS = {
     "GroupPlaceArgs": GROUP_PLACE,
     "GroupFindArgs": GROUP_FIND,
     "GroupMarkArgs": GROUP_MARK,
+    "GroupCountArgs": GROUP_COUNT,
     "GroupRankArgs": GROUP_RANK,
     "GroupNumberArgs": GROUP_NUMBER,
     "GroupCodesArgs": GROUP_CODES,
+    "GroupBatch": GROUP_BATCH,
     "GroupAddArgs": GROUP_ADD,
+    "GroupAddByBlockArgs": GROUP_ADD_BY_BLOCK,
     "GroupGatherArgs": GROUP_GATHER,
     "ReduceColumn": REDUCE_COLUMN,
     "ReduceBatch": REDUCE_BATCH,
@@ -102,9 +114,14 @@ def group_mark() -> Kernel:
     return Kernel("dg::group_mark", "launch/groups.cuh")
 
 
-def group_rank() -> Kernel:
-    """Counts or writes out a set of rows; takes `GROUP_RANK`, a row is a word of 64 rows."""
-    return Kernel("dg::group_rank", "launch/groups.cuh")
+def group_count() -> Kernel:
+    """Counts a set of rows; takes `GROUP_COUNT`, a row is a word of 64 rows."""
+    return Kernel("dg::group_count", "launch/groups.cuh")
+
+
+def group_rank(tile: int = 32) -> Kernel:
+    """Writes a set of rows in order; takes `GROUP_RANK`, a row is a word of 64 rows."""
+    return Kernel(f"dg::group_rank<{tile}>", "launch/groups.cuh", tile)
 
 
 def group_number() -> Kernel:
@@ -125,6 +142,12 @@ def group_reduce(tile: int = 32) -> Kernel:
 def group_add(key: DTypeLike, tile: int = 32) -> Kernel:
     """Stores keys and adds their columns up; takes `GROUP_ADD`, a tile's lanes are rows."""
     return Kernel(f"dg::group_add<{_word(key)},{tile}>", "launch/reduce.cuh")
+
+
+def group_add_by_block(key: DTypeLike) -> Kernel:
+    """As `group_add` for few keys; takes `GROUP_ADD_BY_BLOCK`, a row is a segment of the keys."""
+    name = f"dg::group_add_by_block<{_word(key)},256>"
+    return Kernel(name, "launch/reduce.cuh", 256, 256)
 
 
 def group_gather(key: DTypeLike) -> Kernel:

@@ -19,8 +19,11 @@ class Kernel:
         The file below ``kernels/`` that defines the template, e.g. ``launch/open.cuh``.
     tile : int
         Lanes that serve one row on a GPU; on the CPU it is always one.
+    threads : int
+        Threads of a block on a GPU.
     """
 
     expression: str
     file: str
     tile: int = 1
+    threads: int = 256

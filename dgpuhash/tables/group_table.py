@@ -22,6 +22,8 @@ _MOST_LINES = 64
 _LEADING_ROWS = 2**16
 _SEGMENT_ROWS = {"cpu": 4096, "cuda": 1024}
 _TILES = 2**14
+# What a block adds up before it hands its totals over.
+_BLOCK_ROWS = 2**15
 
 
 class GroupTable:
@@ -80,23 +82,37 @@ class GroupTable:
         created, refused = self._backend.to_host(counts)
         return None if refused else int(created)
 
-    def add(self, bits: Any, columns: Any, count: int, *, repeats: bool) -> bool:
+    def add(self, bits: Any, columns: Any, count: int, *, repeats: bool, few: bool) -> bool:
         """Place all keys and add up their columns; False when a key found no place.
 
-        `columns` are `count` structs `args.REDUCE_COLUMN` on the device.
+        `columns` are `count` structs `REDUCE_COLUMN` on the device. `few`: whether there seem to be
+        so few keys that blocks had better have totals of their own.
         """
         refused = self._backend.zeros(1, np.uint64)
+        batch = np.zeros((), args.GROUP_BATCH)
+        batch["table"], batch["column_count"] = self._storage, count
+        batch["columns"] = self._backend.pointer(columns)
+        batch["keys"] = self._backend.pointer(bits)
+        batch["refused"] = self._backend.pointer(refused)
+        if few:
+            made = np.zeros((), args.GROUP_ADD_BY_BLOCK)
+            made["batch"], made["rows"], made["segment_rows"] = batch, len(bits), _BLOCK_ROWS
+            made["slots"] = 1 << (args.FRONT_WORDS // (2 + count)).bit_length() - 1
+            made["n"] = math.ceil(len(bits) / _BLOCK_ROWS)
+            self._backend.launch(args.group_add_by_block(self._key), made, int(made["n"]))
+            return int(refused[0]) == 0
         for first, last in _launches(len(bits), repeats):
-            self._run(
-                args.group_add(self._key), args.GROUP_ADD, last - first,
-                columns=columns, column_count=count, keys=bits, refused=refused, first_row=first,
-            )  # fmt: skip
+            made = np.zeros((), args.GROUP_ADD)
+            made["batch"], made["first_row"], made["n"] = batch, first, last - first
+            self._backend.launch(args.group_add(self._key), made, last - first)
         return int(refused[0]) == 0
 
     def number(self, rows: int) -> Any:
         """Replace first rows, which are below `rows`, by their ranks; the first rows (int64)."""
-        ranked, first_rows = self._ranked(rows)
-        self._run(args.group_number(), args.GROUP_NUMBER, self._records, first_rows=ranked)
+        members, first_rows = self._ranked(rows)
+        self._run(
+            args.group_number(), args.GROUP_NUMBER, self._records, first_rows=self._set_of(members)
+        )
         return first_rows
 
     def first_rows(self, rows: int) -> Any:
@@ -138,25 +154,25 @@ class GroupTable:
     def _ranked(self, rows: int) -> tuple[Any, Any]:
         """The set of the first rows, ready to rank them, and its members in order."""
         backend, words = self._backend, math.ceil(rows / 64)
-        marks = backend.zeros((words, 2), np.uint64)
+        members = backend.zeros((words, 2), np.uint64)
+        marks = self._set_of(members)
         self._run(args.group_mark(), args.GROUP_MARK, self._records, first_rows=marks)
-        ranks = backend.empty(words, np.uint64)
+        counts = backend.empty(words, np.uint64)
+        kernel, struct = args.group_count(), args.GROUP_COUNT
+        backend.run(kernel, struct, words, first_rows=marks, counts=counts)
+        ends = backend.xp.cumsum(counts, dtype=np.uint64)
+        first_rows = backend.empty(int(ends[-1]) if words else 0, np.int64)
         kernel, struct = args.group_rank(), args.GROUP_RANK
-        self._run(kernel, struct, words, first_rows=marks, ranks=ranks)
-        ranks = backend.xp.cumsum(ranks, dtype=np.uint64)
-        first_rows = backend.empty(int(ranks[-1]) if words else 0, np.int64)
-        self._run(kernel, struct, words, first_rows=marks, ranks=ranks, rows=first_rows)
-        return marks, first_rows
+        backend.run(kernel, struct, words, first_rows=marks, ends=ends, rows=first_rows)
+        return members, first_rows
+
+    def _set_of(self, members: Any) -> np.ndarray:
+        made = np.zeros((), args.ROW_SET)
+        made["words"] = self._backend.pointer(members)
+        return made
 
     def _run(self, kernel: Any, struct: np.dtype[Any], n: int, **fields: Any) -> None:
-        made = np.zeros((), struct)
-        made["n"] = n
-        if struct is not args.GROUP_RANK:
-            made["table"] = self._storage
-        for name, field in fields.items():
-            number = isinstance(field, int | np.integer)
-            made[name] = field if number else self._backend.pointer(field)
-        self._backend.launch(kernel, made, n)
+        self._backend.run(kernel, struct, n, table=self._storage, **fields)
 
 
 def _launches(rows: int, repeats: bool) -> list[tuple[int, int]]:

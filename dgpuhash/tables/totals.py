@@ -17,6 +17,9 @@ __all__ = ["Reduced", "adds_at_once", "group_counts", "reduce_groups", "reduce_k
 
 # Columns that fit beside a key and its first row in 64 bytes.
 _MOST_AT_ONCE = 6
+# Up to here totals of each block's own are faster: on an H200 2^27 rows of 4,096 groups take 4.3 ms
+# and 5.4 without; of 65,536 groups 4.5 without.
+_FEW_GROUPS = 2**12
 
 _CPU_SEGMENTS = 16
 # On a CPU a region's totals stay in its caches.
@@ -87,11 +90,14 @@ def reduce_keys(
 ) -> tuple[Any, list[Any]]:
     """The first rows (int64) of distinct keys, in order, and for each column their totals."""
     described = _described(backend, columns, [None] * len(columns))
+    few = estimate.least <= _FEW_GROUPS
     table, _ = fill(
         backend,
         bits,
         estimate,
-        lambda table, repeats: table.add(bits, described, len(columns), repeats=repeats) or None,
+        lambda table, repeats: (
+            table.add(bits, described, len(columns), repeats=repeats, few=few) or None
+        ),
         [column.fold for column in columns],
     )
     first_rows = table.first_rows(len(bits))

@@ -163,6 +163,31 @@ DG_FN void add_to_total(u64* total, Fold fold, u64 word, bool alone) {
   }
 }
 
+/// Adds each lane's row to its key's totals: lanes of one key combine, and the lowest of them, which
+/// has the first of their rows, calls `place(key, row)` and then, for each column,
+/// `add(place, column, fold, word)`. Lanes that are not asked take part.
+template <class Key, class Tile, class Place, class Add>
+DG_FN void add_rows(Tile tile, const ReduceColumn* columns, u64 column_count, Key key, u64 row,
+                    bool asked, const Place& place, const Add& add) {
+  u32 peers = tile.match(static_cast<u32>(key));
+  if constexpr (sizeof(Key) == 8) peers &= tile.match(static_cast<u32>(key >> 32));
+  peers &= tile.ballot(asked);
+  const u32 below = peers & ones_below(tile.lane());
+  const u32 above = asked ? peers & ~below & ~(1u << tile.lane()) : 0;
+  const auto word_of = [&](u64 i) {
+    const u64 word = asked ? term_of(columns[i], row) : neutral(columns[i].fold);
+    return combined(tile, columns[i].fold, word, above, count_ones(below));
+  };
+  const bool leads = asked && below == 0;
+  // Read before the key is looked up, so that one wait covers both.
+  u64 word = word_of(0);
+  const auto placed = place(leads, key, row);
+  for (u64 i = 0; i < column_count; ++i) {
+    if (i > 0) word = word_of(i);
+    if (leads) add(placed, i, columns[i].fold, word);
+  }
+}
+
 /// Adds rows [first, last), of the order where there is one, to the totals that begin at
 /// `first_total`.
 template <class Tile>

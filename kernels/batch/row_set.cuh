@@ -20,13 +20,16 @@ struct RowSet {
     return pair[1] + count_ones(pair[0] & ((1ull << row % 64) - 1));
   }
 
-  /// Writes the rows of one word in order; `ranks_end` is the rank of the first row behind it.
-  DG_FN void write_rows(u64 word, u64 ranks_end, i64* rows) const {
-    u64 bits = words[2 * word];
-    u64 rank = ranks_end - count_ones(bits);
-    words[2 * word + 1] = rank;
-    for (; bits != 0; bits &= bits - 1)
-      rows[rank++] = static_cast<i64>(64 * word + lowest_one(bits));
+  /// Writes the rows of one word in order, and how many come before; `ranks_end` is the rank of the
+  /// first row behind it.
+  template <class Tile>
+  DG_FN void write_rows(Tile tile, u64 word, u64 ranks_end, i64* rows) const {
+    const u64 bits = words[2 * word];
+    const u64 before = ranks_end - count_ones(bits);
+    if (tile.lane() == 0) words[2 * word + 1] = before;
+    for (u32 bit = tile.lane(); bit < 64; bit += Tile::size)
+      if (bits >> bit & 1)
+        rows[before + count_ones(bits & ((1ull << bit) - 1))] = static_cast<i64>(64 * word + bit);
   }
 };
 

@@ -1,5 +1,5 @@
-/// All atomics of the project, on global memory, with their order spelled at the call. GPU scope:
-/// one device.
+/// All atomics of the project. On global memory with their order spelled at the call; GPU scope: one
+/// device. Those named block_ are relaxed, on memory that one block shares.
 #pragma once
 
 #include "core/platform.cuh"
@@ -145,6 +145,41 @@ DG_FN void atomic_swap_pair_if(u64* at, u64& first, u64& second, u64 new_first, 
 
 #undef DG_GLOBAL
 
+#define DG_SHARED(pointer) "r"(static_cast<u32>(__cvta_generic_to_shared(pointer)))
+
+DG_FN u64 block_load(const u64* from) {
+  u64 word;
+  asm volatile("ld.relaxed.cta.shared.u64 %0, [%1];" : "=l"(word) : DG_SHARED(from) : "memory");
+  return word;
+}
+
+DG_FN u64 block_swap_if(u64* at, u64 expected, u64 desired) {
+  u64 old;
+  asm volatile("atom.relaxed.cta.shared.cas.b64 %0, [%1], %2, %3;"
+               : "=l"(old)
+               : DG_SHARED(at), "l"(expected), "l"(desired)
+               : "memory");
+  return old;
+}
+
+DG_FN void block_add(u64* at, u64 term) {
+  asm volatile("red.relaxed.cta.shared.add.u64 [%0], %1;" ::DG_SHARED(at), "l"(term) : "memory");
+}
+
+DG_FN void block_add(double* at, double term) {
+  asm volatile("red.relaxed.cta.shared.add.f64 [%0], %1;" ::DG_SHARED(at), "d"(term) : "memory");
+}
+
+DG_FN void block_min(u64* at, u64 term) {
+  asm volatile("red.relaxed.cta.shared.min.u64 [%0], %1;" ::DG_SHARED(at), "l"(term) : "memory");
+}
+
+DG_FN void block_max(u64* at, u64 term) {
+  asm volatile("red.relaxed.cta.shared.max.u64 [%0], %1;" ::DG_SHARED(at), "l"(term) : "memory");
+}
+
+#undef DG_SHARED
+
 #else
 
 constexpr std::memory_order host_order(Order order) {
@@ -220,6 +255,15 @@ void atomic_max(u64* at, u64 term) {
     seen = found;
   }
 }
+
+inline u64 block_load(const u64* from) { return atomic_load<Order::relaxed>(from); }
+inline u64 block_swap_if(u64* at, u64 expected, u64 desired) {
+  return atomic_swap_if<Order::relaxed>(at, expected, desired);
+}
+inline void block_add(u64* at, u64 term) { atomic_add<Order::relaxed>(at, term); }
+inline void block_add(double* at, double term) { atomic_add<Order::relaxed>(at, term); }
+inline void block_min(u64* at, u64 term) { atomic_min<Order::relaxed>(at, term); }
+inline void block_max(u64* at, u64 term) { atomic_max<Order::relaxed>(at, term); }
 
 #endif
 

@@ -8,6 +8,8 @@
 // Blocks of 256 threads, four on a multiprocessor: with fewer promised, ptxas spills to reach a
 // higher occupancy.
 #define DG_KERNEL __global__ void __launch_bounds__(256, 4)
+// Blocks that share memory, as many as give 1,024 threads to a multiprocessor.
+#define DG_BLOCK_KERNEL(Threads) __global__ void __launch_bounds__(Threads, 1024 / Threads)
 #define DG_UNROLL _Pragma("unroll")
 #else
 #include <sched.h>
@@ -16,6 +18,7 @@
 #define DG_GPU 0
 #define DG_FN inline
 #define DG_KERNEL inline void
+#define DG_BLOCK_KERNEL(Threads) inline void
 #define DG_UNROLL
 #endif
 

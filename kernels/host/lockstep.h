@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -26,11 +27,11 @@ inline constexpr int kDiverged = 70;
 /// Tiles that run at once in each launch.
 inline u32 tiles = 3;
 
-enum class Collective : u32 { ballot, any, shuffle, match, sync, end_of_row };
+enum class Collective : u32 { ballot, any, shuffle, match, sync, block_sync, end_of_row };
 
 inline const char* name(Collective which) {
-  constexpr const char* names[] = {"ballot", "any",  "shuffle",
-                                   "match",  "sync", "the end of the row"};
+  constexpr const char* names[] = {
+      "ballot", "any", "shuffle", "match", "sync", "a barrier of the block", "the end of the row"};
   return names[static_cast<u32>(which)];
 }
 
@@ -129,6 +130,9 @@ class LockstepTile {
 
   void end_row() const { crew_->meet(lane_, *phase_, Collective::end_of_row, 0); }
 
+  /// Before a barrier of the block: lanes of one tile that are elsewhere are divergent.
+  void approach(Collective which) const { crew_->meet(lane_, *phase_, which, 0); }
+
  private:
   /// The lanes that brought `wanted`.
   u32 gather(Collective which, u64 word, u64 wanted) const {
@@ -161,6 +165,78 @@ void for_each_tile(u64 rows, const Body& body) {
     }
   }
   for (auto& lane : lanes) lane.join();
+}
+
+/// Two tiles of half the threads each; one thread is a block of one tile.
+template <u32 Threads>
+class LockstepBlock {
+ public:
+  static constexpr u32 threads = Threads;
+  static constexpr u32 tiles = Threads == 1 ? 1 : 2;
+  using Lanes = LockstepTile<Threads / tiles>;
+
+  struct Crews {
+    Crew<Threads> block;
+    Crew<Threads / tiles> of_tile[tiles];
+  };
+
+  LockstepBlock(Crews& crews, u32 thread, u32& block_phase, u32& tile_phase)
+      : crew_(&crews.block),
+        thread_(thread),
+        phase_(&block_phase),
+        tile_(crews.of_tile[thread / Lanes::size], thread % Lanes::size, tile_phase) {}
+
+  u32 thread() const { return thread_; }
+  Lanes tile() const { return tile_; }
+  u32 tile_index() const { return thread_ / Lanes::size; }
+
+  void sync() const {
+    tile_.approach(Collective::block_sync);
+    crew_->publish(thread_);
+    crew_->meet(thread_, *phase_, Collective::block_sync, 0);
+    crew_->observe();
+  }
+
+  void add(u32* counter, u32 term) const {
+    std::atomic_ref<u32>(*counter).fetch_add(term, std::memory_order_relaxed);
+  }
+
+  void end_segment() const {
+    tile_.approach(Collective::end_of_row);
+    crew_->meet(thread_, *phase_, Collective::end_of_row, 0);
+  }
+
+ private:
+  Crew<Threads>* crew_;
+  u32 thread_;
+  u32* phase_;
+  Lanes tile_;
+};
+
+template <u32 Threads, template <class> class Shared, class Body>
+void for_each_block(u64 segments, const Body& body) {
+  using Block = LockstepBlock<Threads>;
+  struct Running {
+    typename Block::Crews crews;
+    Shared<Block> shared;
+  };
+  std::vector<std::unique_ptr<Running>> running;
+  for (u32 block = 0; block < tiles; ++block) running.push_back(std::make_unique<Running>());
+  std::vector<std::thread> threads;
+  for (u32 block = 0; block < tiles; ++block) {
+    for (u32 thread = 0; thread < Threads; ++thread) {
+      threads.emplace_back([&, block, thread] {
+        u32 block_phase = 0, tile_phase = 0;
+        Running& here = *running[block];
+        const Block mine(here.crews, thread, block_phase, tile_phase);
+        for (u64 segment = block; segment < segments; segment += tiles) {
+          body(mine, here.shared, segment);
+          mine.end_segment();
+        }
+      });
+    }
+  }
+  for (auto& thread : threads) thread.join();
 }
 
 }  // namespace dg::lockstep

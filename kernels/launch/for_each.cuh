@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/atomic.cuh"
+#include "core/block.cuh"
 #include "core/platform.cuh"
 #include "core/tile.cuh"
 
@@ -76,6 +77,16 @@ void for_each_tile(u64 rows, [[maybe_unused]] const Totals<counters>& totals, co
 void parallel_for(u64 rows, u64 row_work, void (*run)(const void* context, u64 first, u64 last),
                   const void* context);
 
+template <class Piece>
+void for_each_piece(u64 rows, u64 row_work, const Piece& piece) {
+  parallel_for(
+      rows, row_work,
+      [](const void* context, u64 first, u64 last) {
+        (*static_cast<const Piece*>(context))(first, last);
+      },
+      &piece);
+}
+
 inline constexpr u64 kPrefetchRows = 16;
 
 /// A tile has one lane on the CPU, whatever `Width` the instance is named after.
@@ -93,13 +104,7 @@ void for_each_tile(u64 rows, [[maybe_unused]] const Totals<counters>& totals, co
         if (tally.of[i] != 0)
           atomic_add<Order::relaxed>(totals.of[i], static_cast<u64>(tally.of[i]));
   };
-  using Piece = decltype(piece);
-  parallel_for(
-      rows, row_work,
-      [](const void* context, u64 first, u64 last) {
-        (*static_cast<const Piece*>(context))(first, last);
-      },
-      &piece);
+  for_each_piece(rows, row_work, piece);
 }
 
 #endif
@@ -148,6 +153,25 @@ DG_FN void for_each_step(Tile tile, u64 first, u64 last, const Body& body,
 #endif
     body(row, row < last);
   }
+}
+
+/// One block for each segment of a batch, with a `Shared<Block>` in shared memory, which holds
+/// what the block's last segment left there.
+template <u32 Threads, template <class> class Shared, class Body>
+DG_FN void for_each_block(u64 segments, [[maybe_unused]] u64 segment_rows, const Body& body) {
+#if DG_GPU
+  __shared__ Shared<Block<Threads>> shared;
+  for (u64 segment = blockIdx.x; segment < segments; segment += gridDim.x)
+    body(Block<Threads>{}, shared, segment);
+#elif defined(DG_LOCKSTEP)
+  lockstep::for_each_block<Threads, Shared>(segments, body);
+#else
+  auto piece = [&](u64 first, u64 last) {
+    Shared<Block<1>> shared;
+    for (u64 segment = first; segment < last; ++segment) body(Block<1>{}, shared, segment);
+  };
+  for_each_piece(segments, segment_rows, piece);
+#endif
 }
 
 }  // namespace dg

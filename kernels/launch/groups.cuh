@@ -40,11 +40,17 @@ struct GroupMarkArgs {
   u64 n;              // records
 };
 
+struct GroupCountArgs {
+  RowSet first_rows;
+  u64* counts;  // rows of each word
+  u64 n;        // words
+};
+
 struct GroupRankArgs {
   RowSet first_rows;
-  u64* ranks;  // rows of each word; sums of them, this word included, where `rows` are wanted
-  i64* rows;   // or null: words are counted
-  u64 n;       // words
+  const u64* ends;  // sums of the counts, each word's own included
+  i64* rows;        // the set in order
+  u64 n;            // words
 };
 
 struct GroupNumberArgs {
@@ -109,12 +115,15 @@ DG_KERNEL group_mark(GroupMarkArgs args) {
   });
 }
 
+DG_KERNEL group_count(GroupCountArgs args) {
+  for_each_tile<1>(args.n,
+                   [&](auto, u64 word) { args.counts[word] = args.first_rows.count(word); });
+}
+
+template <int W>
 DG_KERNEL group_rank(GroupRankArgs args) {
-  for_each_tile<1>(args.n, [&](auto, u64 word) {
-    if (args.rows)
-      args.first_rows.write_rows(word, args.ranks[word], args.rows);
-    else
-      args.ranks[word] = args.first_rows.count(word);
+  for_each_tile<W>(args.n, [&](auto tile, u64 word) {
+    args.first_rows.write_rows(tile, word, args.ends[word], args.rows);
   });
 }
 

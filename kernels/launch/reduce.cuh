@@ -1,6 +1,7 @@
 /// Reductions by group over a whole batch. Structs are mirrored in dgpuhash/backend/args.py.
 #pragma once
 
+#include "batch/front.cuh"
 #include "batch/reduce.cuh"
 #include "launch/for_each.cuh"
 #include "table/groups.cuh"
@@ -17,14 +18,27 @@ struct ReduceArgs {
   u64 n;       // segments
 };
 
-struct GroupAddArgs {
+/// Keys that are placed and rows that are added up in one pass.
+struct GroupBatch {
   GroupStorage table;
   const ReduceColumn* columns;  // their totals are words of the records, from the third on
-  u64 column_count;
+  u64 column_count;             // at least 1
   const void* keys;
-  u64* refused;   // set to 1 when a key found no place; no further rows are tried then
+  u64* refused;  // set to 1 when a key found no place; no further rows are tried then
+};
+
+struct GroupAddArgs {
+  GroupBatch batch;
   u64 n;          // rows of this launch
   u64 first_row;  // the first of them
+};
+
+struct GroupAddByBlockArgs {
+  GroupBatch batch;
+  u64 rows;
+  u64 segment_rows;
+  u64 slots;  // of a block's own totals, a power of two
+  u64 n;      // segments
 };
 
 struct GroupGatherArgs {
@@ -50,37 +64,85 @@ DG_KERNEL group_reduce(ReduceArgs args) {
   });
 }
 
-/// Keys and totals in one pass over the rows.
+/// The record of a key with a first row of at most `row`, or null where it found no place.
+DG_FN u64* placed_record(const GroupBatch& batch, u64 key, u64 row) {
+  const GroupTable table{batch.table};
+  const u64 slot = table.place(key, row).slot;
+  if (slot != GroupTable::kNone) return table.record(slot);
+  atomic_store<Order::relaxed>(batch.refused, u64{1});
+  return nullptr;
+}
+
 template <class Key, int W>
 DG_KERNEL group_add(GroupAddArgs args) {
-  const GroupTable table{args.table};
-  const Key* keys = static_cast<const Key*>(args.keys);
+  const GroupBatch& batch = args.batch;
+  const Key* keys = static_cast<const Key*>(batch.keys) + args.first_row;
   for_each_lane<W>(
       args.n,
       [&](auto tile, u64 index, bool asked) {
-        const u64 row = args.first_row + index;
-        if (tile.any(atomic_load_stale(args.refused) != 0)) return;
-        const u64 key = asked ? keys[row] : 0;
-        u32 peers = tile.match(static_cast<u32>(key));
-        if constexpr (sizeof(Key) == 8) peers &= tile.match(static_cast<u32>(key >> 32));
-        peers &= tile.ballot(asked);
-        const u32 below = peers & ones_below(tile.lane());
-        const u32 above = asked ? peers & ~below & ~(1u << tile.lane()) : 0;
-        u64 slot = GroupTable::kNone;
-        // The lowest lane has the first of its peers' rows.
-        if (asked && below == 0) {
-          slot = table.place(key, row).slot;
-          if (slot == GroupTable::kNone) atomic_store<Order::relaxed>(args.refused, u64{1});
-        }
-        for (u64 i = 0; i < args.column_count; ++i) {
-          const ReduceColumn column = args.columns[i];
-          u64 word = asked ? term_of(column, row) : neutral(column.fold);
-          word = combined(tile, column.fold, word, above, count_ones(below));
-          if (slot != GroupTable::kNone)
-            add_to_total(table.record(slot) + 2 + i, column.fold, word, false);
-        }
+        if (tile.any(atomic_load_stale(batch.refused) != 0)) return;
+        add_rows(
+            tile, batch.columns, batch.column_count, asked ? keys[index] : Key{0},
+            args.first_row + index, asked,
+            [&](bool leads, Key key, u64 row) {
+              return leads ? placed_record(batch, key, row) : nullptr;
+            },
+            [&](u64* record, u64 column, Fold fold, u64 word) {
+              if (record) add_to_total(record + 2 + column, fold, word, false);
+            });
       },
-      [&](u64 index) { table.prefetch_first(keys[args.first_row + index]); });
+      [&](u64 index) { GroupTable{batch.table}.prefetch_first(keys[index]); });
+}
+
+/// The same with totals of each block's own, for few groups.
+template <class Key, u32 Threads>
+DG_BLOCK_KERNEL(Threads)
+group_add_by_block(GroupAddByBlockArgs args) {
+  const GroupBatch& batch = args.batch;
+  const Key* keys = static_cast<const Key*>(batch.keys);
+  const u32 slots = static_cast<u32>(args.slots);
+  struct Place {
+    u32 slot;
+    u64* record;
+  };
+  for_each_block<Threads, GroupFront>(
+      args.n, args.segment_rows, [&](auto block, auto& front, u64 segment) {
+        const u64 first = segment * args.segment_rows;
+        const u64 last =
+            first + args.segment_rows < args.rows ? first + args.segment_rows : args.rows;
+        const auto tile = block.tile();
+        front.clear(block, batch.columns, batch.column_count, slots);
+        block.sync();
+        for (u64 start = first + block.tile_index() * tile.size; start < last;
+             start += block.threads) {
+          if (tile.any(atomic_load_stale(batch.refused) != 0)) break;
+          const u64 index = start + tile.lane();
+          const bool asked = index < last;
+          add_rows(
+              tile, batch.columns, batch.column_count, asked ? keys[index] : Key{0}, index, asked,
+              [&](bool leads, Key key, u64 row) {
+                Place place{leads ? front.place(key, row, slots) : front.kNowhere, nullptr};
+                if (leads && place.slot == front.kNowhere)
+                  place.record = placed_record(batch, key, row);
+                return place;
+              },
+              [&](Place place, u64 column, Fold fold, u64 word) {
+                if (place.slot != front.kNowhere)
+                  add_in_block(&front.total(column, place.slot, slots), fold, word);
+                else if (place.record)
+                  add_to_total(place.record + 2 + column, fold, word, false);
+              });
+        }
+        block.sync();
+        for (u32 slot = block.thread(); slot < slots; slot += block.threads) {
+          const u64 key = front.words[slot];
+          if (key == GroupTable::kNone) continue;
+          u64* const record = placed_record(batch, key, front.words[slots + slot]);
+          for (u64 i = 0; record && i < batch.column_count; ++i)
+            add_to_total(record + 2 + i, batch.columns[i].fold, front.total(i, slot, slots), false);
+        }
+        block.sync();
+      });
 }
 
 template <class Key>

@@ -26,15 +26,16 @@ struct GroupMemory {
   GroupMemory(const GroupMemory&) = delete;
 
   /// The first rows in order, and the set of them.
+  template <int W>
   std::vector<i64> rank(std::vector<u64>& marks, u64 rows) const {
     const u64 words = (rows + 63) / 64;
     marks.assign(2 * words, 0);
-    std::vector<u64> ranks(words);
+    std::vector<u64> ends(words);
     group_mark({storage, {marks.data()}, records});
-    group_rank({{marks.data()}, ranks.data(), nullptr, words});
-    for (u64 word = 1; word < words; ++word) ranks[word] += ranks[word - 1];
-    std::vector<i64> first_rows(ranks.back());
-    group_rank({{marks.data()}, ranks.data(), first_rows.data(), words});
+    group_count({{marks.data()}, ends.data(), words});
+    for (u64 word = 1; word < words; ++word) ends[word] += ends[word - 1];
+    std::vector<i64> first_rows(ends.back());
+    group_rank<W>({{marks.data()}, ends.data(), first_rows.data(), words});
     return first_rows;
   }
 };
@@ -69,7 +70,7 @@ void number(std::mt19937& random, u64 rows, u32 range) {
   CHECK(refused == 0);
   CHECK(created == expected.first_rows.size());
   std::vector<u64> marks;
-  CHECK(memory.rank(marks, rows) == expected.first_rows);
+  CHECK(memory.template rank<W>(marks, rows) == expected.first_rows);
   group_number({memory.storage, {marks.data()}, memory.records});
   group_codes({memory.storage, slots.data(), rows});
   CHECK(slots == expected.numbers);
@@ -99,7 +100,7 @@ void refuse(std::mt19937& random) {
 
 /// Keys and totals in one pass.
 template <class Key, int W>
-void add(std::mt19937& random, u64 rows, u32 range, bool room) {
+void add(std::mt19937& random, u64 rows, u32 range, bool room, u64 slots = 0) {
   const Numbered<Key> expected(random, rows, range);
   const Key* const keys = expected.keys.data();
   const u64 groups = expected.first_rows.size();
@@ -112,12 +113,17 @@ void add(std::mt19937& random, u64 rows, u32 range, bool room) {
   };
   const GroupMemory memory(room ? 2 * rows : 3, 8, room ? 2 * rows : 3, 3 + (4 << 1));
   u64 refused = 0;
-  group_add<Key, W>({memory.storage, columns, 3, keys, &refused, rows / 3, 0});
-  group_add<Key, W>({memory.storage, columns, 3, keys, &refused, rows - rows / 3, rows / 3});
+  const GroupBatch batch{memory.storage, columns, 3, keys, &refused};
+  if (slots != 0) {
+    group_add_by_block<Key, W>({batch, rows, 60, slots, (rows + 59) / 60});
+  } else {
+    group_add<Key, W>({batch, rows / 3, 0});
+    group_add<Key, W>({batch, rows - rows / 3, rows / 3});
+  }
   CHECK(refused == !room);
   if (!room) return;
   std::vector<u64> marks, totals(3 * groups), wanted(3 * groups);
-  const auto first_rows = memory.rank(marks, rows);
+  const auto first_rows = memory.template rank<W>(marks, rows);
   CHECK(first_rows == expected.first_rows);
   group_gather<Key>({memory.storage, keys, first_rows.data(), totals.data(), 3, groups});
   for (u64 group = 0; group < groups; ++group) wanted[groups + group] = ~0ull;
@@ -239,6 +245,9 @@ int main() {
     add<dg::u32, W>(random, 130, 7, true);
     add<dg::u64, W>(random, 170, 200, true);
     add<dg::u64, W>(random, 100, 1000, false);
+    add<dg::u32, W>(random, 130, 7, true, 16);
+    add<dg::u64, W>(random, 250, 100, true, 16);
+    add<dg::u64, W>(random, 100, 1000, false, 16);
     select<W>(random, 230, 2);
     select<W>(random, 99, 50);
     reduce<W>(random, 200, 1, 7, true);

@@ -13,7 +13,7 @@ from strategies import random_keys, random_values
 import dgpuhash
 from dgpuhash.backend.cpu import native
 from dgpuhash.errors import ColumnError, DgpuhashError, KeyTypeError, ShapeError, SpecError
-from dgpuhash.tables import group, totals
+from dgpuhash.tables import group, group_table, totals
 
 NUMBERS = ["bool", "int8", "uint16", "int32", "uint32", "int64", "uint64"]
 FLOATS = ["float16", "float32", "float64"]
@@ -26,7 +26,8 @@ PLANNED = totals._plan
 
 @pytest.fixture(
     params=[
-        "as planned", "small segments", "as on a GPU", "one total for all tiles", "with the keys",
+        "as planned", "small segments", "as on a GPU", "one total for all tiles",
+        "with the keys", "with the keys, in blocks",
     ]
 )  # fmt: skip
 def plan(request, monkeypatch):
@@ -43,9 +44,11 @@ def plan(request, monkeypatch):
             return totals._Plan(40, -(-rows // 40), copies=1, alone=False)
 
         monkeypatch.setattr(totals, "_plan", shared)
-    elif request.param == "with the keys":
-        # One pass on the CPU, too, of any number of columns.
+    elif request.param.startswith("with the keys"):
+        # On the CPU, too.
         monkeypatch.setattr(group, "adds_at_once", lambda *_: True)
+        monkeypatch.setattr(totals, "_FEW_GROUPS", 2**62 if "blocks" in request.param else 0)
+        monkeypatch.setattr(group_table, "_BLOCK_ROWS", 100)
 
 
 def by_hand(values, how):
