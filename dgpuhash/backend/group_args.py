@@ -49,7 +49,10 @@ GROUP_STORAGE = _words("records", "lines", "words", "line_records", "most_lines"
 # Pointers to words, two for each 64 rows.
 ROW_SET = _words("words")
 GROUP_CLEAR = _words("ones", "n", table=GROUP_STORAGE)
-GROUP_PLACE = _words("keys", "slots", "created", "refused", "n", "first_row", table=GROUP_STORAGE)
+GROUP_PLACE = _words(
+    "keys", "slots", "created", "refused", "first_row", "rows", "segment_rows", "n",
+    table=GROUP_STORAGE,
+)  # fmt: skip
 GROUP_FIND = _words("keys", "words", "counts", "rows", "segment_rows", "n", table=GROUP_STORAGE)
 GROUP_MARK = _words("n", table=GROUP_STORAGE, first_rows=ROW_SET)
 GROUP_COUNT = _words("counts", "n", first_rows=ROW_SET)
@@ -99,9 +102,9 @@ def group_clear() -> Kernel:
     return Kernel("dg::group_clear", "launch/groups.cuh")
 
 
-def group_place(key: DTypeLike) -> Kernel:
-    """Stores keys with their first rows; takes `GROUP_PLACE`, a row is a key."""
-    return Kernel(f"dg::group_place<{_word(key)}>", "launch/groups.cuh")
+def group_place(key: DTypeLike, tile: int = 32) -> Kernel:
+    """Stores keys with their first rows; takes `GROUP_PLACE`, a row is a segment of the keys."""
+    return Kernel(f"dg::group_place<{_word(key)},{tile}>", "launch/groups.cuh", tile)
 
 
 def group_find(key: DTypeLike, tile: int = 32) -> Kernel:
@@ -150,6 +153,6 @@ def group_add_by_block(key: DTypeLike) -> Kernel:
     return Kernel(name, "launch/reduce.cuh", 256, 256)
 
 
-def group_gather(key: DTypeLike) -> Kernel:
-    """Reads totals out; takes `GROUP_GATHER`, a row is a group."""
-    return Kernel(f"dg::group_gather<{_word(key)}>", "launch/reduce.cuh")
+def group_gather(key: DTypeLike, tile: int = 32) -> Kernel:
+    """Reads totals out; takes `GROUP_GATHER`, a tile's lanes are groups."""
+    return Kernel(f"dg::group_gather<{_word(key)},{tile}>", "launch/reduce.cuh")

@@ -20,8 +20,8 @@ _MOST_LINES = 64
 # What a GPU's first view of a table shows is what its L1 caches keep: a launch of its own for the
 # first rows lets them keep the keys that come again and again.
 _LEADING_ROWS = 2**16
-_SEGMENT_ROWS = {"cpu": 4096, "cuda": 1024}
-_TILES = 2**14
+# Few on a GPU, so that tiles go on nearly in row order and seldom have to lower a first row.
+_SEGMENT_ROWS = {"cpu": 4096, "cuda": 128}
 # What a block adds up before it hands its totals over.
 _BLOCK_ROWS = 2**15
 
@@ -74,10 +74,13 @@ class GroupTable:
         `repeats`: whether most rows are expected to hold a key that came before.
         """
         counts = self._backend.zeros(2, np.uint64)
+        segment_rows = _SEGMENT_ROWS[self._backend.name]
         for first, last in _launches(len(bits), repeats):
             self._run(
-                args.group_place(self._key), args.GROUP_PLACE, last - first,
-                keys=bits, slots=slots, created=counts[:1], refused=counts[1:], first_row=first,
+                args.group_place(self._key), args.GROUP_PLACE,
+                math.ceil((last - first) / segment_rows), keys=bits, slots=slots,
+                created=counts[:1], refused=counts[1:],
+                first_row=first, rows=last, segment_rows=segment_rows,
             )  # fmt: skip
         created, refused = self._backend.to_host(counts)
         return None if refused else int(created)
@@ -129,10 +132,7 @@ class GroupTable:
         Then, where `counted`, how many keys of each segment are there (uint64), else None; and the
         rows of a segment.
         """
-        rows, device = len(bits), self._backend.name
-        segment_rows = _SEGMENT_ROWS[device]
-        if device == "cuda":
-            segment_rows = max(64, min(segment_rows, rows // _TILES))
+        rows, segment_rows = len(bits), _SEGMENT_ROWS[self._backend.name]
         segments = math.ceil(rows / segment_rows)
         words = self._backend.empty(rows, np.uint64)
         counts = self._backend.empty(segments, np.uint64) if counted else None

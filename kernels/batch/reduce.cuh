@@ -182,6 +182,8 @@ DG_FN void add_rows(Tile tile, const ReduceColumn* columns, u64 column_count, Ke
   // Read before the key is looked up, so that one wait covers both.
   u64 word = word_of(0);
   const auto placed = place(leads, key, row);
+  // Lanes that end their walks one by one would go on one by one.
+  tile.sync();
   for (u64 i = 0; i < column_count; ++i) {
     if (i > 0) word = word_of(i);
     if (leads) add(placed, i, columns[i].fold, word);

@@ -131,21 +131,27 @@ DG_FN void for_each_lane(u64 rows, const Body& body, [[maybe_unused]] const Ahea
 }
 
 /// One tile for each segment of a batch: few rows of `segment_rows` times the usual work.
-template <int Width, class Body>
-DG_FN void for_each_segment(u64 segments, [[maybe_unused]] u64 segment_rows, const Body& body) {
-  const auto tallied = [&](auto tile, u64 segment, Tally<0>&) { body(tile, segment); };
+template <int Width, u32 counters, class Body>
+DG_FN void for_each_segment(u64 segments, [[maybe_unused]] u64 segment_rows,
+                            const Totals<counters>& totals, const Body& body) {
 #if DG_GPU || defined(DG_LOCKSTEP)
-  for_each_tile<Width>(segments, Totals<0>{}, tallied, NoPrefetch{});
+  for_each_tile<Width>(segments, totals, body, NoPrefetch{});
 #else
-  for_each_tile<Width>(segments, Totals<0>{}, tallied, NoPrefetch{}, segment_rows);
+  for_each_tile<Width>(segments, totals, body, NoPrefetch{}, segment_rows);
 #endif
+}
+
+template <int Width, class Body>
+DG_FN void for_each_segment(u64 segments, u64 segment_rows, const Body& body) {
+  for_each_segment<Width>(segments, segment_rows, Totals<0>{},
+                          [&](auto tile, u64 segment, Tally<0>&) { body(tile, segment); });
 }
 
 /// The rows [first, last) of a segment, as many at a time as the tile has lanes: `body(row, inside)` is
 /// called by every lane, also by those past the end.
-template <class Tile, class Body, class Ahead = NoPrefetch>
+template <class Tile, class Body, class Ahead>
 DG_FN void for_each_step(Tile tile, u64 first, u64 last, const Body& body,
-                         [[maybe_unused]] const Ahead& ahead = {}) {
+                         [[maybe_unused]] const Ahead& ahead) {
   for (u64 start = first; start < last; start += Tile::size) {
     const u64 row = start + tile.lane();
 #if !DG_GPU && !defined(DG_LOCKSTEP)

@@ -145,14 +145,20 @@ group_add_by_block(GroupAddByBlockArgs args) {
       });
 }
 
-template <class Key>
+template <class Key, int W>
 DG_KERNEL group_gather(GroupGatherArgs args) {
   const GroupTable table{args.table};
   const Key* keys = static_cast<const Key*>(args.keys);
-  for_each_tile<1>(args.n, [&](auto, u64 group) {
-    const u64* const record = table.record(table.find(keys[args.rows[group]]).slot);
-    for (u64 i = 0; i < args.columns; ++i) args.totals[i * args.n + group] = record[2 + i];
-  });
+  for_each_lane<W>(
+      args.n,
+      [&](auto tile, u64 group, bool asked) {
+        const u64 slot = asked ? table.find(keys[args.rows[group]]).slot : 0;
+        tile.sync();
+        if (!asked) return;
+        for (u64 i = 0; i < args.columns; ++i)
+          args.totals[i * args.n + group] = table.record(slot)[2 + i];
+      },
+      [&](u64 group) { table.prefetch_first(keys[args.rows[group]]); });
 }
 
 }  // namespace dg

@@ -47,25 +47,22 @@ struct GroupTable {
   /// Makes sure that the key is there with a first row of at most `row`.
   DG_FN Placed place(u64 key, u64 row) const {
     if (key == kNone) return place_aside(row);
-    Walk walk(*this, key);
-    for (u64 lines = 0; lines < at.most_lines; ++lines, walk.next()) {
-      for (u64 i = 0; i < at.line_records; ++i) {
-        const u64 slot = walk.slot(i);
-        u64* const own = record(slot);
-        const Quarter seen = load_quarter<Access::stale, u64>(own);
-        u64 found = Slot<u64, u64>::key(seen, 0);
-        if (found == kNone) found = atomic_swap_if<Order::relaxed>(own, kNone, key);
-        if (found == kNone) {
-          atomic_min<Order::relaxed>(own + 1, row);
-          return {slot, true};
-        }
-        if (found == key) {
-          lower(own + 1, Slot<u64, u64>::value(seen, 0), row);
-          return {slot, false};
-        }
+    Placed placed{kNone, false};
+    walk(key, [&](u64 slot, const Quarter& seen) {
+      u64* const own = record(slot);
+      u64 found = Slot<u64, u64>::key(seen, 0);
+      if (found == kNone) found = atomic_swap_if<Order::relaxed>(own, kNone, key);
+      if (found == kNone) {
+        atomic_min<Order::relaxed>(own + 1, row);
+        placed = {slot, true};
+        return true;
       }
-    }
-    return {kNone, false};
+      if (found != key) return false;
+      lower(own + 1, Slot<u64, u64>::value(seen, 0), row);
+      placed.slot = slot;
+      return true;
+    });
+    return placed;
   }
 
   struct Found {
@@ -76,20 +73,32 @@ struct GroupTable {
   /// Nobody writes meanwhile.
   DG_FN Found find(u64 key) const {
     if (key == kNone) return {aside(), record(aside())[1]};
-    Walk walk(*this, key);
-    for (u64 lines = 0; lines < at.most_lines; ++lines, walk.next()) {
-      for (u64 i = 0; i < at.line_records; ++i) {
-        const u64 slot = walk.slot(i);
-        const Quarter seen = load_quarter<Access::stale, u64>(record(slot));
-        const u64 found = Slot<u64, u64>::key(seen, 0);
-        if (found == key) return {slot, Slot<u64, u64>::value(seen, 0)};
-        if (found == kNone) return {kNone, kNone};
-      }
-    }
-    return {kNone, kNone};
+    Found result{kNone, kNone};
+    walk(key, [&](u64 slot, const Quarter& seen) {
+      const u64 found = Slot<u64, u64>::key(seen, 0);
+      if (found == key) result = {slot, Slot<u64, u64>::value(seen, 0)};
+      return found == key || found == kNone;
+    });
+    return result;
   }
 
  private:
+  /// Calls `visit(slot, seen)` for the records of a key's walk, until it returns true. From line to
+  /// line; within a line from a record of the key's own on, its neighbour in the same sector of 32
+  /// bytes first.
+  template <class Visit>
+  DG_FN void walk(u64 key, const Visit& visit) const {
+    const u64 hash = hash_key(key, 0);
+    u64 line = mulhi(hash, at.lines);
+    for (u64 lines = 0; lines < at.most_lines; ++lines) {
+      for (u64 i = 0; i < at.line_records; ++i) {
+        const u64 slot = line * at.line_records + ((hash ^ i) & (at.line_records - 1));
+        if (visit(slot, load_quarter<Access::stale, u64>(record(slot)))) return;
+      }
+      line = line + 1 == at.lines ? 0 : line + 1;
+    }
+  }
+
   DG_FN Placed place_aside(u64 row) const {
     u64* const first_row = record(aside()) + 1;
     u64 seen = atomic_load_stale(first_row);
@@ -98,23 +107,6 @@ struct GroupTable {
     lower(first_row, seen, row);
     return {aside(), false};
   }
-
-  /// From line to line; within a line from a record of the key's own on, its neighbour in the same
-  /// sector of 32 bytes first.
-  struct Walk {
-    u64 hash;
-    u64 line;
-    u64 lines;
-    u64 records;
-
-    DG_FN Walk(const GroupTable& table, u64 key)
-        : hash(hash_key(key, 0)),
-          line(mulhi(hash, table.at.lines)),
-          lines(table.at.lines),
-          records(table.at.line_records) {}
-    DG_FN u64 slot(u64 i) const { return line * records + ((hash ^ i) & (records - 1)); }
-    DG_FN void next() { line = line + 1 == lines ? 0 : line + 1; }
-  };
 
   DG_FN static void lower(u64* first_row, u64 seen, u64 row) {
     if (seen > row && atomic_load<Order::relaxed>(first_row) > row)

@@ -66,7 +66,8 @@ void number(std::mt19937& random, u64 rows, u32 range) {
   u64 created = 0, refused = 0;
   // Two launches, as Python makes them.
   for (const auto& [first, count] : {std::pair<u64, u64>{0, rows / 3}, {rows / 3, rows - rows / 3}})
-    group_place<Key>({memory.storage, keys, slots.data(), &created, &refused, count, first});
+    group_place<Key, W>({memory.storage, keys, slots.data(), &created, &refused, first,
+                         first + count, 23, (count + 22) / 23});
   CHECK(refused == 0);
   CHECK(created == expected.first_rows.size());
   std::vector<u64> marks;
@@ -88,12 +89,14 @@ void number(std::mt19937& random, u64 rows, u32 range) {
 }
 
 /// A table that is too small refuses some rows.
+template <int W>
 void refuse(std::mt19937& random) {
   const auto keys = contended_keys<u32>(random, 300, 100000);
   const GroupMemory memory(20, 2, 3);
   u64 created = 0, refused = 0;
   std::vector<u64> slots(keys.size());
-  group_place<u32>({memory.storage, keys.data(), slots.data(), &created, &refused, keys.size(), 0});
+  group_place<u32, W>({memory.storage, keys.data(), slots.data(), &created, &refused, 0,
+                       keys.size(), 50, (keys.size() + 49) / 50});
   CHECK(refused == 1);
   CHECK(created <= 81);
 }
@@ -125,7 +128,7 @@ void add(std::mt19937& random, u64 rows, u32 range, bool room, u64 slots = 0) {
   std::vector<u64> marks, totals(3 * groups), wanted(3 * groups);
   const auto first_rows = memory.template rank<W>(marks, rows);
   CHECK(first_rows == expected.first_rows);
-  group_gather<Key>({memory.storage, keys, first_rows.data(), totals.data(), 3, groups});
+  group_gather<Key, W>({memory.storage, keys, first_rows.data(), totals.data(), 3, groups});
   for (u64 group = 0; group < groups; ++group) wanted[groups + group] = ~0ull;
   for (u64 row = 0; row < rows; ++row) {
     const u64 group = expected.numbers[row];
@@ -241,7 +244,7 @@ int main() {
     std::mt19937 random(W);
     number<dg::u32, W>(random, 120, 7);
     number<dg::u64, W>(random, 150, 200);
-    refuse(random);
+    refuse<W>(random);
     add<dg::u32, W>(random, 130, 7, true);
     add<dg::u64, W>(random, 170, 200, true);
     add<dg::u64, W>(random, 100, 1000, false);
