@@ -4,8 +4,9 @@
 #pragma once
 
 #include "batch/reduce.cuh"
+#include "core/atomic.cuh"
+#include "core/block.cuh"
 #include "core/hash.cuh"
-#include "table/groups.cuh"
 
 namespace dg {
 
@@ -14,26 +15,27 @@ struct GroupFront {
   static constexpr u32 kWords = 4096;
   static constexpr u32 kTries = 4;
   static constexpr u32 kNowhere = ~0u;
+  static constexpr u64 kNone = ~0ull;  // no key, no row
 
-  // Of `slots` slots: all keys, all first rows, all totals of the first column, and so on.
+  /// Of `slots` slots: all keys, all first rows, all totals of the first column, and so on.
   u64 words[kWords];
 
   DG_FN void clear(Block block, const ReduceColumn* columns, u64 column_count, u32 slots) {
     for (u32 slot = block.thread(); slot < slots; slot += block.threads) {
-      words[slot] = words[slots + slot] = GroupTable::kNone;
+      words[slot] = words[slots + slot] = kNone;
       for (u64 i = 0; i < column_count; ++i) total(i, slot, slots) = neutral(columns[i].fold);
     }
   }
 
   /// Where the key stands from now on, or kNowhere.
   DG_FN u32 place(u64 key, u64 row, u32 slots) {
-    if (key == GroupTable::kNone) return kNowhere;
+    if (key == kNone) return kNowhere;
     u32 slot = static_cast<u32>(hash_key(key, 0)) & (slots - 1);
     for (u32 tries = 0; tries < kTries; ++tries, slot = (slot + 1) & (slots - 1)) {
       u64 found = block_load(words + slot);
-      if (found == GroupTable::kNone) {
-        found = block_swap_if(words + slot, GroupTable::kNone, key);
-        if (found == GroupTable::kNone) found = key;
+      if (found == kNone) {
+        found = block_swap_if(words + slot, kNone, key);
+        if (found == kNone) found = key;
       }
       if (found != key) continue;
       if (block_load(words + slots + slot) > row) block_min(words + slots + slot, row);
