@@ -50,7 +50,7 @@ caught() {
 
 mkdir -p "$BUILD"
 started=$(date +%s)
-lockstep="open_lockstep bucket_list_lockstep multisplit_lockstep group_lockstep"
+lockstep="open_lockstep bucket_list_lockstep partition_lockstep group_lockstep"
 {
     for name in $lockstep pool_threads; do
         echo "$name thread"
@@ -75,8 +75,10 @@ done
 check 60 "$BUILD/pool_threads.address" fork
 caught vote "data race"
 caught slot "data race"
+caught step "data race"
 caught branch "divergent collective"
 caught count "divergent collective"
+caught barrier "divergent collective"
 
 echo "$(($(date +%s) - started)) s"
 echo "$passed passed, $failed failed"

@@ -33,7 +33,6 @@ __all__ = [
     "LIST_RECORD",
     "LIST_SETTLE",
     "LIST_STORAGE",
-    "MULTISPLIT",
     "OPEN_COUNT",
     "OPEN_ERASE",
     "OPEN_FIND",
@@ -63,8 +62,6 @@ __all__ = [
     "list_plan",
     "list_scatter",
     "list_settle",
-    "multisplit_count",
-    "multisplit_scatter",
     "open_count",
     "open_erase",
     "open_find",
@@ -136,7 +133,6 @@ JOIN_SIDES = _words("offsets", "keys", "starts", "right_rows", "left_rows")
 JOIN_PAIRS = _words("left", "right", "pairs", "segment_pairs", "n", sides=JOIN_SIDES)
 JOIN_SELECT = _words("partner", "ends", "left", "right", "alone", "rows", "segment_rows", "n")
 
-MULTISPLIT = _words("destinations", "counters", "order", "rows", "parts", "segment_rows", "n")
 HASH_KEYS = _words("keys", "hashes", "n", "seed")
 HASH_STRINGS = _words("offsets", "bytes", "hashes", "n", "seed")
 HASH_COMBINE = _words("hashes", "next", "n")
@@ -171,7 +167,6 @@ STRUCTS = {
     "JoinPairsArgs": JOIN_PAIRS,
     "JoinSelectArgs": JOIN_SELECT,
     "LimitArgs": LIMIT,
-    "MultisplitArgs": MULTISPLIT,
     "HashKeysArgs": HASH_KEYS,
     "HashStringsArgs": HASH_STRINGS,
     "HashCombineArgs": HASH_COMBINE,
@@ -289,16 +284,6 @@ def join_pairs(tile: int = 32) -> Kernel:
 def join_select(tile: int = 32) -> Kernel:
     """Writes rows that have a partner, or none; takes `JOIN_SELECT`, a row is a segment."""
     return Kernel(f"dg::join_select<{tile}>", "launch/join.cuh", tile)
-
-
-def multisplit_count(tile: int = 32) -> Kernel:
-    """Counts each segment's rows by destination; takes `MULTISPLIT`, a row is a segment."""
-    return Kernel(f"dg::multisplit_count<{tile}>", "launch/multisplit.cuh", tile)
-
-
-def multisplit_scatter(tile: int = 32) -> Kernel:
-    """Writes row numbers by destination; takes `MULTISPLIT`, a row is a segment."""
-    return Kernel(f"dg::multisplit_scatter<{tile}>", "launch/multisplit.cuh", tile)
 
 
 def hash_keys(key: DTypeLike) -> Kernel:

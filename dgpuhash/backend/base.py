@@ -11,10 +11,10 @@ from numpy.typing import DTypeLike
 
 from dgpuhash.backend import args as structs
 from dgpuhash.backend.kernel import Kernel
-from dgpuhash.backend.multisplit import multisplit
+from dgpuhash.backend.partition import Partitioned, multisplit, partition
 from dgpuhash.errors import KeyTypeError, ShapeError
 
-__all__ = ["Backend", "Kernel"]
+__all__ = ["Backend", "Kernel", "Partitioned"]
 
 Shape = int | tuple[int, ...]
 
@@ -153,6 +153,38 @@ class Backend(ABC):
         ([1, 0, 2], [1, 2, 0])
         """
         return multisplit(self, destinations, parts)
+
+    def partition(
+        self, keys: Any, values: Any = None, *, parts: int, seed: int, numbered: bool = False
+    ) -> Partitioned:
+        """The batch in the order of its keys' hashes: the rows of each of `parts` equal ranges.
+
+        A row's part is that of `owner_of`, of the hash of `hash_keys`; rows of one part stay in
+        input order. The copy is all the memory that it takes, and 16 MiB; twice that for more
+        than `partition_args.PASS_PARTS` parts.
+
+        Parameters
+        ----------
+        keys : array of uint32 or uint64
+            On this device.
+        values : array of uint32 or uint64, optional
+            Moved along.
+        parts : int
+            Number of ranges, up to 65,536.
+        seed : int
+            Of the hash.
+        numbered : bool
+            Whether to give the rows' numbers too.
+
+        Examples
+        --------
+        >>> from dgpuhash import backend
+        >>> cpu = backend.get("cpu")
+        >>> moved = cpu.partition(np.arange(6, dtype="u4"), parts=2, seed=0, numbered=True)
+        >>> moved.numbers.tolist()
+        [1, 2, 0, 3, 4, 5]
+        """
+        return partition(self, keys, values, parts=parts, seed=seed, numbered=numbered)
 
     def hash_keys(self, keys: Any, seed: int) -> Any:
         """Hashes (uint64) of uint32 or uint64 keys; different keys never share a hash.

@@ -45,4 +45,10 @@ DG_FN u64 hash_bytes(const u8* bytes, u64 nbytes, u64 seed) {
 /// tables.
 DG_FN u32 owner_of_hash(u64 hash, u64 parts) { return static_cast<u32>(mulhi(hash, parts)); }
 
+/// The same in two short products.
+DG_FN u32 owner_of_hash(u64 hash, u32 parts) {
+  const u64 low = (hash & 0xffffffffull) * parts >> 32;
+  return static_cast<u32>(((hash >> 32) * parts + low) >> 32);
+}
+
 }  // namespace dg

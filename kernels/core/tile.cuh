@@ -29,6 +29,25 @@ struct Tile {
   /// The lanes whose `word` is this lane's.
   DG_FN u32 match(u32 word) const { return (__match_any_sync(mask(), word) & mask()) >> shift(); }
 
+  /// As `match`, of the lowest bits: costs less where lanes bring many different words, more where
+  /// few.
+  template <u32 bits>
+  DG_FN u32 match_low(u32 word) const {
+    u32 peers = mask();
+    DG_UNROLL
+    for (u32 bit = 0; bit < bits; ++bit) {
+      // Four instructions; what the compiler makes of the same in C++ takes seven.
+      u32 alike;
+      asm volatile(
+          "{\n .reg .pred one;\n and.b32 %0, %1, %2;\n setp.ne.u32 one, %0, 0;\n"
+          " vote.sync.ballot.b32 %0, one, %3;\n @!one not.b32 %0, %0;\n}"
+          : "=r"(alike)
+          : "r"(word), "r"(1u << bit), "r"(mask()));
+      peers &= alike;
+    }
+    return peers >> shift();
+  }
+
   /// What lanes wrote before is seen by all lanes of the tile after.
   DG_FN void sync() const { __syncwarp(mask()); }
 

@@ -18,8 +18,8 @@
 #include "launch/hash.cuh"
 #include "launch/join.cuh"
 #include "launch/limits.cuh"
-#include "launch/multisplit.cuh"
 #include "launch/open.cuh"
+#include "launch/partition.cuh"
 #include "launch/reduce.cuh"
 #include "launch/runs.cuh"
 

@@ -11,8 +11,8 @@
 #include "launch/hash.cuh"
 #include "launch/join.cuh"
 #include "launch/limits.cuh"
-#include "launch/multisplit.cuh"
 #include "launch/open.cuh"
+#include "launch/partition.cuh"
 #include "launch/reduce.cuh"
 #include "launch/runs.cuh"
 
@@ -220,12 +220,18 @@ inline const std::vector<Layout> kLayouts = {
      {DG_FIELD(JoinPairsArgs, sides), DG_FIELD(JoinPairsArgs, left), DG_FIELD(JoinPairsArgs, right),
       DG_FIELD(JoinPairsArgs, pairs), DG_FIELD(JoinPairsArgs, segment_pairs),
       DG_FIELD(JoinPairsArgs, n)}},
-    {"MultisplitArgs",
-     sizeof(MultisplitArgs),
-     {DG_FIELD(MultisplitArgs, destinations), DG_FIELD(MultisplitArgs, counters),
-      DG_FIELD(MultisplitArgs, order), DG_FIELD(MultisplitArgs, rows),
-      DG_FIELD(MultisplitArgs, parts), DG_FIELD(MultisplitArgs, segment_rows),
-      DG_FIELD(MultisplitArgs, n)}},
+    {"Digit",
+     sizeof(Digit),
+     {DG_FIELD(Digit, seed), DG_FIELD(Digit, spread), DG_FIELD(Digit, shift),
+      DG_FIELD(Digit, mask)}},
+    {"PartitionArgs",
+     sizeof(PartitionArgs),
+     {DG_FIELD(PartitionArgs, digit), DG_FIELD(PartitionArgs, keys),
+      DG_FIELD(PartitionArgs, values), DG_FIELD(PartitionArgs, keys_to),
+      DG_FIELD(PartitionArgs, values_to), DG_FIELD(PartitionArgs, numbers_to),
+      DG_FIELD(PartitionArgs, counters), DG_FIELD(PartitionArgs, rows),
+      DG_FIELD(PartitionArgs, parts), DG_FIELD(PartitionArgs, segment_rows),
+      DG_FIELD(PartitionArgs, n)}},
     {"HashKeysArgs",
      sizeof(HashKeysArgs),
      {DG_FIELD(HashKeysArgs, keys), DG_FIELD(HashKeysArgs, hashes), DG_FIELD(HashKeysArgs, n),

@@ -111,6 +111,11 @@ class LockstepTile {
   bool any(bool claim) const { return gather(Collective::any, claim, 1) != 0; }
   u32 match(u32 word) const { return gather(Collective::match, word, word); }
 
+  template <u32 bits>
+  u32 match_low(u32 word) const {
+    return match(word & ((1u << bits) - 1));
+  }
+
   template <class Word>
   Word shuffle(Word word, u32 source) const {
     static_assert(sizeof(Word) <= sizeof(u64));

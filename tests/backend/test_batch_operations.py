@@ -1,4 +1,4 @@
-"""Multisplit, hashing and owners: each backend against NumPy, and both alike."""
+"""Partition, multisplit, hashing and owners: each backend against NumPy, and both alike."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import pytest
 
 from dgpuhash import backend as backends
 from dgpuhash.backend import Backend
-from dgpuhash.errors import ShapeError
+from dgpuhash.errors import ShapeError, SpecError
+
+Array = np.ndarray[Any, Any]
 
 CPU = backends.get("cpu")
 
@@ -37,6 +39,62 @@ def test_multisplit_all_to_one(used: Backend) -> None:
     order, counts = used.multisplit(used.from_host(ids), 8)
     np.testing.assert_array_equal(used.to_host(order), np.arange(50_000))
     assert counts.tolist() == [0, 0, 0, 0, 0, 0, 50_000, 0]
+
+
+def test_too_many_parts(used: Backend) -> None:
+    with pytest.raises(SpecError, match="65,537 parts"):
+        used.multisplit(used.from_host(np.zeros(1, np.uint32)), 65537)
+
+
+@pytest.mark.parametrize("n", [0, 1, 4095, 100_003])
+@pytest.mark.parametrize("parts", [1, 7, 256, 257, 65536])
+@pytest.mark.parametrize("key", ["u4", "u8"])
+@pytest.mark.parametrize("value", [None, "u4", "u8"])
+@pytest.mark.parametrize("numbered", [False, True])
+def test_partition(
+    used: Backend, n: int, parts: int, key: str, value: str | None, numbered: bool
+) -> None:
+    random = np.random.default_rng(n + parts)
+    keys = random.integers(0, 2**32, n).astype(key)
+    values = None if value is None else random.integers(0, 2**32, n).astype(value)
+    check_partition(used, keys, values, parts, numbered)
+
+
+def check_partition(
+    used: Backend, keys: Array, values: Array | None, parts: int, numbered: bool
+) -> None:
+    on_device = None if values is None else used.from_host(values)
+    moved = used.partition(used.from_host(keys), on_device, parts=parts, seed=3, numbered=numbered)
+    order = np.argsort(CPU.owner_of(CPU.hash_keys(keys, 3), parts), kind="stable")
+    np.testing.assert_array_equal(used.to_host(moved.keys), keys[order])
+    if values is None:
+        assert moved.values is None
+    else:
+        np.testing.assert_array_equal(used.to_host(moved.values), values[order])
+    if numbered:
+        assert moved.numbers.dtype == np.int64
+        np.testing.assert_array_equal(used.to_host(moved.numbers), order)
+    else:
+        assert moved.numbers is None
+
+
+def test_partition_of_one_key(used: Backend) -> None:
+    rows = np.arange(300_000, dtype=np.uint32)
+    check_partition(used, np.full(len(rows), 5, np.uint32), rows, 256, numbered=True)
+
+
+def test_partition_of_unequal_parts(used: Backend) -> None:
+    random = np.random.default_rng(8)
+    keys = random.zipf(1.5, 200_000).astype(np.uint64)
+    check_partition(used, keys, keys + np.uint64(1), 200, numbered=True)
+
+
+def test_partition_of_a_slice(used: Backend) -> None:
+    """Columns that do not begin at a multiple of 16 bytes."""
+    keys = np.arange(20_001, dtype=np.uint32)
+    moved = used.partition(used.from_host(keys)[1:], parts=9, seed=3)
+    order = np.argsort(CPU.owner_of(CPU.hash_keys(keys[1:], 3), 9), kind="stable")
+    np.testing.assert_array_equal(used.to_host(moved.keys), keys[1:][order])
 
 
 @pytest.mark.parametrize("dtype", ["u4", "u8"])

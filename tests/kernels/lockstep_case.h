@@ -13,8 +13,8 @@
 #include "launch/contents.cuh"
 #include "launch/groups.cuh"
 #include "launch/join.cuh"
-#include "launch/multisplit.cuh"
 #include "launch/open.cuh"
+#include "launch/partition.cuh"
 #include "launch/reduce.cuh"
 #include "launch/runs.cuh"
 

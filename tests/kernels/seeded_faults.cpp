@@ -1,6 +1,6 @@
 /// What the lockstep harness must catch. The script expects this program to fail, and to say why:
-/// "vote" and "slot" are data races for ThreadSanitizer, "branch" and "count" divergent
-/// collectives.
+/// "vote", "slot" and "step" are data races for ThreadSanitizer, "branch", "count" and "barrier"
+/// divergent collectives.
 #include <cstring>
 
 #include "lockstep_case.h"
@@ -51,6 +51,34 @@ void divergence_by_count() {
   });
 }
 
+template <class>
+struct Shared {
+  u32 word;
+};
+
+/// The lanes of a tile have met, those of the block have not.
+void race_over_a_step() {
+  u32 sum = 0;
+  lockstep::tiles = 1;
+  lockstep::for_each_block<4, Shared>(20, [&](auto block, auto& shared, u64 segment) {
+    if (block.thread() == 0) shared.word = static_cast<u32>(segment);
+    block.tile().sync();
+    if (block.thread() == 3) sum += shared.word;
+    block.sync();
+  });
+  std::printf("sum %u\n", sum);
+}
+
+/// One lane of a tile is at another barrier than the rest.
+void divergence_at_a_barrier() {
+  lockstep::for_each_block<4, Shared>(10, [&](auto block, auto&, u64) {
+    if (block.thread() == 1)
+      block.tile().sync();
+    else
+      block.sync();
+  });
+}
+
 }  // namespace
 }  // namespace dg
 
@@ -58,6 +86,8 @@ int main(int, char** arguments) {
   const char* fault = arguments[1];
   if (!std::strcmp(fault, "vote")) dg::race_over_a_vote();
   if (!std::strcmp(fault, "slot")) dg::race_for_a_slot();
+  if (!std::strcmp(fault, "step")) dg::race_over_a_step();
+  if (!std::strcmp(fault, "barrier")) dg::divergence_at_a_barrier();
   if (!std::strcmp(fault, "branch")) dg::divergence_by_branch();
   if (!std::strcmp(fault, "count")) dg::divergence_by_count();
 }

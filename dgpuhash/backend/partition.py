@@ -1,0 +1,133 @@
+"""Stable partition of a batch: count by segment, sum, scatter; in two passes for many parts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dgpuhash.backend import partition_args as structs
+from dgpuhash.errors import SpecError
+
+if TYPE_CHECKING:
+    from dgpuhash.backend.base import Backend
+
+__all__ = ["MAX_PARTS", "Partitioned", "multisplit", "partition"]
+
+MAX_PARTS = 2**16
+# On a GPU two steps of a block: with fewer the counters are many, with more neighbouring runs are
+# written far apart in time. On a CPU segments enough for its threads.
+_GPU_ROWS = 2**13
+_CPU_SEGMENTS, _CPU_ROWS = 16, 2**12
+
+
+@dataclass(frozen=True, slots=True)
+class Partitioned:
+    """A batch in the order of its parts, rows of one part in input order."""
+
+    keys: Any
+    values: Any
+    """None when there were none."""
+    numbers: Any
+    """The rows' numbers in the batch, int64; None when not asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Digit:
+    """Which part of a pass a key belongs to; see `Digit` in kernels/batch/partition.cuh."""
+
+    seed: int
+    spread: int
+    shift: int
+    mask: int
+    parts: int
+
+
+def partition(
+    backend: Backend, keys: Any, values: Any, *, parts: int, seed: int, numbered: bool
+) -> Partitioned:
+    """See `Backend.partition`."""
+    low, *high = _digits(backend, parts, seed, spread=parts)
+    if not high:
+        return _pass(backend, keys, values, low, numbered=numbered)[0]
+    if not numbered:
+        moved = _pass(backend, keys, values, low)[0]
+        return _pass(backend, moved.keys, moved.values, high[0])[0]
+    # A pass moves one column beside the keys: here the numbers, by which the values follow.
+    moved = _pass(backend, keys, None, low, numbered=True)[0]
+    moved = _pass(backend, moved.keys, moved.numbers.view(np.uint64), high[0])[0]
+    numbers = moved.values.view(np.int64)
+    return Partitioned(moved.keys, None if values is None else values[numbers], numbers)
+
+
+def multisplit(backend: Backend, destinations: Any, parts: int) -> tuple[Any, np.ndarray]:
+    """See `Backend.multisplit`."""
+    low, *high = _digits(backend, parts, seed=0, spread=0)
+    destinations = backend.asarray(destinations, np.uint32)
+    moved, starts = _pass(backend, destinations, None, low, keyed=bool(high), numbered=True)
+    order = moved.numbers
+    if high:
+        moved, _ = _pass(backend, moved.keys, order.view(np.uint64), high[0])
+        order = moved.values.view(np.int64)
+        edges = backend.xp.arange(parts + 1, dtype=np.uint32)
+        starts = backend.xp.searchsorted(moved.keys, edges)
+    return order, np.diff(backend.to_host(starts).astype(np.int64))
+
+
+def _digits(backend: Backend, parts: int, seed: int, spread: int) -> list[_Digit]:
+    """The passes, that of the lowest digit first."""
+    if not 1 <= parts <= MAX_PARTS:
+        raise SpecError(f"{parts:,} parts; a batch is split into 1 to {MAX_PARTS:,} parts")
+    if parts <= structs.PASS_PARTS[backend.name]:
+        return [_Digit(seed, spread, 0, 2**32 - 1, parts)]
+    bits = math.ceil((parts - 1).bit_length() / 2)
+    low = _Digit(seed, spread, 0, 2**bits - 1, 2**bits)
+    return [low, _Digit(seed, spread, bits, 2**32 - 1, math.ceil(parts / 2**bits))]
+
+
+def _pass(
+    backend: Backend,
+    keys: Any,
+    values: Any,
+    digit: _Digit,
+    *,
+    keyed: bool = True,
+    numbered: bool = False,
+) -> tuple[Partitioned, Any]:
+    """The batch in the order of one digit, and where each of its parts begins and the last ends."""
+    rows, xp = len(keys), backend.xp
+    moved = Partitioned(
+        backend.empty(rows, keys.dtype) if keyed else None,
+        None if values is None else backend.empty(rows, values.dtype),
+        backend.empty(rows, np.int64) if numbered else None,
+    )
+    if rows == 0:
+        return moved, backend.zeros(digit.parts + 1, np.uint64)
+    value = None if values is None else values.dtype
+    segment_rows = _segment_rows(backend.name, rows)
+    segments = math.ceil(rows / segment_rows)
+    made = np.zeros((), structs.PARTITION)
+    made["digit"] = digit.seed, digit.spread, digit.shift, digit.mask
+    counters = backend.empty(digit.parts * segments, np.uint64)
+    places = backend.zeros(digit.parts * segments + 1, np.uint64)
+    columns = {
+        "keys": keys, "values": values, "counters": counters,
+        "keys_to": moved.keys, "values_to": moved.values, "numbers_to": moved.numbers,
+    }  # fmt: skip
+    for name, column in columns.items():
+        made[name] = backend.pointer(column)
+    made["rows"], made["parts"], made["segment_rows"] = rows, digit.parts, segment_rows
+    made["n"] = segments
+    backend.launch(structs.partition_count(keys.dtype), made, segments)
+    xp.cumsum(counters, out=places[1:])
+    made["counters"] = backend.pointer(places)
+    backend.launch(structs.partition_scatter(keys.dtype, value), made, segments)
+    return moved, places[::segments]
+
+
+def _segment_rows(device: str, rows: int) -> int:
+    if device == "cuda":
+        return _GPU_ROWS
+    return max(_CPU_ROWS, math.ceil(rows / _CPU_SEGMENTS))

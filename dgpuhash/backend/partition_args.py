@@ -1,0 +1,47 @@
+"""The structs and the names of the kernels that partition batches; see `args`."""
+
+from __future__ import annotations
+
+from numpy.typing import DTypeLike
+
+from dgpuhash.backend.kernel import Kernel
+from dgpuhash.backend.words import name_of_word as _word
+from dgpuhash.backend.words import struct_of_words as _words
+
+__all__ = [
+    "BLOCK_THREADS",
+    "DIGIT",
+    "PARTITION",
+    "PASS_PARTS",
+    "STRUCTS",
+    "partition_count",
+    "partition_scatter",
+]
+
+# Parts of one pass, as in kernels/batch/partition.cuh, and threads of a block.
+PASS_PARTS = {"cpu": 2048, "cuda": 256}
+BLOCK_THREADS = 512
+
+DIGIT = _words("seed", "spread", "shift", "mask")
+PARTITION = _words(
+    "keys", "values", "keys_to", "values_to", "numbers_to",
+    "counters", "rows", "parts", "segment_rows", "n",
+    digit=DIGIT,
+)  # fmt: skip
+
+# By the C++ name.
+STRUCTS = {"Digit": DIGIT, "PartitionArgs": PARTITION}
+
+
+def partition_count(key: DTypeLike) -> Kernel:
+    """Counts each segment's rows by part; takes `PARTITION`, a row is a segment."""
+    return _kernel(f"dg::partition_count<{_word(key)},{BLOCK_THREADS}>")
+
+
+def partition_scatter(key: DTypeLike, value: DTypeLike | None) -> Kernel:
+    """Moves rows by part; takes `PARTITION`, a row is a segment."""
+    return _kernel(f"dg::partition_scatter<{_word(key)},{_word(value)},{BLOCK_THREADS}>")
+
+
+def _kernel(expression: str) -> Kernel:
+    return Kernel(expression, "launch/partition.cuh", BLOCK_THREADS, BLOCK_THREADS)
