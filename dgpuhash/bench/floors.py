@@ -32,6 +32,8 @@ _WORDS = {4: "dg::u32", 8: "dg::u64"}
 _COPIED_BYTES = {"cuda": 2**31, "cpu": 2**27}
 _MARK = 0x5EED
 _PARTS = 256
+# At once, so that checking takes less memory than what is checked.
+_CHECKED_ROWS = 2**27
 
 
 def copy_rate(backend: Backend, nbytes: int, repeats: int) -> float:
@@ -126,26 +128,34 @@ def insert_floor(backend: Backend, keys: Any, nbytes: int, repeats: int) -> floa
     return len(keys) / seconds
 
 
-def partition_rate(backend: Backend, nbytes: int, repeats: int) -> float:
-    """Rows each second that a multisplit puts in the order of 256 destinations.
+def partition_rate(backend: Backend, bits: int, nbytes: int, repeats: int) -> float:
+    """Pairs each second that one pass puts in the order of 256 ranges of their keys' hashes.
 
-    The rows, numbers of 64 bits, take `nbytes` in all; the order is checked to be a permutation in
-    which destinations never fall.
+    Keys and values of `bits` bits take `nbytes` in all. Values are row numbers: each must come
+    once, beside its key, and the keys' ranges must never fall.
     """
-    rows = nbytes // 8
-    destinations = unique_keys(backend, 1, rows, np.dtype(np.uint32))
-    destinations %= np.uint32(_PARTS)
-    seconds, (order, counts) = median_time(
-        backend, partial(backend.multisplit, destinations, _PARTS), repeats=repeats, again=True
-    )
-    split = destinations[order]
+    word = np.dtype(f"u{bits // 8}")
+    rows = nbytes // (2 * word.itemsize)
+    keys = unique_keys(backend, 1, rows, word)
+    values = backend.xp.arange(rows, dtype=word)
+    work = partial(backend.partition, keys, values, parts=_PARTS, seed=0)
+    seconds, moved = median_time(backend, work, repeats=repeats, again=True)
     seen = backend.zeros(rows, bool)
-    seen[order] = True
-    require(
-        counts.sum() == rows and seen.all() and (split[1:] >= split[:-1]).all(),
-        "a multisplit lost the order",
-        footprint=nbytes,
-    )
+    last = 0
+    for first in range(0, rows, _CHECKED_ROWS):
+        part = slice(first, first + _CHECKED_ROWS)
+        numbers = moved.values[part].astype(np.int64)
+        ranges = backend.owner_of(backend.hash_keys(moved.keys[part], 0), _PARTS)
+        seen[numbers] = True
+        require(
+            ranges[0] >= last
+            and (ranges[1:] >= ranges[:-1]).all()
+            and (keys[numbers] == moved.keys[part]).all(),
+            "a pass lost the order",
+            footprint=nbytes,
+        )
+        last = int(ranges[-1])
+    require(seen.all(), "a pass lost a row", footprint=nbytes)
     return rows / seconds
 
 

@@ -63,7 +63,7 @@ def run(
     repeats = repeats or REPEATS[backend.name]
     operations = _OPERATIONS[backend.name] if n is None else n
     if footprints is None:
-        # The partition pass takes most: places, numbers, and what checks them.
+        # The partition pass takes most: the pairs, those of two runs, and what checks them.
         footprints = [each for each in FOOTPRINTS[backend.name] if 4 * each < backend.memory()[0]]
     for nbytes in footprints:
         if nbytes & (nbytes - 1) or not _LEAST <= nbytes <= _MOST:
@@ -88,6 +88,7 @@ def run(
             yield rate(found, None, limit=f"lookup floor {bits}/{bits}", **what)
             found = insert_floor(backend, made, nbytes, repeats)
             yield rate(found, None, limit=f"insert floor {bits}/{bits}", **what)
-        found = partition_rate(backend, nbytes, repeats)
-        what["n"] = nbytes // 8
-        yield rate(found, None, limit="partition pass, 256 parts", **what)
+        for bits in keys:
+            found = partition_rate(backend, bits, nbytes, repeats)
+            what["n"] = nbytes * 4 // bits
+            yield rate(found, None, limit=f"partition pass {bits}/{bits}", **what)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ def test_limits(device: str, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     rows = bench.run(
         "limits", device=device, footprints=[2**16, 2**18], n=5000, repeats=1, json_path=path
     )
-    assert len(rows) == 2 * 10
+    assert len(rows) == 2 * 11
     assert all(row["rate"] > 0 and row["correct"] for row in rows)
     written = [json.loads(line) for line in path.read_text().splitlines()]
     assert [row["limit"] for row in written] == [row["limit"] for row in rows]
@@ -30,6 +31,31 @@ def test_limits(device: str, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     shown = capsys.readouterr()
     assert "insert floor 64/64" in shown.out
     assert "partition pass" in shown.err
+
+
+FIRST = np.zeros(2**11, np.int64)  # that row again and again
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (lambda moved: replace(moved, values=moved.values[::-1]), "lost the order"),
+        (lambda moved: replace(moved, keys=moved.keys[::-1], values=moved.values[::-1]), "order"),
+        (lambda moved: replace(moved, keys=moved.keys[FIRST], values=moved.values[FIRST]), "row"),
+    ],
+)
+def test_a_wrong_partition_is_noticed(
+    wrong: Any, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used = backend.get("cpu")
+    right = used.partition
+
+    def partition(_: Any, *given: Any, **settings: Any) -> Any:
+        return wrong(right(*given, **settings))
+
+    monkeypatch.setattr(type(used), "partition", partition)
+    with pytest.raises(DgpuhashError, match=f"{said}.*void"):
+        floors.partition_rate(used, 32, 2**14, 1)
 
 
 def test_default_footprints_fit_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
