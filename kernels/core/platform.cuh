@@ -11,6 +11,7 @@
 // Blocks that share memory, as many as give 1,024 threads to a multiprocessor.
 #define DG_BLOCK_KERNEL(Threads) __global__ void __launch_bounds__(Threads, 1024 / Threads)
 #define DG_UNROLL _Pragma("unroll")
+#define DG_ROLL _Pragma("unroll 1")
 #else
 #include <sched.h>
 
@@ -20,6 +21,7 @@
 #define DG_KERNEL inline void
 #define DG_BLOCK_KERNEL(Threads) inline void
 #define DG_UNROLL
+#define DG_ROLL
 #endif
 
 namespace dg {

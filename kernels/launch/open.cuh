@@ -74,7 +74,7 @@ DG_KERNEL open_find(OpenFindArgs args) {
   for_each_lane<W>(
       args.n,
       [&](auto tile, u64 row, bool asked) {
-        const auto stop = table.find_each(tile, asked ? keys[row] : Key{0}, asked);
+        const auto stop = table.find_each(tile, asked ? keys[row] : Key{0}, asked, [] {});
         if (!asked) return;
         const bool found = stop.end == Table::End::key;
         if constexpr (Table::Slots::has_value) {

@@ -25,39 +25,41 @@ struct SegmentedProbe {
   static constexpr u32 buckets_at_once = Width < 4 ? 1 : Width / 4;
 
   u64 buckets;
+  u64 first;
   u32 shift;        // a segment has 2^shift buckets
-  u32 segment;      // of the first bucket
-  u32 place;        // of the first bucket in its segment
   u32 low;          // of the hash: other bits than those that choose the first bucket
   u32 visited = 0;  // buckets behind us; their number is reached only in a table without a gap
 
   DG_FN SegmentedProbe(u64 bucket_count, u64 segment_shift, u64 hash)
-      : buckets(bucket_count), shift(static_cast<u32>(segment_shift)), low(static_cast<u32>(hash)) {
-    const u64 first = mulhi(hash, bucket_count);
-    segment = static_cast<u32>(first >> shift);
-    place = static_cast<u32>(first) & ((1u << shift) - 1);
-  }
+      : buckets(bucket_count),
+        first(mulhi(hash, bucket_count)),
+        shift(static_cast<u32>(segment_shift)),
+        low(static_cast<u32>(hash)) {}
 
   /// Wide tiles may have read buckets twice by then, later lanes again what earlier ones did:
   /// harmless.
   DG_FN bool ended() const { return visited >= buckets; }
 
   /// The bucket that lane `lane` reads now; lower lanes read earlier buckets of the sequence.
-  DG_FN u64 bucket(u32 lane) const {
+  DG_FN u64 bucket(u32 lane) const { return in_order(visited + lane / 4); }
+
+  DG_FN void next() { visited += buckets_at_once; }
+
+  /// The bucket before which the sequence has `steps` others.
+  DG_FN u64 in_order(u32 steps) const {
+    if (steps == 0) return first;
     const u32 stay = stay_shift();
-    u32 steps = visited + lane / 4;
-    u32 at = segment;
+    u32 segment = static_cast<u32>(first >> shift);
     if (steps >> stay) {
-      const u32 segments = static_cast<u32>(buckets >> shift);
+      const u32 segments = static_cast<u32>(buckets >> shift), left = segments - segment;
       const u32 turn = (steps >> stay) % segments, round = (steps >> stay) / segments;
-      at = turn < segments - segment ? segment + turn : turn - (segments - segment);
+      segment = turn < left ? segment + turn : turn - left;
       // Each round takes the next steps of every segment.
       steps = ((turn + round) << stay) | (steps & ((1u << stay) - 1));
     }
-    return static_cast<u64>(at) << shift | ((place + steps * (low | 1)) & ((1u << shift) - 1));
+    const u32 place = (static_cast<u32>(first) + steps * (low | 1)) & ((1u << shift) - 1);
+    return static_cast<u64>(segment) << shift | place;
   }
-
-  DG_FN void next() { visited += buckets_at_once; }
 
  private:
   DG_FN u32 stay_shift() const { return shift > 7 ? shift - 5 : shift < 2 ? shift : 2; }

@@ -71,8 +71,8 @@ struct OpenTable : OpenSlots<KeyType, ValueType> {
   }
 
   /// Follows the probe sequence to `key`, or to where it is certain not to be: for `Goal::place` the
-  /// first EMPTY slot, and the buckets before it are told that the key passes. `probe` stays at the
-  /// buckets where the walk ended, so that a walk can be taken up again there.
+  /// first EMPTY slot, and the buckets before it are told. `probe` stays at the buckets where the walk
+  /// ended, so that a walk can be taken up again there.
   template <Access access, Goal goal, class Tile>
   DG_FN Stop walk(Tile tile, Key key, Probe<Tile>& probe) const {
     // Narrow tiles read a bucket in several steps.
@@ -92,14 +92,11 @@ struct OpenTable : OpenSlots<KeyType, ValueType> {
         if (gaps && gap.end == End::nowhere)
           gap = Stop{End::empty, lowest_one(gaps), first + sight.gap, Value{}};
       }
-      const bool ends = gap.end == End::empty;
-      if constexpr (goal == Goal::place) {
-        // One lane of each bucket that stands before the gap.
-        const u32 end = ends ? gap.lane / kQuarters : probe.buckets_at_once;
-        if (tile.lane() % kQuarters == 0 && tile.lane() / kQuarters < end)
-          at.overflow.pass(bucket, probe.low);
+      if (gap.end == End::empty) {
+        if constexpr (goal == Goal::place)
+          pass_all(tile, probe, probe.visited + gap.lane / kQuarters);
+        return gap;
       }
-      if (ends) return gap;
       if constexpr (goal == Goal::key) {
         if (tile.any(!at.overflow.template passed<access>(bucket, probe.low))) break;
       }
@@ -118,50 +115,53 @@ struct OpenTable : OpenSlots<KeyType, ValueType> {
   /// Where each lane's own key stands, as that lane alone is told; lanes that did not ask take part.
   /// A lane hashes its key once for the whole tile, and the tile reads the first buckets of several
   /// keys before it looks at any: one read in flight leaves a third of the machine's lines unused.
-  template <class Tile>
-  DG_FN Stop find_each(Tile tile, Key key, bool asked) const {
+  /// `meanwhile` is called when the first buckets have been seen.
+  template <class Tile, class Meanwhile>
+  DG_FN Stop find_each(Tile tile, Key key, bool asked, const Meanwhile& meanwhile) const {
     Stop mine{End::nowhere, tile.lane(), 0, Value{}};
-    u32 open = (1u << (Tile::size - 1) << 1) - 1;
     if constexpr (Tile::size == kQuarters) {
-      const u64 hash = hash_key(key, at.seed);
-      const u64 first = mulhi(hash, at.buckets);
+      Probe<Tile> probe = probe_of<Tile>(key);
+      u64 bucket = probe.in_order(0);
+      u32 open = (1u << kQuarters) - 1;
       DG_UNROLL
       for (u32 turn = 0; turn < kQuarters; turn += kTogether) {
-        u64 bucket[kTogether];
+        u64 there[kTogether];
         Quarter seen[kTogether];
         DG_UNROLL
         for (u32 i = 0; i < kTogether; ++i) {
-          bucket[i] = tile.shuffle(first, turn + i);
+          there[i] = tile.shuffle(bucket, turn + i);
           seen[i] =
-              load_quarter<Access::frozen, typename Slots::Unit>(quarter(bucket[i], tile.lane()));
+              load_quarter<Access::frozen, typename Slots::Unit>(quarter(there[i], tile.lane()));
         }
         DG_UNROLL
-        for (u32 i = 0; i < kTogether; ++i) {
-          const Sight sight = scan(seen[i], tile.shuffle(key, turn + i));
-          const u32 hits = tile.ballot(sight.hit < Slots::per_quarter);
-          if (hits) {
-            Stop stop =
-                stop_at_key(seen[i], sight, lowest_one(hits),
-                            bucket[i] * Slots::per_bucket + tile.lane() * Slots::per_quarter);
-            hand_over(tile, stop);
-            if (tile.lane() == turn + i) mine = stop;
-          }
-          if (hits || tile.any(sight.gap < Slots::per_quarter)) open &= ~(1u << (turn + i));
+        for (u32 i = 0; i < kTogether; ++i)
+          look(tile, key, turn + i, there[i], seen[i], open, mine);
+      }
+      meanwhile();
+      while (open != 0) {
+        // One read for all keys that saw a full bucket, and on demand: few do at low load.
+        open = tile.ballot(open >> tile.lane() & 1 && !probe.ended() &&
+                           at.overflow.template passed<Access::frozen>(bucket, probe.low));
+        probe.next();
+        bucket = probe.in_order(probe.visited);
+        DG_ROLL
+        for (u32 left = open; left != 0; left &= left - 1) {
+          const u32 turn = lowest_one(left);
+          const u64 there = tile.shuffle(bucket, turn);
+          look(tile, key, turn, there,
+               load_quarter<Access::frozen, typename Slots::Unit>(quarter(there, tile.lane())),
+               open, mine);
         }
       }
-      // One read for all keys that saw a full bucket, and on demand: few do at low load.
-      const bool mine_open = open >> tile.lane() & 1;
-      open = tile.ballot(
-          mine_open && at.overflow.template passed<Access::frozen>(first, static_cast<u32>(hash)));
-    }
-    for (; open != 0; open &= open - 1) {
-      const u32 turn = lowest_one(open);
-      const Key wanted = tile.shuffle(key, turn);
-      auto probe = probe_of<Tile>(wanted);
-      if constexpr (Tile::size == kQuarters) probe.next();
-      Stop stop = walk<Access::frozen, Goal::key>(tile, wanted, probe);
-      hand_over(tile, stop);
-      if (tile.lane() == turn) mine = stop;
+    } else {
+      for (u32 turn = 0; turn < Tile::size; ++turn) {
+        const Key wanted = tile.shuffle(key, turn);
+        auto probe = probe_of<Tile>(wanted);
+        Stop stop = walk<Access::frozen, Goal::key>(tile, wanted, probe);
+        hand_over(tile, stop);
+        if (tile.lane() == turn) mine = stop;
+      }
+      meanwhile();
     }
     // What was searched for a reserved key was one of the marks.
     return asked && reserved(key) ? find_aside(key) : mine;
@@ -235,6 +235,31 @@ struct OpenTable : OpenSlots<KeyType, ValueType> {
   }
 
  private:
+  /// A lane's part of looking for lane `turn`'s key in a bucket, whose quarter this lane has `seen`:
+  /// takes the key off the `open` ones when it is there or cannot be farther on.
+  template <class Tile>
+  DG_FN void look(Tile tile, Key key, u32 turn, u64 bucket, const Quarter& seen, u32& open,
+                  Stop& mine) const {
+    const Sight sight = scan(seen, tile.shuffle(key, turn));
+    const u32 hits = tile.ballot(sight.hit < Slots::per_quarter);
+    if (hits) {
+      Stop stop = stop_at_key(seen, sight, lowest_one(hits),
+                              bucket * Slots::per_bucket + tile.lane() * Slots::per_quarter);
+      hand_over(tile, stop);
+      if (tile.lane() == turn) mine = stop;
+    }
+    if (hits || tile.any(sight.gap < Slots::per_quarter)) open &= ~(1u << turn);
+  }
+
+  /// Tells the full buckets before a key's place that it passes them. There are few, and one lane, in
+  /// a loop that all lanes run, takes the fewest registers.
+  template <class Tile>
+  DG_FN void pass_all(Tile tile, const Probe<Tile>& probe, u32 count) const {
+    DG_ROLL
+    for (u32 steps = 0; steps < count; ++steps)
+      if (tile.lane() == 0) at.overflow.pass(probe.in_order(steps), probe.low);
+  }
+
   /// Of a search by one lane.
   DG_FN bool goes_on(const SegmentedProbe<1>& probe) const {
     const u64 bucket = probe.bucket(0);

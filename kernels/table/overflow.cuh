@@ -30,10 +30,9 @@ struct OverflowFilter {
     return load<access>(bucket) >> shift_of(bucket) & ((1u << per_bucket) - 1);
   }
 
-  /// The key goes on. Most bits are set by then, and a read costs less than an atomic.
+  /// A key goes on. Asking first whether the bit is set would take longer.
   DG_FN void pass(u64 bucket, u32 hash) const {
-    if (!passed<Access::shared>(bucket, hash))
-      atomic_or<Order::relaxed>(words + bucket / per_word, bit_of(bucket, hash));
+    atomic_or<Order::relaxed>(words + bucket / per_word, bit_of(bucket, hash));
   }
 
  private:
