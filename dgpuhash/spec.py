@@ -119,7 +119,7 @@ class TableSpec:
     kind: str
     key_dtype: str
     value_dtype: Any = None
-    max_load: float = 0.8
+    max_load: float = 0.9
     seed: int = 0
     tile: int | None = None
     initial_bucket: int = 1
@@ -142,7 +142,7 @@ class TableSpec:
             raise SpecError(f"a {self.kind} with values of {self.value_dtype}; only sets have none")
         load = _number(self.max_load, "max_load")
         if not 0.01 <= load < 1:
-            raise SpecError(f"max_load={self.max_load}; use a share in [0.01, 1), such as 0.8")
+            raise SpecError(f"max_load={self.max_load}; use a share in [0.01, 1), such as 0.9")
         object.__setattr__(self, "max_load", load)
         seed = _integer(self.seed, "seed")
         if not 0 <= seed < 2**64:

@@ -86,7 +86,7 @@ class HashMap(Table):
         value_dtype: DTypeLike,
         capacity: int = 0,
         *,
-        max_load: float = 0.8,
+        max_load: float = 0.9,
         device: str | None = None,
         seed: int = 0,
         tile: int | None = None,

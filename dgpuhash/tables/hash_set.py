@@ -76,7 +76,7 @@ class HashSet(Table):
         key_dtype: DTypeLike,
         capacity: int = 0,
         *,
-        max_load: float = 0.8,
+        max_load: float = 0.9,
         device: str | None = None,
         seed: int = 0,
         tile: int | None = None,

@@ -43,7 +43,7 @@ class Storage:
         key: np.dtype[Any],
         value: np.dtype[Any] | None,
         *,
-        max_load: float = 0.8,
+        max_load: float = 0.9,
         seed: int = 0,
         tile: int | None = None,
         capacity: int = 0,

@@ -131,7 +131,7 @@ def test_a_table_built_at_once_is_compact(device):
     keys = np.random.default_rng(0).integers(0, 1000, 80_000)
     table.insert(device.array(keys), device.array(keys))
     nbytes = table.nbytes
-    assert nbytes <= 1.15 * (8 * len(keys) + 16 * table.n_keys) / 0.8
+    assert nbytes <= 1.15 * (8 * len(keys) + 16 * table.n_keys) / 0.9
     table.compact()
     assert table.nbytes == nbytes
 
