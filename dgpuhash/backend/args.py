@@ -78,7 +78,7 @@ TILE_WIDTHS = (1, 2, 4, 8, 16, 32)
 DEFAULT_TILE = 4
 BUCKET_BYTES = 64
 # Of the overflow filter, for each bucket.
-OVERFLOW_BITS = 4
+OVERFLOW_BITS = 8
 UNLIMITED = 2**64 - 1
 
 
