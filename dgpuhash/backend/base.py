@@ -160,8 +160,8 @@ class Backend(ABC):
         """The batch in the order of its keys' hashes: the rows of each of `parts` equal ranges.
 
         A row's part is that of `owner_of`, of the hash of `hash_keys`; rows of one part stay in
-        input order. The copy is all the memory that it takes, and 16 MiB; twice that for more
-        than `partition_args.PASS_PARTS` parts.
+        input order. On a GPU the copy and half a byte for each row are all the memory that it
+        takes with 256 parts; there is a second copy for more than `partition_args.PASS_PARTS`.
 
         Parameters
         ----------
