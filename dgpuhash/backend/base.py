@@ -182,7 +182,7 @@ class Backend(ABC):
         >>> cpu = backend.get("cpu")
         >>> moved = cpu.partition(np.arange(6, dtype="u4"), parts=2, seed=0, numbered=True)
         >>> moved.numbers.tolist()
-        [1, 2, 0, 3, 4, 5]
+        [0, 3, 1, 2, 4, 5]
         """
         return partition(self, keys, values, parts=parts, seed=seed, numbered=numbered)
 
