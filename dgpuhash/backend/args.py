@@ -25,14 +25,16 @@ __all__ = [
     "JOIN_SIDES",
     "LIMIT",
     "LIST_APPEND",
+    "LIST_COUNT",
     "LIST_LOCATE",
-    "LIST_MEASURE",
     "LIST_MOVE",
+    "LIST_OFFSETS",
     "LIST_PIECES",
     "LIST_PLAN",
     "LIST_RECORD",
     "LIST_SETTLE",
     "LIST_STORAGE",
+    "LIST_SUM",
     "OPEN_COUNT",
     "OPEN_ERASE",
     "OPEN_FIND",
@@ -40,11 +42,14 @@ __all__ = [
     "OPEN_ITEMS",
     "OPEN_LINES",
     "OPEN_REHASH",
+    "OPEN_SETTLE",
     "OPEN_STATE",
     "OPEN_STORAGE",
     "OVERFLOW_BITS",
     "OWNER_OF",
     "RUN_COUNT",
+    "RUN_MEND",
+    "RUN_MIXED",
     "RUN_ORDER",
     "RUN_WRITE",
     "STRUCTS",
@@ -56,12 +61,14 @@ __all__ = [
     "join_pairs",
     "join_select",
     "list_append",
+    "list_count",
     "list_gather",
     "list_locate",
-    "list_measure",
+    "list_offsets",
     "list_plan",
     "list_scatter",
     "list_settle",
+    "list_sum",
     "open_count",
     "open_erase",
     "open_find",
@@ -69,8 +76,11 @@ __all__ = [
     "open_items",
     "open_lines",
     "open_rehash",
+    "open_settle",
     "owner_of",
     "run_count",
+    "run_mend",
+    "run_mixed",
     "run_write",
 ]
 
@@ -107,11 +117,18 @@ OPEN_ITEMS = _words("offsets", "keys", "values", "n", table=OPEN_STORAGE)
 OPEN_LINES = _words("present", "absent", "n", table=OPEN_STORAGE)
 OPEN_REHASH = _words("n", table=OPEN_STORAGE, target=OPEN_STORAGE)
 
+OPEN_SETTLE = _words("keys", "values", "rest", "rows", "segment_rows", "n", table=OPEN_STORAGE)
+
 GROWTH = _words("slots_end", "levels", "link_slots")
 LIST_STORAGE = _words("pool", "records", growth=GROWTH)
 LIST_PIECES = _words("begins", "handles")
 LIST_SETTLE = _words("starts", "handles", "recorded", "n", table=LIST_STORAGE)
-LIST_MEASURE = _words("handles", "counts", "pieces", "n", table=LIST_STORAGE)
+LIST_COUNT = _words("handles", "counts", "n", table=LIST_STORAGE)
+LIST_SUM = _words("handles", "values", "pieces", "rows", "segment_rows", "n", table=LIST_STORAGE)
+LIST_OFFSETS = _words(
+    "handles", "values", "pieces", "offsets", "places", "rows", "segment_rows", "n",
+    table=LIST_STORAGE,
+)  # fmt: skip
 LIST_LOCATE = _words("handles", "offsets", "places", "n", table=LIST_STORAGE, to=LIST_PIECES)
 LIST_PLAN = _words("handles", "run_offsets", "slots", "records", "pieces", "n", table=LIST_STORAGE)
 LIST_APPEND = _words(
@@ -122,9 +139,14 @@ LIST_MOVE = _words(
     "offsets", "handles", "values", "pieces", "rows", "segment_rows", "n", table=LIST_STORAGE
 )
 
-RUN_ORDER = _words("seed", "spread", "key_mask")
+RUN_ORDER = _words("seed", "spread")
 RUN_COUNT = _words(
     "keys", "counts", "mixed", "mixed_rows", "mixed_most", "rows", "segment_rows", "n",
+    order=RUN_ORDER,
+)  # fmt: skip
+RUN_MIXED = _words("keys", "mixed_rows", "firsts", "lengths", "rows", "n", order=RUN_ORDER)
+RUN_MEND = _words(
+    "keys", "values", "firsts", "lengths", "places", "scratch_keys", "scratch_values", "n",
     order=RUN_ORDER,
 )  # fmt: skip
 RUN_WRITE = _words("keys", "places", "starts", "run_keys", "rows", "segment_rows", "n")
@@ -150,18 +172,23 @@ STRUCTS = {
     "OpenItemsArgs": OPEN_ITEMS,
     "OpenLinesArgs": OPEN_LINES,
     "OpenRehashArgs": OPEN_REHASH,
+    "OpenSettleArgs": OPEN_SETTLE,
     "Growth": GROWTH,
     "ListRecord": LIST_RECORD,
     "ListStorage": LIST_STORAGE,
     "ListPieces": LIST_PIECES,
     "ListSettleArgs": LIST_SETTLE,
-    "ListMeasureArgs": LIST_MEASURE,
+    "ListCountArgs": LIST_COUNT,
+    "ListSumArgs": LIST_SUM,
+    "ListOffsetArgs": LIST_OFFSETS,
     "ListLocateArgs": LIST_LOCATE,
     "ListPlanArgs": LIST_PLAN,
     "ListAppendArgs": LIST_APPEND,
     "ListMoveArgs": LIST_MOVE,
     "RunOrder": RUN_ORDER,
     "RunCountArgs": RUN_COUNT,
+    "RunMixedArgs": RUN_MIXED,
+    "RunMendArgs": RUN_MEND,
     "RunWriteArgs": RUN_WRITE,
     "JoinSides": JOIN_SIDES,
     "JoinPairsArgs": JOIN_PAIRS,
@@ -231,14 +258,29 @@ def open_rehash(key: DTypeLike, value: DTypeLike | None) -> Kernel:
     return _contents("open_rehash", key, value)
 
 
+def open_settle(key: DTypeLike) -> Kernel:
+    """Stores handles of keys by hash; takes `OPEN_SETTLE`, a row is a segment of the batch."""
+    return Kernel(f"dg::open_settle<{_word(key)},dg::u64,32>", "launch/settle.cuh", 32)
+
+
 def list_settle() -> Kernel:
     """Makes handles of runs that fill the pool; takes `LIST_SETTLE`, a row is a run."""
     return _list("list_settle")
 
 
-def list_measure() -> Kernel:
-    """Counts values and pieces; takes `LIST_MEASURE`, a row is a handle."""
-    return _list("list_measure")
+def list_count() -> Kernel:
+    """Counts values; takes `LIST_COUNT`, a row is a handle."""
+    return _list("list_count")
+
+
+def list_sum() -> Kernel:
+    """Counts values and pieces; takes `LIST_SUM`, a row is a segment of handles."""
+    return Kernel("dg::list_sum<32>", "launch/bucket_list.cuh", 32)
+
+
+def list_offsets() -> Kernel:
+    """Says where values and pieces go; takes `LIST_OFFSETS`, a row is a segment of handles."""
+    return Kernel("dg::list_offsets<32>", "launch/bucket_list.cuh", 32)
 
 
 def list_locate(value: DTypeLike) -> Kernel:
@@ -269,6 +311,16 @@ def list_scatter(value: DTypeLike) -> Kernel:
 def run_count(key: DTypeLike) -> Kernel:
     """Counts runs of equal keys; takes `RUN_COUNT`, a row is a segment of the batch."""
     return _by_warp("run_count", key, "runs")
+
+
+def run_mixed(key: DTypeLike) -> Kernel:
+    """Finds the rows around mixed ones; takes `RUN_MIXED`, a row is a mixed row."""
+    return Kernel(f"dg::run_mixed<{_word(key)}>", "launch/runs.cuh")
+
+
+def run_mend(key: DTypeLike, value: DTypeLike) -> Kernel:
+    """Brings equal keys together; takes `RUN_MEND`, a row is a few rows of the batch."""
+    return Kernel(f"dg::run_mend<{_word(key)},{_word(value)},4>", "launch/runs.cuh", 4)
 
 
 def run_write(key: DTypeLike) -> Kernel:

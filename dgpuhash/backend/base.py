@@ -11,7 +11,7 @@ from numpy.typing import DTypeLike
 
 from dgpuhash.backend import args as structs
 from dgpuhash.backend.kernel import Kernel
-from dgpuhash.backend.partition import Partitioned, multisplit, partition
+from dgpuhash.backend.partition import Partitioned, multisplit, partition, sort_by_hash
 from dgpuhash.errors import KeyTypeError, ShapeError
 
 __all__ = ["Backend", "Kernel", "Partitioned"]
@@ -185,6 +185,23 @@ class Backend(ABC):
         [0, 3, 1, 2, 4, 5]
         """
         return partition(self, keys, values, parts=parts, seed=seed, numbered=numbered)
+
+    def sort_by_hash(self, keys: Any, values: Any, *, bits: int, seed: int) -> tuple[Any, Any]:
+        """Keys and values in the order of the keys' hashes, as far as `bits` bits tell them apart.
+
+        Those are the `owner_of` each hash among ``2**bits - 1``; rows with the same owner stay in
+        input order. Takes the memory of two copies.
+
+        Parameters
+        ----------
+        keys, values : array of uint32 or uint64
+            On this device.
+        bits : int
+            1 to 32.
+        seed : int
+            Of the hash.
+        """
+        return sort_by_hash(self, keys, values, bits=bits, seed=seed)
 
     def hash_keys(self, keys: Any, seed: int) -> Any:
         """Hashes (uint64) of uint32 or uint64 keys; different keys never share a hash.

@@ -14,7 +14,7 @@ from dgpuhash.errors import SpecError
 if TYPE_CHECKING:
     from dgpuhash.backend.base import Backend
 
-__all__ = ["MAX_PARTS", "Partitioned", "multisplit", "partition"]
+__all__ = ["MAX_PARTS", "Partitioned", "multisplit", "partition", "sort_by_hash"]
 
 MAX_PARTS = 2**16
 # On a GPU two steps of a block: with fewer the counters are many, with more neighbouring runs are
@@ -60,6 +60,20 @@ def partition(
     moved = _pass(backend, moved.keys, moved.numbers.view(np.uint64), high[0])[0]
     numbers = moved.values.view(np.int64)
     return Partitioned(moved.keys, None if values is None else values[numbers], numbers)
+
+
+def sort_by_hash(
+    backend: Backend, keys: Any, values: Any, *, bits: int, seed: int
+) -> tuple[Any, Any]:
+    """See `Backend.sort_by_hash`; a pass for each digit, from the lowest."""
+    most = structs.PASS_PARTS[backend.name].bit_length() - 1
+    width = math.ceil(bits / math.ceil(bits / most))
+    for shift in range(0, bits, width):
+        parts = 2 ** min(width, bits - shift)
+        digit = _Digit(seed, 2**bits - 1, shift, parts - 1, parts)
+        moved = _pass(backend, keys, values, digit)[0]
+        keys, values = moved.keys, moved.values
+    return keys, values
 
 
 def multisplit(backend: Backend, destinations: Any, parts: int) -> tuple[Any, np.ndarray]:

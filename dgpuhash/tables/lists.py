@@ -11,7 +11,7 @@ import numpy as np
 from dgpuhash.backend import Backend, Kernel, args
 from dgpuhash.errors import CapacityError
 
-__all__ = ["NOTHING", "Lists", "Plan"]
+__all__ = ["NOTHING", "Lists", "Plan", "owners_of"]
 
 NOTHING = 2**64 - 1
 """The handle of a key that has no values."""
@@ -175,21 +175,17 @@ class Lists:
     def count(self, handles: Any) -> Any:
         """How many values each handle has, int64."""
         counts = self._backend.empty(len(handles), np.int64)
-        self._measure(handles, counts, None)
+        self._run(args.list_count(), args.LIST_COUNT, len(handles), handles=handles, counts=counts)
         return counts
 
     def gather(self, handles: Any) -> tuple[Any, Any]:
         """The values of all handles, and where each one's begin and the last one's end (int64)."""
-        backend, xp, rows = self._backend, self._backend.xp, len(handles)
-        offsets = backend.zeros(rows + 1, np.int64)
-        places = backend.zeros(rows + 1, np.int64) if self._recorded else None
-        self._measure(handles, offsets[1:], None if places is None else places[1:])
-        xp.cumsum(offsets, out=offsets)
+        backend, rows = self._backend, len(handles)
+        offsets, places = self._offsets(handles)
         values = backend.empty(int(offsets[-1]), self._value)
         if places is None:
             self._move(args.list_gather(self._value), offsets, handles, values)
             return values, offsets
-        xp.cumsum(places, out=places)
         pieces = int(places[-1])
         begins = backend.empty(pieces + 1, np.int64)
         begins[pieces:] = len(values)
@@ -201,11 +197,29 @@ class Lists:
         self._move(args.list_gather(self._value), begins, stretches, values)
         return values, offsets
 
-    def _measure(self, handles: Any, counts: Any, pieces: Any) -> None:
+    def _offsets(self, handles: Any) -> tuple[Any, Any]:
+        """Where each handle's values begin and the last one's end; and its pieces, if not None."""
+        backend, rows = self._backend, len(handles)
+        segment = _SEGMENT[backend.name]
+        segments = math.ceil(rows / segment)
+        sums = [backend.zeros(segments + 1, np.int64) for _ in range(2 if self._recorded else 1)]
+        fields: dict[str, Any] = {"handles": handles, "rows": rows, "segment_rows": segment}
+        values, pieces = (sums[0], sums[-1] if self._recorded else None)
         self._run(
-            args.list_measure(), args.LIST_MEASURE, len(handles),
-            handles=handles, counts=counts, pieces=pieces,
+            args.list_sum(), args.LIST_SUM, segments,
+            values=values[1:], pieces=None if pieces is None else pieces[1:], **fields,
         )  # fmt: skip
+        made = []
+        for each in sums:
+            backend.xp.cumsum(each, out=each)
+            made.append(backend.empty(rows + 1, np.int64))
+            made[-1][rows:] = each[segments:]
+        offsets, places = made[0], made[-1] if self._recorded else None
+        self._run(
+            args.list_offsets(), args.LIST_OFFSETS, segments,
+            values=values, pieces=pieces, offsets=offsets, places=places, **fields,
+        )  # fmt: skip
+        return offsets, places
 
     def _move(self, kernel: Kernel, begins: Any, stretches: Any, values: Any) -> None:
         segment = _SEGMENT[self._backend.name]
@@ -231,6 +245,13 @@ class Lists:
                 made[name] = field if isinstance(field, int) else pointer(field)
         if n:
             self._backend.launch(kernel, made, n)
+
+
+def owners_of(backend: Backend, offsets: Any, total: int) -> Any:
+    """For each of `total` values, the number of its list; none is empty."""
+    owners = backend.zeros(total, np.int64)
+    owners[offsets[1:-1]] = 1
+    return backend.xp.cumsum(owners)
 
 
 def _check_slots(slots: int) -> None:

@@ -15,7 +15,7 @@ from dgpuhash.tables.base import Buffers, Table
 from dgpuhash.tables.bits import value_bits, values_of, word
 from dgpuhash.tables.intake import adopt, natural_dtype
 from dgpuhash.tables.key_runs import KeyRuns, key_runs
-from dgpuhash.tables.lists import NOTHING, Lists
+from dgpuhash.tables.lists import NOTHING, Lists, owners_of
 from dgpuhash.tables.payload import Payload
 from dgpuhash.tables.scarcity import says_memory
 from dgpuhash.tables.turns import changes, reads
@@ -246,7 +246,7 @@ class MultiMap(Table):
         (array([4, 4]), array([0.5 , 0.25]))
         """
         bits, offsets, words = self._contents()
-        owners = self._owners(offsets, len(words))
+        owners = owners_of(self._home(), offsets, len(words))
         return self._stored_keys(bits[owners]), self._decode(words)
 
     @says_memory
@@ -312,16 +312,10 @@ class MultiMap(Table):
 
     def _insert(self, bits: Any, rows: Any) -> None:
         """Add at least one pair."""
-        backend = self._home()
-        if self._payload is None:
-            words = value_bits(backend, rows, self._value)
-        else:
-            if self._size == 0:
-                self._payload.clear()
-            self._payload.reserve(len(rows))
-            first = self._payload.used
-            words = backend.xp.arange(first, first + len(rows), dtype=np.uint64)
-        batch = key_runs(backend, bits, words)
+        if self._payload is not None and self._size == 0:
+            self._payload.clear()
+        words = self._words(rows)
+        batch = key_runs(self._home(), bits, words, self._spec.seed)
         if self._size == 0:
             self._settle(batch)
         else:
@@ -330,6 +324,15 @@ class MultiMap(Table):
             self._payload.append(rows)
         self._size += len(rows)
 
+    def _words(self, rows: Any) -> Any:
+        """The words of values, for which the payload, if any, has room then."""
+        backend = self._home()
+        if self._payload is None:
+            return value_bits(backend, rows, self._value)
+        self._payload.reserve(len(rows))
+        first = self._payload.used
+        return backend.xp.arange(first, first + len(rows), dtype=np.uint64)
+
     def _settle(self, batch: KeyRuns) -> None:
         """Make the batch's values the pool of a table that has no keys."""
         store = self._opened()
@@ -337,8 +340,11 @@ class MultiMap(Table):
         handles = made.settle(batch.values, batch.starts, len(batch.keys))
         if store.slots.state().erased:
             store.clear()
-        store.reserve(len(batch.keys))
-        store.insert(batch.keys, handles)
+        if batch.by_hash:
+            store.settle(batch.keys, handles)
+        else:
+            store.reserve(len(batch.keys))
+            store.insert(batch.keys, handles)
         self._lists = made
 
     def _append(self, batch: KeyRuns) -> None:
@@ -357,12 +363,6 @@ class MultiMap(Table):
         bits, handles = self._opened().items()
         words, offsets = self._lists.gather(handles)
         return bits, offsets, words
-
-    def _owners(self, offsets: Any, total: int) -> Any:
-        """For each pair of a CSR layout without empty lists, the number of its list."""
-        owners = self._home().zeros(total, np.int64)
-        owners[offsets[1:-1]] = 1
-        return self._home().xp.cumsum(owners)
 
     def _decode(self, words: Any) -> Any:
         if self._payload is None:
@@ -407,12 +407,9 @@ class MultiMap(Table):
         )
         if size:
             rows = adopt(backend, Taken(values, None), self._value, "values")
-            if self._payload is None:
-                words = value_bits(backend, rows, self._value).copy()
-            else:
-                self._payload.reserve(size)
+            words = self._words(rows).copy()
+            if self._payload is not None:
                 self._payload.append(rows)
-                words = backend.xp.arange(size, dtype=np.uint64)
             bits = self._restored_bits(raw)
             self._settle(KeyRuns(bits, backend.from_host(offsets), words))
             self._size = size

@@ -117,6 +117,12 @@ class Storage:
         if keys > self.capacity:
             self._rebuild(self._slots_for(keys))
 
+    def settle(self, keys: Any, values: Any) -> None:
+        """Store pairs of different keys, by ascending hash, in a table that was just cleared."""
+        self.reserve(len(keys))
+        self._slots.settle(keys, values)
+        self._taken_bound = len(keys)
+
     def make_room(self, new: int) -> None:
         """Grow, if need be, until `new` further keys can be placed, and book their places."""
         if not self._has_room(new):

@@ -3,8 +3,42 @@
 #pragma once
 
 #include "core/platform.cuh"
+#include "core/tile.cuh"
 
 namespace dg {
+
+/// The sum of what the lanes up to this one brought.
+template <class Tile>
+DG_FN u64 inclusive_sum(Tile tile, u64 term) {
+  u64 sum = term;
+  DG_UNROLL
+  for (u32 distance = 1; distance < Tile::size; distance *= 2) {
+    const u64 below = tile.shuffle(sum, (tile.lane() - distance) & (Tile::size - 1));
+    if (tile.lane() >= distance) sum += below;
+  }
+  return sum;
+}
+
+/// The sum of `size_of(row)` over rows [first, last), as the tile's last lane is told.
+template <class Tile, class SizeOf>
+DG_FN u64 sum_sizes(Tile tile, u64 first, u64 last, const SizeOf& size_of) {
+  u64 sum = 0;
+  for (u64 row = first + tile.lane(); row < last; row += Tile::size) sum += size_of(row);
+  return inclusive_sum(tile, sum);
+}
+
+/// Calls `put(row, offset)` for rows [first, last) with `offset` and the sizes of the rows before.
+template <class Tile, class SizeOf, class Put>
+DG_FN void for_each_offset(Tile tile, u64 first, u64 last, u64 offset, const SizeOf& size_of,
+                           const Put& put) {
+  for (u64 start = first; start < last; start += Tile::size) {
+    const u64 row = start + tile.lane();
+    const u64 size = row < last ? size_of(row) : 0;
+    const u64 sum = inclusive_sum(tile, size);
+    if (row < last) put(row, offset + sum - size);
+    offset += tile.shuffle(sum, Tile::size - 1);
+  }
+}
 
 /// The row that element `place` belongs to, which is not before row `from`; `offsets` are where each
 /// row's elements begin, and the last one's end.

@@ -81,6 +81,15 @@ DG_FN u32 lowest_one(u64 word) {
 #endif
 }
 
+/// Position of the highest set bit; `word` is not zero.
+DG_FN u32 highest_one(u32 word) {
+#if DG_GPU
+  return 31 - static_cast<u32>(__clz(static_cast<int>(word)));
+#else
+  return 31 - static_cast<u32>(__builtin_clz(word));
+#endif
+}
+
 DG_FN u32 ones_below(u32 lane) { return (1u << lane) - 1; }
 
 /// Waits a little while another tile works; twice as long at each further call.

@@ -22,6 +22,7 @@
 #include "launch/partition.cuh"
 #include "launch/reduce.cuh"
 #include "launch/runs.cuh"
+#include "launch/settle.cuh"
 
 namespace nb = nanobind;
 

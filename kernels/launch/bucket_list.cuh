@@ -23,12 +23,33 @@ struct ListSettleArgs {
   u64 n;          // runs
 };
 
-struct ListMeasureArgs {
+struct ListCountArgs {
   ListStorage table;
   const u64* handles;
   i64* counts;  // values of each handle
-  i64* pieces;  // or null
   u64 n;
+};
+
+struct ListSumArgs {
+  ListStorage table;
+  const u64* handles;
+  i64* values;  // of each segment: its handles' values together
+  i64* pieces;  // and their pieces; or null
+  u64 rows;
+  u64 segment_rows;
+  u64 n;  // segments
+};
+
+struct ListOffsetArgs {
+  ListStorage table;
+  const u64* handles;
+  const i64* values;  // where each segment's values begin
+  const i64* pieces;  // and its pieces; or null
+  i64* offsets;       // where each handle's values begin
+  i64* places;        // and its pieces; or null
+  u64 rows;
+  u64 segment_rows;
+  u64 n;  // segments
 };
 
 struct ListLocateArgs {
@@ -87,11 +108,52 @@ DG_KERNEL list_settle(ListSettleArgs args) {
   });
 }
 
-DG_KERNEL list_measure(ListMeasureArgs args) {
+DG_KERNEL list_count(ListCountArgs args) {
   for_each_tile<1>(args.n, [&](auto, u64 row) {
     const ListRecord content = ListHandle{args.handles[row]}.open(args.table.records);
     args.counts[row] = static_cast<i64>(content.count + content.listed);
-    if (args.pieces) args.pieces[row] = static_cast<i64>(pieces_of(content, args.table.growth));
+  });
+}
+
+/// Calls `work(values_of, pieces_of)` with what sizes a row by either.
+template <class Args, class Work>
+DG_FN void with_sizes(const Args& args, const Work& work) {
+  work(
+      [&](u64 row) {
+        const ListRecord content = ListHandle{args.handles[row]}.open(args.table.records);
+        return content.count + content.listed;
+      },
+      [&](u64 row) {
+        return pieces_of(ListHandle{args.handles[row]}.open(args.table.records), args.table.growth);
+      });
+}
+
+template <int W>
+DG_KERNEL list_sum(ListSumArgs args) {
+  with_sizes(args, [&](const auto& values, const auto& pieces) {
+    for_each_segment<W>(args.n, args.segment_rows, [&](auto tile, u64 segment) {
+      const u64 first = segment * args.segment_rows, last = end_of_rows(args, segment);
+      const bool tells = tile.lane() == tile.size - 1;
+      const u64 sum = sum_sizes(tile, first, last, values);
+      if (tells) args.values[segment] = static_cast<i64>(sum);
+      if (!args.pieces) return;
+      const u64 piece_sum = sum_sizes(tile, first, last, pieces);
+      if (tells) args.pieces[segment] = static_cast<i64>(piece_sum);
+    });
+  });
+}
+
+template <int W>
+DG_KERNEL list_offsets(ListOffsetArgs args) {
+  with_sizes(args, [&](const auto& values, const auto& pieces) {
+    for_each_segment<W>(args.n, args.segment_rows, [&](auto tile, u64 segment) {
+      const u64 first = segment * args.segment_rows, last = end_of_rows(args, segment);
+      for_each_offset(tile, first, last, static_cast<u64>(args.values[segment]), values,
+                      [&](u64 row, u64 offset) { args.offsets[row] = static_cast<i64>(offset); });
+      if (!args.pieces) return;
+      for_each_offset(tile, first, last, static_cast<u64>(args.pieces[segment]), pieces,
+                      [&](u64 row, u64 place) { args.places[row] = static_cast<i64>(place); });
+    });
   });
 }
 
@@ -147,10 +209,8 @@ DG_KERNEL list_append(ListAppendArgs args) {
 template <int W, class Move>
 DG_FN void for_each_place(const ListMoveArgs& args, const Move& move) {
   for_each_segment<W>(args.n, args.segment_rows, [&](auto tile, u64 segment) {
-    const u64 first = segment * args.segment_rows;
-    const u64 last = first + args.segment_rows < args.rows ? first + args.segment_rows : args.rows;
     for_each_element(
-        tile, args.offsets, args.pieces, first, last,
+        tile, args.offsets, args.pieces, segment * args.segment_rows, end_of_rows(args, segment),
         [&](u64 piece) { return ListHandle{args.handles[piece]}.start(args.table.records); }, move);
   });
 }

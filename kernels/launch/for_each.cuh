@@ -130,6 +130,13 @@ DG_FN void for_each_lane(u64 rows, const Body& body, [[maybe_unused]] const Ahea
 #endif
 }
 
+/// Where a segment of a batch ends.
+template <class Args>
+DG_FN u64 end_of_rows(const Args& args, u64 segment) {
+  const u64 end = (segment + 1) * args.segment_rows;
+  return end < args.rows ? end : args.rows;
+}
+
 /// One tile for each segment of a batch: few rows of `segment_rows` times the usual work.
 template <int Width, u32 counters, class Body>
 DG_FN void for_each_segment(u64 segments, [[maybe_unused]] u64 segment_rows,

@@ -66,9 +66,9 @@ struct OpenTable : OpenSlots<KeyType, ValueType> {
     return static_cast<const char*>(at.keys) + bucket * kBucketBytes + index * kQuarterBytes;
   }
 
-  DG_FN void prefetch_first(Key key) const {
-    prefetch(quarter(mulhi(hash_key(key, at.seed), at.buckets), 0));
-  }
+  DG_FN u64 first_bucket(Key key) const { return mulhi(hash_key(key, at.seed), at.buckets); }
+
+  DG_FN void prefetch_first(Key key) const { prefetch(quarter(first_bucket(key), 0)); }
 
   /// Follows the probe sequence to `key`, or to where it is certain not to be: for `Goal::place` the
   /// first EMPTY slot, and the buckets before it are told. `probe` stays at the buckets where the walk

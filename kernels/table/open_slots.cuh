@@ -69,6 +69,16 @@ struct OpenSlots {
     }
   }
 
+  /// Stores a pair in a slot that nobody else works at.
+  DG_FN void fill(u64 slot, Key key, Value value) const {
+    if constexpr (Slots::one_word) {
+      static_cast<u64*>(at.keys)[slot] = Slots::word(key, value);
+    } else {
+      static_cast<Key*>(at.keys)[slot * (Slots::nbytes / sizeof(Key))] = key;
+      if constexpr (Slots::has_value) *value_at(slot) = value;
+    }
+  }
+
   /// created, existed (another tile was faster with the same key), or refused (with another key).
   /// Relaxed: what is published is the slot itself, and nobody follows it to other memory.
   DG_FN Outcome publish(u64 slot, Key key, Value value) const {

@@ -97,6 +97,18 @@ def test_partition_of_a_slice(used: Backend) -> None:
     np.testing.assert_array_equal(used.to_host(moved.keys), keys[1:][order])
 
 
+@pytest.mark.parametrize("bits", [1, 8, 9, 24, 32])
+@pytest.mark.parametrize("key", ["u4", "u8"])
+def test_sort_by_hash(used: Backend, key: str, bits: int) -> None:
+    keys = np.random.default_rng(bits).integers(0, 3000, 20_000).astype(key)
+    given, rows = used.from_host(keys), used.from_host(np.arange(20_000, dtype="u4"))
+    found, order = used.sort_by_hash(given, rows, bits=bits, seed=7)
+    owners = used.owner_of(used.hash_keys(given, 7), 2**bits - 1)
+    expected = np.argsort(used.to_host(owners), kind="stable")
+    assert (used.to_host(order) == expected).all()
+    assert (used.to_host(found) == keys[expected]).all()
+
+
 @pytest.mark.parametrize("dtype", ["u4", "u8"])
 def test_hash_keys(used: Backend, dtype: str) -> None:
     keys = np.arange(100_000, dtype=dtype)

@@ -101,14 +101,21 @@ struct Lists {
   }
 
   void check() {
-    const u64 n = handles.size();
-    std::vector<i64> offsets(n + 1), places(n + 1);
-    list_measure({storage(), handles.data(), offsets.data() + 1, places.data() + 1, n});
-    std::vector<Value> found(static_cast<u64>(sum_up(offsets, 0)));
+    const u64 n = handles.size(), segment = 43, segments = (n + segment - 1) / segment;
+    std::vector<i64> offsets(n + 1), places(n + 1), counts(n);
+    std::vector<i64> value_sums(segments + 1), piece_sums(segments + 1);
+    list_sum<W>({storage(), handles.data(), value_sums.data() + 1, piece_sums.data() + 1, n,
+                 segment, segments});
+    std::vector<Value> found(static_cast<u64>(offsets[n] = sum_up(value_sums, 0)));
+    places[n] = sum_up(piece_sums, 0);
+    list_offsets<W>({storage(), handles.data(), value_sums.data(), piece_sums.data(),
+                     offsets.data(), places.data(), n, segment, segments});
+    list_count({storage(), handles.data(), counts.data(), n});
+    for (u64 key = 0; key < n; ++key) CHECK(counts[key] == offsets[key + 1] - offsets[key]);
     if (records.empty()) {
       list_gather<Value, W>(move(offsets, handles, found));
     } else {
-      const i64 pieces = sum_up(places, 0);
+      const i64 pieces = places[n];
       std::vector<i64> begins(static_cast<u64>(pieces) + 1, static_cast<i64>(found.size()));
       std::vector<u64> stretches(static_cast<u64>(pieces));
       list_locate<Value>({storage(),
@@ -147,53 +154,6 @@ void appends() {
   }
 }
 
-/// Runs of equal keys in segments that cut through them.
-template <class Key, int W>
-void runs() {
-  std::mt19937 random(W);
-  std::vector<Key> keys, expected_keys;
-  std::vector<i64> expected;
-  for (Key key = 1; keys.size() < 300; key += 1 + random() % 3) {
-    expected.push_back(static_cast<i64>(keys.size()));
-    expected_keys.push_back(key);
-    for (u64 i = random() % 4 ? 1 : random() % 90; i-- > 0 || keys.empty();) keys.push_back(key);
-    if (static_cast<i64>(keys.size()) == expected.back())
-      expected.pop_back(), expected_keys.pop_back();
-  }
-  const u64 rows = keys.size(), segment = 41, n = (rows + segment - 1) / segment;
-  // An order that tells odd keys from even ones only.
-  for (const u64 spread : {0, 1}) {
-    std::vector<i64> mixed_rows(rows), wanted;
-    for (u64 run = 1; spread && run < expected.size(); ++run)
-      if ((expected_keys[run] ^ expected_keys[run - 1]) % 2 == 0) wanted.push_back(expected[run]);
-    std::vector<u64> counts(n), places(n);
-    u64 mixed = 0;
-    run_count<Key, W>({{7, spread, 1},
-                       keys.data(),
-                       counts.data(),
-                       &mixed,
-                       mixed_rows.data(),
-                       rows,
-                       rows,
-                       segment,
-                       n});
-    mixed_rows.resize(mixed);
-    std::sort(mixed_rows.begin(), mixed_rows.end());
-    CHECK(mixed_rows == wanted);
-    u64 total = 0;
-    for (u64 i = 0; i < n; ++i) {
-      places[i] = total;
-      total += counts[i];
-    }
-    CHECK(total == expected.size());
-    std::vector<i64> starts(total);
-    std::vector<Key> run_keys(total);
-    run_write<Key, W>(
-        {keys.data(), places.data(), starts.data(), run_keys.data(), rows, segment, n});
-    CHECK(starts == expected && run_keys == expected_keys);
-  }
-}
-
 /// A run that is too long for a handle, and one that just fits; no values are touched.
 void long_runs() {
   const i64 most = ListHandle::longest_run;
@@ -206,7 +166,7 @@ void long_runs() {
   u64 recorded = 0;
   list_settle({storage, starts.data(), handles.data(), &recorded, 3});
   CHECK(recorded == 1);
-  list_measure({storage, handles.data(), counts.data(), nullptr, 3});
+  list_count({storage, handles.data(), counts.data(), 3});
   for (u64 run = 0; run < 3; ++run) {
     CHECK(counts[run] == starts[run + 1] - starts[run]);
     CHECK(static_cast<i64>(ListHandle{handles[run]}.start(records.data())) == starts[run]);
@@ -215,10 +175,7 @@ void long_runs() {
 
 template <class Word>
 void all_widths(const char* name) {
-  for_each_width([]<int W>() {
-    appends<Word, W>();
-    runs<Word, W>();
-  });
+  for_each_width([]<int W>() { appends<Word, W>(); });
   std::printf("bucket list %s: passed\n", name);
 }
 

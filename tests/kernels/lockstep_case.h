@@ -17,6 +17,7 @@
 #include "launch/partition.cuh"
 #include "launch/reduce.cuh"
 #include "launch/runs.cuh"
+#include "launch/settle.cuh"
 
 #define CHECK(claim)                                                             \
   do {                                                                           \

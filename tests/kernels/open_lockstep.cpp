@@ -181,6 +181,39 @@ void full(u64 limit) {
   CHECK(stored == table.state.occupied);
 }
 
+/// A sorted batch into an empty table, whose buckets are all full at last.
+template <class Key, int W>
+void settles(u64 segments, u64 segment_shift) {
+  std::mt19937_64 random(W);
+  const u64 slots = (segments << segment_shift) * Slot<Key, u64>::per_bucket;
+  for (const u64 wanted : {slots / 2, slots}) {
+    TableMemory<Key, u64> settled(segments, segment_shift);
+    std::map<u64, Key> by_hash;
+    for (const Key key : {Mark<Key>::empty, Mark<Key>::erased})
+      by_hash.emplace(hash_key(key, settled.storage.seed), key);
+    while (by_hash.size() < wanted + 2) {
+      const Key key = static_cast<Key>(random());
+      if (key < Mark<Key>::erased) by_hash.emplace(hash_key(key, settled.storage.seed), key);
+    }
+    Batch<Key, u64> batch({}, 3);
+    for (const auto& [hash, key] : by_hash) {
+      batch.values.push_back(value_for<u64>(3, batch.keys.size()));
+      batch.keys.push_back(key);
+    }
+    const u64 rows = batch.keys.size(), segment = 45;
+    for (const u64 rest : {0, 1})
+      open_settle<Key, u64, W>({settled.storage, batch.keys.data(), batch.values.data(), rest, rows,
+                                segment, (rows + segment - 1) / segment});
+    std::vector<u8> found;
+    CHECK((find<Key, u64, W>(settled, batch.keys, found)) == batch.values);
+    for (const u8 flag : found) CHECK(flag == 1);
+    u64 stored = 0;
+    for (u64 slot = 0; slot < slots; ++slot)
+      stored += OpenTable<Key, u64>{settled.storage}.value_at(slot)[0] != ~0ull;
+    CHECK(stored == wanted);
+  }
+}
+
 /// Every bucket once, in the same order for every width; the first ones rise with the hash.
 template <u32 Width>
 void probe_order(std::mt19937_64& random, u64 segments, u64 segment_shift) {
@@ -203,6 +236,14 @@ void probe_order(std::mt19937_64& random, u64 segments, u64 segment_shift) {
       CHECK(probe.bucket(lane) < buckets);
       if (place + lane / 4 < buckets) CHECK(probe.bucket(lane) == order[place + lane / 4]);
     }
+}
+
+template <class Key>
+void all_settles() {
+  for_each_width([]<int W>() {
+    settles<Key, W>(5, 0);
+    settles<Key, W>(3, 2);
+  });
 }
 
 template <class Key, class Value>
@@ -228,6 +269,8 @@ int main() {
     for (const u64 segments : {1, 2, 3, 8, 37})
       for (u64 shift = 0; shift <= 10; ++shift) test::probe_order<W>(random, segments, shift);
   });
+  test::all_settles<u32>();
+  test::all_settles<u64>();
   test::all_widths<u32, void>("u32");
   test::all_widths<u32, u32>("u32 -> u32");
   test::all_widths<u64, u32>("u64 -> u32");

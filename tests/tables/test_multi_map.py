@@ -9,7 +9,7 @@ from model import MultiMapModel, rows_of
 from strategies import KEY_DTYPES, VALUE_DTYPES, random_keys, random_values
 
 from dgpuhash.errors import CapacityError
-from dgpuhash.tables import MultiMap, lists
+from dgpuhash.tables import MultiMap, key_runs, lists
 
 ROWS = 200
 
@@ -134,6 +134,34 @@ def test_a_table_built_at_once_is_compact(device):
     assert nbytes <= 1.15 * (8 * len(keys) + 16 * table.n_keys) / 0.9
     table.compact()
     assert table.nbytes == nbytes
+
+
+@pytest.mark.parametrize("max_load", [0.3, 0.8, 0.99])
+@pytest.mark.parametrize(("key", "value"), [("uint32", "int64"), ("uint64", "int32")])
+def test_build_by_hash(device, monkeypatch, key, value, max_load):
+    """Full buckets, and keys with the bits that mark free slots."""
+    monkeypatch.setattr(key_runs, "_FEW_ROWS", {"cpu": 10, "cuda": 10})
+    keys = np.random.default_rng(2).integers(0, 3000, 6000).astype(key)
+    keys[[5, 700, 701]] = np.array([-1, -2, -1]).astype(key)
+    values = random_values(value, len(keys), 3)
+    for _ in range(2):
+        table = MultiMap(key, value, device=device.name, max_load=max_load)
+        model = MultiMapModel()
+        table.insert(device.array(keys), device.array(values))
+        model.insert(keys, values)
+        agree(device, table, model)
+        asked = np.concatenate([keys[:800], np.arange(2900, 3300).astype(key)])
+        _same_lists(device, table, model, asked)
+        table.erase(device.array(keys[:3000]))
+        model.erase(keys[:3000])
+        table.insert(device.array(keys), device.array(values))
+        model.insert(keys, values)
+        agree(device, table, model)
+        table.erase(device.array(keys))
+        assert (len(table), table.n_keys) == (0, 0)
+        table.insert(device.array(keys), device.array(values))
+        assert (len(table), table.n_keys) == (6000, len(np.unique(keys)))
+        keys = np.random.default_rng(4).permutation(6000).astype(key)
 
 
 @pytest.mark.parametrize("value", ["int32", "float64"])

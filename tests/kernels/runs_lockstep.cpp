@@ -1,0 +1,121 @@
+/// Runs of equal keys, and rows of one owner put in order, by tiles of every width.
+#include <algorithm>
+
+#include "lockstep_case.h"
+
+namespace dg::test {
+namespace {
+
+/// Runs of equal keys in segments that cut through them.
+template <class Key, int W>
+void runs() {
+  std::mt19937 random(W);
+  std::vector<Key> keys, expected_keys;
+  std::vector<i64> expected;
+  for (Key key = 1; keys.size() < 300; key += 1 + random() % 3) {
+    expected.push_back(static_cast<i64>(keys.size()));
+    expected_keys.push_back(key);
+    for (u64 i = random() % 4 ? 1 : random() % 90; i-- > 0 || keys.empty();) keys.push_back(key);
+    if (static_cast<i64>(keys.size()) == expected.back())
+      expected.pop_back(), expected_keys.pop_back();
+  }
+  const u64 rows = keys.size(), segment = 41, n = (rows + segment - 1) / segment;
+  // One owner of all keys.
+  for (const u64 spread : {0, 1}) {
+    std::vector<i64> mixed_rows(rows), wanted;
+    for (u64 run = 1; spread && run < expected.size(); ++run) wanted.push_back(expected[run]);
+    std::vector<u64> counts(n), places(n);
+    u64 mixed = 0;
+    run_count<Key, W>({{7, spread},
+                       keys.data(),
+                       counts.data(),
+                       &mixed,
+                       mixed_rows.data(),
+                       rows,
+                       rows,
+                       segment,
+                       n});
+    mixed_rows.resize(mixed);
+    std::sort(mixed_rows.begin(), mixed_rows.end());
+    CHECK(mixed_rows == wanted);
+    u64 total = 0;
+    for (u64 i = 0; i < n; ++i) {
+      places[i] = total;
+      total += counts[i];
+    }
+    CHECK(total == expected.size());
+    std::vector<i64> starts(total);
+    std::vector<Key> run_keys(total);
+    run_write<Key, W>(
+        {keys.data(), places.data(), starts.data(), run_keys.data(), rows, segment, n});
+    CHECK(starts == expected && run_keys == expected_keys);
+  }
+}
+
+/// Batches in the order of a few owners, whose keys stand in any order.
+template <class Key, int W>
+void mends() {
+  std::mt19937 random(W);
+  const RunOrder order{3, 12};
+  for (const u64 rows : {2, 40, 260}) {
+    std::vector<Key> keys;
+    for (u64 i = 0; i < rows; ++i)
+      keys.push_back(random() % 4 ? static_cast<Key>(random() % 40) : 7);
+    keys[0] = Mark<Key>::empty;
+    std::stable_sort(keys.begin(), keys.end(),
+                     [&](Key a, Key b) { return order.owner(a) < order.owner(b); });
+    std::vector<Key> values;
+    std::map<Key, std::vector<Key>> model;
+    for (u64 row = 0; row < rows; ++row) {
+      values.push_back(static_cast<Key>(row));
+      model[keys[row]].push_back(static_cast<Key>(row));
+    }
+    u64 runs = 0, mixed = 0;
+    std::vector<i64> mixed_rows(rows);
+    run_count<Key, W>({order, keys.data(), &runs, &mixed, mixed_rows.data(), rows, rows, rows, 1});
+    std::vector<i64> firsts(mixed), lengths(mixed), places(mixed);
+    run_mixed<Key>(
+        {order, keys.data(), mixed_rows.data(), firsts.data(), lengths.data(), rows, mixed});
+    u64 room = 0;
+    for (u64 i = 0; i < mixed; ++i) {
+      places[i] = static_cast<i64>(room);
+      // Rows of one owner that are very many are told of more than once.
+      for (u64 j = 0; j < i; ++j)
+        if (firsts[j] == firsts[i] && lengths[j]) lengths[i] = 0;
+      room += static_cast<u64>(lengths[i]);
+    }
+    CHECK(room <= rows);
+    std::vector<Key> scratch_keys(room), scratch_values(room);
+    run_mend<Key, Key, W>({order, keys.data(), values.data(), firsts.data(), lengths.data(),
+                           places.data(), scratch_keys.data(), scratch_values.data(), mixed});
+    u64 row = 0;
+    while (row < rows) {
+      const Key key = keys[row];
+      for (const Key value : model.at(key)) {
+        CHECK(keys[row] == key && values[row] == value);
+        ++row;
+      }
+      model.erase(key);
+    }
+    for (row = 1; row < rows; ++row)
+      CHECK(hash_key(keys[row - 1], order.seed) <= hash_key(keys[row], order.seed));
+  }
+}
+
+template <class Key>
+void all_widths(const char* name) {
+  for_each_width([]<int W>() {
+    runs<Key, W>();
+    mends<Key, W>();
+  });
+  std::printf("runs %s: passed\n", name);
+}
+
+}  // namespace
+}  // namespace dg::test
+
+int main() {
+  using namespace dg;
+  test::all_widths<u32>("u32");
+  test::all_widths<u64>("u64");
+}

@@ -1,0 +1,39 @@
+"""Batches grouped by key, with orders by hash that mix few, many and very many keys."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from dgpuhash.tables import key_runs
+
+
+@pytest.mark.parametrize("bits", [1, 3, 8, 13, 32])
+@pytest.mark.parametrize("most_mended", [1, 60, 2**12])
+@pytest.mark.parametrize(("key", "value"), [("u4", "u4"), ("u4", "u8"), ("u8", "u4"), ("u8", "u8")])
+def test_runs(device, monkeypatch, bits, most_mended, key, value):
+    monkeypatch.setattr(key_runs, "_FEW_ROWS", {"cpu": 10, "cuda": 10})
+    monkeypatch.setattr(key_runs, "_HASH_BITS", bits)
+    monkeypatch.setattr(key_runs, "_MOST_MENDED", most_mended)
+    random = np.random.default_rng(bits)
+    for rows, distinct in ((1, 1), (11, 3), (3000, 2), (3000, 40), (3000, 700), (3000, 10**9)):
+        keys = random.integers(0, distinct, rows).astype(key)
+        if key == "u4":
+            keys[:2] = 2**32 - 1
+        given = device.array(keys), device.array(np.arange(rows, dtype=value))
+        found = key_runs.key_runs(device.backend, *given, seed=5)
+        parts = (found.keys, found.starts, found.values)
+        distinct_keys, starts, order = map(device.backend.to_host, parts)
+        assert sorted(distinct_keys.tolist()) == np.unique(keys).tolist()
+        assert (keys[order] == np.repeat(distinct_keys, np.diff(starts))).all()
+        if found.by_hash:
+            hashes = device.backend.hash_keys(found.keys, 5)
+            assert bool((hashes[1:] > hashes[:-1]).all())
+        assert found.by_hash == (rows > 10)
+        assert starts[0] == 0
+        assert starts[-1] == rows
+        for start, end in itertools.pairwise(starts):
+            assert (np.diff(order[start:end].astype(np.int64)) > 0).all()
+        assert (device.backend.to_host(given[0]) == keys).all()
