@@ -87,7 +87,7 @@ void for_each_piece(u64 rows, u64 row_work, const Piece& piece) {
       &piece);
 }
 
-inline constexpr u64 kPrefetchRows = 16;
+inline constexpr u64 kPrefetchRows = 24;
 
 /// A tile has one lane on the CPU, whatever `Width` the instance is named after.
 template <int Width, u32 counters, class Body, class Ahead>
