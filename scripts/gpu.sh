@@ -106,7 +106,9 @@ fi
 
 pytest=("$PYTHON" -m pytest)
 # The settings name a time limit for each test, which pytest refuses to read without its plugin.
-"$PYTHON" -c 'import pytest_timeout' 2>/dev/null || pytest+=(-o addopts=-ra)
+"$PYTHON" -c 'import pytest_timeout' 2>/dev/null || pytest+=(-o "addopts=-ra --import-mode=importlib")
+# A GPU has room for several tests at once.
+"$PYTHON" -c 'import xdist' 2>/dev/null && together=(-n 8) || together=()
 
 step install 240 bash -c install_tree
 step machine 60 bash -c describe
@@ -117,7 +119,7 @@ gpu)
         selected+=" and not cudf"
         note cudf absent 0 "cuDF is not installed; the tests that need it did not run"
     fi
-    step tests 240 "${pytest[@]}" -m "$selected" -q --junitxml="$OUT/tests.xml" tests
+    step tests 240 "${pytest[@]}" "${together[@]}" -m "$selected" -q --junitxml="$OUT/tests.xml" tests
     for tool in memcheck racecheck; do
         step $tool 180 scripts/sanitize.sh $tool
     done
@@ -126,7 +128,8 @@ gpu)
     bench=("$PYTHON" -m dgpuhash bench)
     measured=(--device cuda --repeats 3)
     step limits 50 "${bench[@]}" limits "${measured[@]}" --json "$OUT/limits.jsonl"
-    step tables 60 "${bench[@]}" tables "${measured[@]}" --json "$OUT/tables.jsonl"
+    step tables 80 "${bench[@]}" tables "${measured[@]}" --n $((1 << 28)) --n $((1 << 24)) --n $((1 << 22)) \
+        --json "$OUT/tables.jsonl"
     step multi 40 "${bench[@]}" multi "${measured[@]}" --json "$OUT/multi.jsonl"
     step group 50 "${bench[@]}" group "${measured[@]}" $compare --json "$OUT/group.jsonl"
     step join 50 "${bench[@]}" join "${measured[@]}" $compare --json "$OUT/join.jsonl"

@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 export TOOL=$1 FOLDER=$OUT/$1
 mkdir -p "$FOLDER" && rm -f "$FOLDER"/*
 timed=()
-"$PYTHON" -c 'import pytest_timeout' 2>/dev/null || timed=(-o addopts=-ra)
+"$PYTHON" -c 'import pytest_timeout' 2>/dev/null || timed=(-o addopts=--import-mode=importlib)
 export TIMED="${timed[*]}"
 
 # Racecheck looks at shared memory and is slow, so it gets the tests that use every verb of every table and

@@ -45,7 +45,6 @@ __all__ = [
     "OPEN_SETTLE",
     "OPEN_STATE",
     "OPEN_STORAGE",
-    "OVERFLOW_BITS",
     "OWNER_OF",
     "RUN_COUNT",
     "RUN_MEND",
@@ -77,6 +76,7 @@ __all__ = [
     "open_lines",
     "open_rehash",
     "open_settle",
+    "overflow_bits",
     "owner_of",
     "run_count",
     "run_mend",
@@ -87,8 +87,6 @@ __all__ = [
 TILE_WIDTHS = (1, 2, 4, 8, 16, 32)
 DEFAULT_TILE = 4
 BUCKET_BYTES = 64
-# Of the overflow filter, for each bucket.
-OVERFLOW_BITS = 8
 UNLIMITED = 2**64 - 1
 
 
@@ -356,3 +354,8 @@ def hash_combine() -> Kernel:
 def owner_of() -> Kernel:
     """Which of `parts` owns each hash; takes `OWNER_OF`, a row is an element."""
     return Kernel("dg::owner_of", "launch/hash.cuh")
+
+
+def overflow_bits(slot_nbytes: int) -> int:
+    """Bits of the overflow filter for each bucket (kernels/table/overflow.cuh)."""
+    return 2 if BUCKET_BYTES // slot_nbytes < 8 else 8

@@ -62,6 +62,10 @@ struct OpenTable : OpenSlots<KeyType, ValueType> {
   /// What a walk ends at: the key alone, or the place for it too.
   enum class Goal { key, place };
 
+  DG_FN auto overflow() const {
+    return OverflowFilter<overflow_bits(Slots::per_bucket)>{at.overflow};
+  }
+
   DG_FN const char* quarter(u64 bucket, u32 index) const {
     return static_cast<const char*>(at.keys) + bucket * kBucketBytes + index * kQuarterBytes;
   }
@@ -98,7 +102,7 @@ struct OpenTable : OpenSlots<KeyType, ValueType> {
         return gap;
       }
       if constexpr (goal == Goal::key) {
-        if (tile.any(!at.overflow.template passed<access>(bucket, probe.low))) break;
+        if (tile.any(!overflow().template passed<access>(bucket, probe.low))) break;
       }
     }
     return Stop{End::nowhere, 0, 0, Value{}};
@@ -141,7 +145,7 @@ struct OpenTable : OpenSlots<KeyType, ValueType> {
       while (open != 0) {
         // One read for all keys that saw a full bucket, and on demand: few do at low load.
         open = tile.ballot(open >> tile.lane() & 1 && !probe.ended() &&
-                           at.overflow.template passed<Access::frozen>(bucket, probe.low));
+                           overflow().template passed<Access::frozen>(bucket, probe.low));
         probe.next();
         bucket = probe.in_order(probe.visited);
         DG_ROLL
@@ -207,7 +211,7 @@ struct OpenTable : OpenSlots<KeyType, ValueType> {
     bool erased = false;
     if (tile.lane() == stop.lane) {
       // The answer does not change while keys are only erased, so all tiles at this bucket agree.
-      leaves_mark = at.overflow.template overflowed<Access::shared>(stop.slot / Slots::per_bucket);
+      leaves_mark = overflow().template overflowed<Access::shared>(stop.slot / Slots::per_bucket);
       erased = this->withdraw(stop.slot, key, stop.value,
                               leaves_mark ? Mark<Key>::erased : Mark<Key>::empty);
     }
@@ -257,14 +261,14 @@ struct OpenTable : OpenSlots<KeyType, ValueType> {
   DG_FN void pass_all(Tile tile, const Probe<Tile>& probe, u32 count) const {
     DG_ROLL
     for (u32 steps = 0; steps < count; ++steps)
-      if (tile.lane() == 0) at.overflow.pass(probe.in_order(steps), probe.low);
+      if (tile.lane() == 0) overflow().pass(probe.in_order(steps), probe.low);
   }
 
   /// Of a search by one lane.
   DG_FN bool goes_on(const SegmentedProbe<1>& probe) const {
     const u64 bucket = probe.bucket(0);
     if (bucket_has_gap(bucket)) return false;
-    return at.overflow.template passed<Access::frozen>(bucket, probe.low) &&
+    return overflow().template passed<Access::frozen>(bucket, probe.low) &&
            probe.visited + 1 < at.buckets;
   }
 

@@ -46,14 +46,14 @@ struct TableMemory {
   explicit TableMemory(u64 segments, u64 segment_shift = 0, u64 seed = 1)
       : buckets(segments << segment_shift),
         values(buckets.size() * Slots::per_bucket, ~0ull),
-        overflow(buckets.size() / OverflowFilter::per_word + 1, 0) {
+        overflow(buckets.size() / 4 + 1, 0) {
     for (auto& bucket : buckets)
       for (auto& word : bucket.word) word = ~0ull;
     const bool split = Slots::has_value && !Slots::paired;
     storage = {buckets.data(),
                split ? values.data() : nullptr,
                &state,
-               {overflow.data()},
+               overflow.data(),
                buckets.size(),
                segment_shift,
                seed};
