@@ -95,7 +95,9 @@ def proofs(receipts: dict[str, dict[str, Any]]) -> list[str]:
     found = []
     for receipt in receipts.values():
         # Under compute-sanitizer the same tests run again.
-        counted = [receipt["tests"][each] for each in ("tests", "multigpu") if each in receipt["tests"]]
+        counted = [
+            receipt["tests"][each] for each in ("tests", "multigpu") if each in receipt["tests"]
+        ]
         passed = sum(counts["passed"] for counts in counted)
         failed = sum(counts["failed"] for counts in counted)
         outcome = f"{passed} tests passed" + (f", {failed} failed" if failed else "")

@@ -22,7 +22,7 @@ struct OpenStorage {
   void* keys;    // buckets of keys, or of pairs where the slot is paired
   void* values;  // one for each slot where it is not paired; else null
   OpenState* state;
-  u32* overflow;  // words of the overflow filter
+  u32* overflow;      // words of the overflow filter
   u64 buckets;        // whole segments
   u64 segment_shift;  // a segment has 2^segment_shift buckets
   u64 seed;
