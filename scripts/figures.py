@@ -101,6 +101,12 @@ def proofs(receipts: dict[str, dict[str, Any]]) -> list[str]:
         passed = sum(counts["passed"] for counts in counted)
         failed = sum(counts["failed"] for counts in counted)
         outcome = f"{passed} tests passed" + (f", {failed} failed" if failed else "")
+        again = [
+            f"{receipt['tests'][tool]['passed']} again under {tool}"
+            for tool in ("memcheck", "racecheck")
+            if tool in receipt["tests"]
+        ]
+        outcome = ", ".join([outcome, *again])
         found.append(f"{outcome} on {receipt['machine']['gpu']}")
     return found
 
