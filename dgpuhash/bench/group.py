@@ -21,6 +21,8 @@ from dgpuhash.tables import factorize, group_reduce, unique, value_counts
 __all__ = ["GROUPS", "Expected", "run", "sum_and_count"]
 
 GROUPS = {"cuda": (100, 2**16, 2**20, 2**24, 2**26), "cpu": (100, 2**12, 2**16, 2**20)}
+# Of the table that the floor is measured on.
+_LEAST_NBYTES = 2**20
 _ROWS = {"cuda": 2**27, "cpu": 2**21}
 _KEY = np.dtype(np.int64)
 # Values are small, so that float64 holds every sum.
@@ -65,7 +67,8 @@ def run(
     Notes
     -----
     The floor is one access of each row to a table of the groups: read a key, gather its slot, write
-    8 bytes, or read 8 more instead.
+    8 bytes, or read 8 more instead. The table has 1 MiB at least: requests of all rows for a few
+    lines would queue up at one place of a cache, which a copy for each block spares.
     """
     repeats = repeats or REPEATS[backend.name]
     floors = Floors(backend, repeats)
@@ -74,7 +77,7 @@ def run(
             for what, sample in _cases(backend, rows, groups, distributions):
                 keys = keys_of(sample.numbers, _KEY)
                 expected = Expected(backend, sample, keys)
-                nbytes = 2 * _KEY.itemsize * len(expected.keys)
+                nbytes = max(_LEAST_NBYTES, 2 * _KEY.itemsize * len(expected.keys))
                 floor = rows / floors.lookup(8 * _KEY.itemsize, rows, nbytes)
                 values = expected.values
                 tasks = _ours(keys, values) if peer is None else peer.groups(keys, values)

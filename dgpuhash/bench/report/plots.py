@@ -70,7 +70,7 @@ _PLOTS = {
         Plot("load", "load", "share of slots in use", "rate", _RATE,
              ("pairs", "n", "distribution"), ("verb",), (False, True)),
         Plot("size", "n", "rows of a batch", "rate", _RATE,
-             ("pairs", "load", "distribution"), ("verb",)),
+             ("pairs", "load", "distribution"), ("verb",), _BOTH),
         Plot("batch", "batch", "keys of a batch", "time", "microseconds of a call",
              ("pairs", "n"), ("verb",), _BOTH, 10),
     ),
