@@ -87,7 +87,9 @@ def join_columns(
         )
     frames = frames_of(left)
     for name, type_ in zip(names, encoder.types, strict=True):
-        check_comparable(name, type_, frames.key_column(left[name][:0], name).type)
+        column = left[name]
+        told = column[:0] if frames.is_typed(column) else column
+        check_comparable(name, type_, frames.key_column(told, name).type)
     return names
 
 

@@ -162,8 +162,20 @@ def keys_frame(keys: Any, encoder: KeyEncoder, index_meta: Any) -> Any:
     if len(keys) == 0 and not hasattr(keys, "dtype"):
         return index_meta[list(names)]
     if len(names) == 1:
-        return make_frame({names[0]: keys if hasattr(keys, "dtype") else list(keys)}, index_meta)
-    return make_frame(_columns(list(keys), names), index_meta)
+        columns = {names[0]: keys if hasattr(keys, "dtype") else list(keys)}
+    else:
+        columns = _columns(list(keys), names)
+    return _typed_nulls(make_frame(columns, index_meta), index_meta)
+
+
+def _typed_nulls(asked: Any, index_meta: Any) -> Any:
+    """The keys, of which columns of nulls alone, which have no type, take the index's."""
+    frames = frames_of(asked)
+    for name in asked.columns:
+        if not frames.is_typed(asked[name]) and asked[name].isna().all():
+            nowhere = frames.xp.full(len(asked), -1)
+            asked[name] = frames.take_or_null(index_meta[[name]], nowhere)[name]
+    return asked
 
 
 def _columns(rows: Sequence[Any], names: Sequence[Hashable]) -> dict[Hashable, list[Any]]:

@@ -236,6 +236,18 @@ def test_arrow_dates():
         assert index.contains(times).to_pylist() == [True, True]
 
 
+def test_keys_without_a_dtype_of_their_own(unique):
+    """Objects are what they hold, and not the strings that an empty column of them stands for."""
+    for keys in ([None], np.array([None, None], object), pd.Series([None], dtype=object)):
+        assert not unique.contains(keys).any()
+        assert not unique.find(keys).found.any()
+        assert len(unique.lookup(keys)) == len(keys)
+    assert unique.lookup(None)[["k", "v"]].isna().all(axis=None)
+    for verb in (unique.lookup, unique.contains, unique.find):
+        with pytest.raises(KeyTypeError, match=r"'k' is object \(integer\).*Int64"):
+            verb(np.array([10, None], object))
+
+
 def test_refusals(unique, doubles):
     import dask.array
     import dask.dataframe as dd

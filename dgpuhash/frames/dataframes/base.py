@@ -100,6 +100,10 @@ class Frames(ABC):
     ) -> Any:
         """An empty frame with the columns and dtypes of the inner merge of two frames."""
 
+    def is_typed(self, series: Any) -> bool:
+        """Whether the dtype alone tells what kind of values there are."""
+        return True
+
     @abstractmethod
     def nbytes(self, frame: Any) -> int:
         """Bytes of the columns."""

@@ -126,6 +126,9 @@ class PandasFrames(Frames):
             ) from error
         return merged.iloc[:0]
 
+    def is_typed(self, series: Any) -> bool:
+        return bool(series.dtype != object)
+
     def nbytes(self, frame: Any) -> int:
         return int(frame.memory_usage(index=False, deep=True).sum())
 
