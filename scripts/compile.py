@@ -1,6 +1,7 @@
 """Compiles every kernel instance for every GPU architecture with NVRTC; needs no GPU.
 
-Warnings, local memory (spills, stack frames) and kernels over the register budget are failures.
+Warnings, local memory (spills, stack frames), kernels over the register budget and blocks with more
+shared memory than the architecture has for one are failures.
 The table shows the registers of each kernel's instances, lowest to highest; it is left out where
 something failed.
 """
@@ -24,6 +25,8 @@ from dgpuhash.errors import CompileError
 # 256 threads a block and 64 registers leave 1,024 resident threads on a multiprocessor.
 REGISTER_BUDGET = 64
 PROGRAM_INSTANCES = 24
+# Most that a block can have, as CUDA's programming guide says (compute capabilities).
+SHARED_KIB = {75: 64, 80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 120: 99}
 # Of each problem; a broken header breaks every instance that includes it, in the same words.
 SHOWN_LINES = 8
 SHOWN_PROBLEMS = 10
@@ -31,6 +34,7 @@ SHOWN_PROBLEMS = 10
 _ENTRY = re.compile(r"Compiling entry function '(\w+)'")
 _LOCAL = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _REGISTERS = re.compile(r"Used (\d+) registers")
+_SHARED = re.compile(r"(\d+) bytes smem")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +59,8 @@ def compile_batch(file: str, expressions: list[str], arch: int) -> list[Outcome]
     resources = read_resources(cubin.log)
     outcomes = []
     for expression, symbol in cubin.names.items():
-        registers, local_bytes = resources.get(symbol, (0, 0))
+        registers, local_bytes, shared_bytes = resources.get(symbol, (0, 0, 0))
+        shared_bytes += cubin.shared_nbytes[expression]
         problem = "; ".join(warnings)
         if symbol not in resources:
             problem = "ptxas reported no resources for it"
@@ -63,13 +68,15 @@ def compile_batch(file: str, expressions: list[str], arch: int) -> list[Outcome]
             problem = f"{local_bytes} bytes of local memory: spills or arrays indexed at run time"
         elif registers > REGISTER_BUDGET:
             problem = f"{registers} registers, budget {REGISTER_BUDGET}"
+        elif shared_bytes > SHARED_KIB[arch] * 1024:
+            problem = f"{shared_bytes} bytes of shared memory, {SHARED_KIB[arch]} KiB for a block"
         outcomes.append(Outcome(expression, arch, registers, problem))
     return outcomes
 
 
-def read_resources(log: str) -> dict[str, tuple[int, int]]:
-    """From ptxas' report: each entry function's registers and bytes of local memory."""
-    found: dict[str, tuple[int, int]] = {}
+def read_resources(log: str) -> dict[str, tuple[int, int, int]]:
+    """From ptxas' report: each entry function's registers, bytes of local and of shared memory."""
+    found: dict[str, tuple[int, int, int]] = {}
     symbol, local_bytes = "", 0
     for line in log.splitlines():
         if entry := _ENTRY.search(line):
@@ -77,7 +84,8 @@ def read_resources(log: str) -> dict[str, tuple[int, int]]:
         elif local := _LOCAL.search(line):
             local_bytes = max(map(int, local.groups()))
         elif (registers := _REGISTERS.search(line)) and symbol:
-            found[symbol] = int(registers[1]), local_bytes
+            shared = _SHARED.search(line)
+            found[symbol] = int(registers[1]), local_bytes, int(shared[1]) if shared else 0
     return found
 
 

@@ -10,6 +10,7 @@ import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import platformdirs
 
@@ -110,8 +111,8 @@ def _read(path: Path) -> Cubin | None:
         magic, rest = content[: len(_MAGIC)], content[len(_MAGIC) :]
         header_line, _, image = rest.partition(b"\n")
         header = json.loads(header_line)
-        if magic == _MAGIC and header["checksum"] == _checksum(header["names"], image):
-            return Cubin(image, header["names"], "")
+        if magic == _MAGIC and header.pop("checksum") == _checksum(header, image):
+            return Cubin(image, header["names"], header["shared_nbytes"], "")
     except (ValueError, KeyError, TypeError):
         pass
     _log.warning("%s is damaged and is compiled again", path)
@@ -119,7 +120,8 @@ def _read(path: Path) -> Cubin | None:
 
 
 def _write(path: Path, cubin: Cubin) -> None:
-    header = {"checksum": _checksum(cubin.names, cubin.image), "names": cubin.names}
+    told = {"names": cubin.names, "shared_nbytes": cubin.shared_nbytes}
+    header = {"checksum": _checksum(told, cubin.image), **told}
     partial = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -136,7 +138,7 @@ def _write(path: Path, cubin: Cubin) -> None:
             partial.unlink(missing_ok=True)
 
 
-def _checksum(names: dict[str, str], image: bytes) -> str:
-    digest = hashlib.blake2b(json.dumps(names, sort_keys=True).encode(), digest_size=20)
+def _checksum(told: dict[str, Any], image: bytes) -> str:
+    digest = hashlib.blake2b(json.dumps(told, sort_keys=True).encode(), digest_size=20)
     digest.update(image)
     return digest.hexdigest()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,11 @@ __all__ = [
 # What `make compile` builds for; other GPUs get the nearest older one of their generation.
 ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
 
+# kernels/launch/sharing.cuh: the bytes of shared memory that a block asks for are in a name.
+_SHARING = "launch/sharing.cuh"
+_SHARED_NBYTES = "&dg::named_number<dg::shared_nbytes({})>"
+_NAMED_NUMBER = re.compile(r"named_numberILy(\d+)E")
+
 
 @dataclass(frozen=True, slots=True)
 class Cubin:
@@ -37,12 +43,15 @@ class Cubin:
         The ELF image.
     names : dict
         From C++ name expression to the symbol in `image`.
+    shared_nbytes : dict
+        From C++ name expression to the bytes of shared memory that a launch gives each block.
     log : str
         What NVRTC and ptxas said (warnings, registers and spills).
     """
 
     image: bytes
     names: dict[str, str]
+    shared_nbytes: dict[str, int]
     log: str
 
 
@@ -172,11 +181,12 @@ def compile_kernels(
     """
     nvrtc = _nvrtc()
     root = kernel_folder() if folder is None else folder
-    source = "".join(f'#include "{file}"\n' for file in files)
+    source = "".join(f'#include "{file}"\n' for file in (_SHARING, *files))
     options = [option.encode() for option in (*options_for(arch), f"--include-path={root}")]
     program = _check(nvrtc, nvrtc.nvrtcCreateProgram(source.encode(), b"dgpuhash.cu", 0, [], []))
     try:
-        for expression in expressions:
+        numbers = {each: _SHARED_NBYTES.format(each) for each in expressions}
+        for expression in (*expressions, *numbers.values()):
             _check(nvrtc, nvrtc.nvrtcAddNameExpression(program, expression.encode()))
         (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
         log = _log(nvrtc, program)
@@ -185,17 +195,27 @@ def compile_kernels(
                 f"{', '.join(files)} did not compile for sm_{arch} ({status.name}); if the kernels "
                 f"are unchanged, report this with the log:\n{log}"
             )
-        names = {
-            expression: _check(
-                nvrtc, nvrtc.nvrtcGetLoweredName(program, expression.encode())
-            ).decode()
-            for expression in expressions
+        names = {each: _lowered_name(nvrtc, program, each) for each in expressions}
+        shared_nbytes = {
+            each: _read_number(_lowered_name(nvrtc, program, name))
+            for each, name in numbers.items()
         }
         image = bytes(_check(nvrtc, nvrtc.nvrtcGetCUBINSize(program)))
         _check(nvrtc, nvrtc.nvrtcGetCUBIN(program, image))
-        return Cubin(image, names, log)
+        return Cubin(image, names, shared_nbytes, log)
     finally:
         nvrtc.nvrtcDestroyProgram(program)
+
+
+def _lowered_name(nvrtc: ModuleType, program: Any, expression: str) -> str:
+    name: bytes = _check(nvrtc, nvrtc.nvrtcGetLoweredName(program, expression.encode()))
+    return name.decode()
+
+
+def _read_number(symbol: str) -> int:
+    found = _NAMED_NUMBER.search(symbol)
+    assert found is not None, f"{symbol} is no number of {_SHARING}"
+    return int(found[1])
 
 
 def _log(nvrtc: ModuleType, program: Any) -> str:

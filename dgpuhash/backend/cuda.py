@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
@@ -22,6 +23,17 @@ __all__ = ["CudaBackend"]
 OLDEST_CAPABILITY = 75
 
 
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """A kernel on a device."""
+
+    function: Any
+    resident_blocks: int
+    """Blocks that fill the device."""
+    shared_nbytes: int
+    """Of each block."""
+
+
 class CudaBackend(Backend):
     """CuPy arrays on the current device, kernels on CuPy's current stream.
 
@@ -36,7 +48,7 @@ class CudaBackend(Backend):
 
     def __init__(self) -> None:
         self._cupy = _import_cupy()
-        self._loaded: dict[tuple[int, Kernel], tuple[Any, int]] = {}
+        self._loaded: dict[tuple[int, Kernel], _Loaded] = {}
         _require_gpu_machine(self._cupy)
         self._capability(self._device())
 
@@ -49,11 +61,14 @@ class CudaBackend(Backend):
             return
         device = self._device()
         try:
-            function, resident_blocks = self._load(kernel, device)
-            blocks = min(math.ceil(n * kernel.tile / kernel.threads), resident_blocks)
+            loaded = self._load(kernel, device)
+            blocks = min(math.ceil(n * kernel.tile / kernel.threads), loaded.resident_blocks)
             # A NumPy array is passed by value: CuPy hands the driver its address, which copies it.
-            function(
-                (blocks, 1, 1), (kernel.threads, 1, 1), (np.array(args, copy=True, order="C"),)
+            loaded.function(
+                (blocks, 1, 1),
+                (kernel.threads, 1, 1),
+                (np.array(args, copy=True, order="C"),),
+                shared_mem=loaded.shared_nbytes,
             )
         except self._cuda_errors() as error:
             raise DeviceError(
@@ -140,19 +155,24 @@ class CudaBackend(Backend):
             )
         return capability
 
-    def _load(self, kernel: Kernel, device: int) -> tuple[Any, int]:
-        """The loaded function and the number of blocks that fill the device."""
+    def _load(self, kernel: Kernel, device: int) -> _Loaded:
         found = self._loaded.get((device, kernel))
         if found is None:
             cubin = load_or_compile(kernel, architecture_for(self._capability(device)))
             module = self._cupy.cuda.function.Module()
             module.load(cubin.image)
             function = module.get_function(cubin.names[kernel.expression])
-            per_processor = self._cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(
-                function.ptr, kernel.threads, 0
+            driver, shared_nbytes = self._cupy.cuda.driver, cubin.shared_nbytes[kernel.expression]
+            driver.funcSetAttribute(
+                function.ptr,
+                driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                shared_nbytes,
+            )
+            per_processor = driver.occupancyMaxActiveBlocksPerMultiprocessor(
+                function.ptr, kernel.threads, shared_nbytes
             )
             processors = self._cupy.cuda.Device(device).attributes["MultiProcessorCount"]
-            found = function, max(1, int(per_processor)) * int(processors)
+            found = _Loaded(function, max(1, per_processor) * processors, shared_nbytes)
             self._loaded[device, kernel] = found
         return found
 

@@ -37,16 +37,21 @@ struct Instance {
   void (*run)(const void* args);
 };
 
-template <class Args, void (*kernel)(Args)>
-void run(const void* bytes) {
+template <class Args>
+void call(void (*kernel)(Args), const void* bytes) {
   Args args;
   std::memcpy(&args, bytes, sizeof args);
   kernel(args);
 }
 
+template <auto kernel>
+void run(const void* bytes) {
+  call(kernel, bytes);
+}
+
 #define DG_UNPACK(...) __VA_ARGS__
 #define DG_ROW(Args, file, expression, function) \
-  {expression, file, #Args, sizeof(Args), &run<Args, &DG_UNPACK function>},
+  {expression, file, #Args, sizeof(Args), &run<&DG_UNPACK function>},
 constexpr Instance kInstances[] = {
 #include "launch/instances.inc"
 };

@@ -5,6 +5,7 @@
 #include "core/block.cuh"
 #include "core/platform.cuh"
 #include "core/tile.cuh"
+#include "launch/sharing.cuh"
 
 namespace dg {
 
@@ -168,22 +169,25 @@ DG_FN void for_each_step(Tile tile, u64 first, u64 last, const Body& body,
   }
 }
 
-/// One block for each segment of a batch, with a `Shared<Block>` in shared memory, which holds
-/// what the block's last segment left there.
-template <u32 Threads, template <class> class Shared, class Body>
-DG_FN void for_each_block(u64 segments, [[maybe_unused]] u64 segment_rows, const Body& body) {
+/// One block for each of `args.n` segments of a batch, with a `Shared<Block>` in shared memory, which
+/// holds what the block's last segment left there.
+template <class Args, u32 Threads, template <class> class Shared, class Body>
+DG_FN void for_each_block(const Sharing<Args, Threads, Shared>& args, const Body& body) {
 #if DG_GPU
-  __shared__ Shared<Block<Threads>> shared;
-  for (u64 segment = blockIdx.x; segment < segments; segment += gridDim.x)
+  // Dynamic, since no architecture lets a block have more than 48 KiB otherwise.
+  extern __shared__ __align__(16) u8 block_memory[];
+  static_assert(alignof(Shared<Block<Threads>>) <= 16);
+  auto& shared = *reinterpret_cast<Shared<Block<Threads>>*>(block_memory);
+  for (u64 segment = blockIdx.x; segment < args.n; segment += gridDim.x)
     body(Block<Threads>{}, shared, segment);
 #elif defined(DG_LOCKSTEP)
-  lockstep::for_each_block<Threads, Shared>(segments, body);
+  lockstep::for_each_block<Threads, Shared>(args.n, body);
 #else
   auto piece = [&](u64 first, u64 last) {
     Shared<Block<1>> shared;
     for (u64 segment = first; segment < last; ++segment) body(Block<1>{}, shared, segment);
   };
-  for_each_piece(segments, segment_rows, piece);
+  for_each_piece(args.n, args.segment_rows, piece);
 #endif
 }
 

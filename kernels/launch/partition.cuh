@@ -28,37 +28,36 @@ DG_FN u64 end_of_segment(const PartitionArgs& args, u64 segment) {
 
 template <class Key, u32 Threads>
 DG_BLOCK_KERNEL(Threads)
-partition_count(PartitionArgs args) {
-  for_each_block<Threads, PartCounts>(
-      args.n, args.segment_rows, [&](auto block, auto& counts, u64 segment) {
-        for (u32 part = block.thread(); part < args.parts; part += block.threads)
-          counts.of[part] = 0;
-        block.sync();
-        count_parts(block, counts, args.digit, static_cast<const Key*>(args.keys),
-                    segment * args.segment_rows, end_of_segment(args, segment));
-        block.sync();
-        for (u32 part = block.thread(); part < args.parts; part += block.threads)
-          args.counters[part * args.n + segment] = counts.of[part];
-        block.sync();
-      });
+partition_count(Sharing<PartitionArgs, Threads, PartCounts> args) {
+  for_each_block(args, [&](auto block, auto& counts, u64 segment) {
+    for (u32 part = block.thread(); part < args.parts; part += block.threads) counts.of[part] = 0;
+    block.sync();
+    count_parts(block, counts, args.digit, static_cast<const Key*>(args.keys),
+                segment * args.segment_rows, end_of_segment(args, segment));
+    block.sync();
+    for (u32 part = block.thread(); part < args.parts; part += block.threads)
+      args.counters[part * args.n + segment] = counts.of[part];
+    block.sync();
+  });
 }
 
 /// `Value` is void where only keys or row numbers move.
 template <class Key, class Value, u32 Threads>
 DG_BLOCK_KERNEL(Threads)
-partition_scatter(PartitionArgs args) {
+partition_scatter(
+    Sharing<PartitionArgs, Threads, PartStepOf<Key, typename StoredAs<Value>::Type>::template In>
+        args) {
   using Word = typename StoredAs<Value>::Type;
   const PartColumns<Key, Word> columns{
       static_cast<const Key*>(args.keys), static_cast<const Word*>(args.values),
       static_cast<Key*>(args.keys_to), static_cast<Word*>(args.values_to), args.numbers_to};
-  for_each_block<Threads, PartStepOf<Key, Word>::template In>(
-      args.n, args.segment_rows, [&](auto block, auto& step, u64 segment) {
-        for (u32 part = block.thread(); part < args.parts; part += block.threads)
-          step.cursors[part] = args.counters[part * args.n + segment];
-        block.sync();
-        scatter_parts(block, step, args.digit, columns, segment * args.segment_rows,
-                      end_of_segment(args, segment));
-      });
+  for_each_block(args, [&](auto block, auto& step, u64 segment) {
+    for (u32 part = block.thread(); part < args.parts; part += block.threads)
+      step.cursors[part] = args.counters[part * args.n + segment];
+    block.sync();
+    scatter_parts(block, step, args.digit, columns, segment * args.segment_rows,
+                  end_of_segment(args, segment));
+  });
 }
 
 }  // namespace dg

@@ -97,7 +97,7 @@ DG_KERNEL group_add(GroupAddArgs args) {
 /// The same with totals of each block's own, for few groups.
 template <class Key, u32 Threads>
 DG_BLOCK_KERNEL(Threads)
-group_add_by_block(GroupAddByBlockArgs args) {
+group_add_by_block(Sharing<GroupAddByBlockArgs, Threads, GroupFront> args) {
   const GroupBatch& batch = args.batch;
   const Key* keys = static_cast<const Key*>(batch.keys);
   const u32 slots = static_cast<u32>(args.slots);
@@ -105,44 +105,41 @@ group_add_by_block(GroupAddByBlockArgs args) {
     u32 slot;
     u64* record;
   };
-  for_each_block<Threads, GroupFront>(
-      args.n, args.segment_rows, [&](auto block, auto& front, u64 segment) {
-        const u64 first = segment * args.segment_rows;
-        const u64 last =
-            first + args.segment_rows < args.rows ? first + args.segment_rows : args.rows;
-        const auto tile = block.tile();
-        front.clear(block, batch.columns, batch.column_count, slots);
-        block.sync();
-        for (u64 start = first + block.tile_index() * tile.size; start < last;
-             start += block.threads) {
-          if (tile.any(atomic_load_stale(batch.refused) != 0)) break;
-          const u64 index = start + tile.lane();
-          const bool asked = index < last;
-          add_rows(
-              tile, batch.columns, batch.column_count, asked ? keys[index] : Key{0}, index, asked,
-              [&](bool leads, Key key, u64 row) {
-                Place place{leads ? front.place(key, row, slots) : front.kNowhere, nullptr};
-                if (leads && place.slot == front.kNowhere)
-                  place.record = placed_record(batch, key, row);
-                return place;
-              },
-              [&](Place place, u64 column, Fold fold, u64 word) {
-                if (place.slot != front.kNowhere)
-                  add_in_block(&front.total(column, place.slot, slots), fold, word);
-                else if (place.record)
-                  add_to_total(place.record + 2 + column, fold, word, false);
-              });
-        }
-        block.sync();
-        for (u32 slot = block.thread(); slot < slots; slot += block.threads) {
-          const u64 key = front.words[slot];
-          if (key == GroupTable::kNone) continue;
-          u64* const record = placed_record(batch, key, front.words[slots + slot]);
-          for (u64 i = 0; record && i < batch.column_count; ++i)
-            add_to_total(record + 2 + i, batch.columns[i].fold, front.total(i, slot, slots), false);
-        }
-        block.sync();
-      });
+  for_each_block(args, [&](auto block, auto& front, u64 segment) {
+    const u64 first = segment * args.segment_rows;
+    const u64 last = first + args.segment_rows < args.rows ? first + args.segment_rows : args.rows;
+    const auto tile = block.tile();
+    front.clear(block, batch.columns, batch.column_count, slots);
+    block.sync();
+    for (u64 start = first + block.tile_index() * tile.size; start < last; start += block.threads) {
+      if (tile.any(atomic_load_stale(batch.refused) != 0)) break;
+      const u64 index = start + tile.lane();
+      const bool asked = index < last;
+      add_rows(
+          tile, batch.columns, batch.column_count, asked ? keys[index] : Key{0}, index, asked,
+          [&](bool leads, Key key, u64 row) {
+            Place place{leads ? front.place(key, row, slots) : front.kNowhere, nullptr};
+            if (leads && place.slot == front.kNowhere)
+              place.record = placed_record(batch, key, row);
+            return place;
+          },
+          [&](Place place, u64 column, Fold fold, u64 word) {
+            if (place.slot != front.kNowhere)
+              add_in_block(&front.total(column, place.slot, slots), fold, word);
+            else if (place.record)
+              add_to_total(place.record + 2 + column, fold, word, false);
+          });
+    }
+    block.sync();
+    for (u32 slot = block.thread(); slot < slots; slot += block.threads) {
+      const u64 key = front.words[slot];
+      if (key == GroupTable::kNone) continue;
+      u64* const record = placed_record(batch, key, front.words[slots + slot]);
+      for (u64 i = 0; record && i < batch.column_count; ++i)
+        add_to_total(record + 2 + i, batch.columns[i].fold, front.total(i, slot, slots), false);
+    }
+    block.sync();
+  });
 }
 
 template <class Key, int W>

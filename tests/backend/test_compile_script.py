@@ -26,6 +26,10 @@ ptxas info    : Compiling entry function '_Zgreedy' for 'sm_90'
 ptxas info    : Function properties for _Zgreedy
     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
 ptxas info    : Used 96 registers, used 0 barriers
+ptxas info    : Compiling entry function '_Zsharing' for 'sm_90'
+ptxas info    : Function properties for _Zsharing
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 30 registers, used 1 barriers, 1024 bytes smem
 """
 
 
@@ -43,22 +47,27 @@ def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 def test_resources(script: ModuleType) -> None:
     assert script.read_resources(LOG) == {
-        "_Zfast": (32, 0),
-        "_Zspilling": (40, 12),
-        "_Zgreedy": (96, 0),
+        "_Zfast": (32, 0, 0),
+        "_Zspilling": (40, 12, 0),
+        "_Zgreedy": (96, 0, 0),
+        "_Zsharing": (30, 0, 1024),
     }
 
 
 @pytest.mark.parametrize("warning", ["", "a.cuh(3): warning #177-D: unused\n"])
 def test_failures(script: ModuleType, monkeypatch: pytest.MonkeyPatch, warning: str) -> None:
     names = {"fast": "_Zfast", "spilling": "_Zspilling", "greedy": "_Zgreedy", "gone": "_Zgone"}
-    monkeypatch.setattr(script, "compile_kernels", lambda *_: Cubin(b"", names, warning + LOG))
-    outcomes = {each.expression: each for each in script.compile_batch("x.cuh", list(names), 90)}
+    names["sharing"] = "_Zsharing"
+    shared = dict.fromkeys(names, 64 * 1024)
+    made = Cubin(b"", names, shared, warning + LOG)
+    monkeypatch.setattr(script, "compile_kernels", lambda *_: made)
+    outcomes = {each.expression: each for each in script.compile_batch("x.cuh", list(names), 75)}
     assert ("warning" in outcomes["fast"].problem) == bool(warning)
     assert bool(outcomes["fast"].problem) == bool(warning)
     assert "local memory" in outcomes["spilling"].problem
     assert "96 registers" in outcomes["greedy"].problem
     assert "no resources" in outcomes["gone"].problem
+    assert "66560 bytes of shared memory, 64 KiB" in outcomes["sharing"].problem
 
 
 def test_failures_are_told_once_each(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dgpuhash.backend import args, cuda
+from dgpuhash.backend import args, cuda, partition_args
 from dgpuhash.errors import DeviceError, OutOfMemoryError
 
 PROCESSORS, BLOCKS_EACH = 4, 3
@@ -25,6 +25,8 @@ class Recorder:
 
     def __init__(self) -> None:
         self.launches: list[tuple[Any, Any, Any]] = []
+        self.shared: list[int] = []
+        self.attributes: list[tuple[int, int, int]] = []
         self.loads = 0
         self.failure: Exception | None = None
         self.ndarray = np.ndarray
@@ -36,10 +38,11 @@ class Recorder:
                 recorder.loads += 1
 
             def get_function(self, name: str) -> Any:
-                def function(grid: Any, block: Any, arguments: Any) -> None:
+                def function(grid: Any, block: Any, arguments: Any, *, shared_mem: int) -> None:
                     if recorder.failure is not None:
                         raise recorder.failure
                     recorder.launches.append((grid, block, arguments))
+                    recorder.shared.append(shared_mem)
 
                 function.ptr = 7  # type: ignore[attr-defined]
                 return function
@@ -51,6 +54,8 @@ class Recorder:
             Device=lambda index: device,
             driver=SimpleNamespace(
                 CUDADriverError=DriverError,
+                CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES=8,
+                funcSetAttribute=lambda *given: recorder.attributes.append(given),
                 occupancyMaxActiveBlocksPerMultiprocessor=lambda ptr, size, memory: BLOCKS_EACH,
             ),
             function=SimpleNamespace(Module=Module),
@@ -103,6 +108,16 @@ def test_struct_is_passed_by_value_and_the_kernel_loaded_once(recorder: Recorder
     passed = [arguments[0] for _, _, arguments in recorder.launches]
     assert [int(each["parts"]) for each in passed] == [3, 4]
     assert all(each.size == 1 and each.nbytes == args.OWNER_OF.itemsize for each in passed)
+
+
+def test_blocks_get_the_shared_memory_that_they_ask_for(recorder: Recorder) -> None:
+    kernel = partition_args.partition_scatter("u4", "u4")
+    cuda.CudaBackend().launch(kernel, np.zeros((), partition_args.PARTITION), 5)
+    cuda.CudaBackend().launch(args.owner_of(), np.zeros((), args.OWNER_OF), 5)
+    scatter, none = recorder.shared
+    assert scatter > partition_args.BLOCK_THREADS
+    assert none == 0
+    assert recorder.attributes == [(7, 8, scatter), (7, 8, 0)]
 
 
 def test_no_rows_no_launch(recorder: Recorder) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import multiprocessing
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dgpuhash.backend import cache
-from dgpuhash.backend.compiler import Cubin
+from dgpuhash.backend.compiler import Cubin, kernel_folder
 from dgpuhash.backend.kernel import Kernel
 
 KERNEL = Kernel("dg::put<int>", "launch/put.cuh")
@@ -20,7 +21,9 @@ def kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with one kernel; the cache is beside it."""
     monkeypatch.setenv("DGPUHASH_CACHE_DIR", str(tmp_path / "cache"))
     folder = tmp_path / "kernels"
-    (folder / "launch").mkdir(parents=True)
+    shutil.copytree(kernel_folder() / "core", folder / "core")
+    (folder / "launch").mkdir()
+    shutil.copy(kernel_folder() / "launch/sharing.cuh", folder / "launch")
     (folder / "launch/put.cuh").write_text(
         "namespace dg { template <class Word> __global__ void put(Word* out) { out[0] = 7; } }\n"
     )

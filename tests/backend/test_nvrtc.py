@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,9 @@ template <class Word> __global__ void put(Word* out) { out[0] = number; }
 @pytest.fixture
 def kernels(tmp_path: Path) -> Path:
     """A folder with one kernel and one header that it includes."""
-    for folder in ("core", "launch"):
-        (tmp_path / folder).mkdir()
+    shutil.copytree(compiler.kernel_folder() / "core", tmp_path / "core")
+    (tmp_path / "launch").mkdir()
+    shutil.copy(compiler.kernel_folder() / "launch/sharing.cuh", tmp_path / "launch")
     (tmp_path / "core/number.cuh").write_text("namespace dg { constexpr int number = 7; }\n")
     (tmp_path / "launch/put.cuh").write_text(SOURCE)
     return tmp_path
@@ -34,6 +36,20 @@ def test_compile(kernels: Path) -> None:
     assert made.image.startswith(b"\x7fELF")
     assert len(set(made.names.values())) == 2
     assert "registers" in made.log
+    assert made.shared_nbytes == {"dg::put<int>": 0, "dg::put<char>": 0}
+
+
+def test_shared_memory_is_told(kernels: Path) -> None:
+    (kernels / "launch/put.cuh").write_text("""
+        #include "launch/sharing.cuh"
+        namespace dg {
+        template <class Block> struct Rows { u64 of[10 * Block::threads]; u8 last; };
+        struct PutArgs { u64* out; };
+        template <class Word, u32 Threads>
+        __global__ void put(Sharing<PutArgs, Threads, Rows>) {}
+        }""")
+    made = compiler.compile_kernels(["launch/put.cuh"], ["dg::put<char,1024>"], 75, kernels)
+    assert made.shared_nbytes == {"dg::put<char,1024>": 81928}
 
 
 def test_compile_error_shows_the_log(kernels: Path) -> None:
@@ -44,12 +60,13 @@ def test_compile_error_shows_the_log(kernels: Path) -> None:
 
 def test_digest_sees_every_file(kernels: Path) -> None:
     seen = {compiler.folder_digest(kernels)}
-    for path in sorted(kernels.rglob("*.cuh")):
+    files = sorted(kernels.rglob("*.cuh"))
+    for path in files:
         path.write_text(path.read_text() + "\n")
         seen.add(compiler.folder_digest(kernels))
     (kernels / "core/number.cuh").rename(kernels / "core/figure.cuh")
     seen.add(compiler.folder_digest(kernels))
-    assert len(seen) == 4
+    assert len(seen) == 2 + len(files)
     (kernels / ".hidden").write_text("swap file")
     assert compiler.folder_digest(kernels) in seen
 

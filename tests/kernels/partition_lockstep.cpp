@@ -40,9 +40,9 @@ void partition(const Case& wanted, const std::vector<Key>& keys) {
   const PartitionArgs args{wanted.digit,     keys.data(),    values.data(),   keys_to.data(),
                            values_to.data(), numbers.data(), counters.data(), wanted.rows,
                            wanted.parts,     segment_rows,   segments};
-  partition_count<Key, Threads>(args);
+  partition_count<Key, Threads>({args});
   CHECK(sum_up(counters) == wanted.rows);
-  partition_scatter<Key, Value, Threads>(args);
+  partition_scatter<Key, Value, Threads>({args});
   const auto part = [&](i64 row) { return wanted.digit.of(keys[static_cast<u64>(row)]); };
   std::iota(expected.begin(), expected.end(), 0);
   std::stable_sort(expected.begin(), expected.end(),
