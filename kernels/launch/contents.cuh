@@ -3,7 +3,7 @@
 /// to Python, which reads OpenState anyway.
 #pragma once
 
-#include "launch/for_each.cuh"
+#include "launch/turns.cuh"
 #include "table/open.cuh"
 
 namespace dg {
@@ -137,22 +137,42 @@ DG_KERNEL open_rehash(OpenRehashArgs args) {
     return reinterpret_cast<const Key*>(static_cast<const char*>(args.table.keys) +
                                         slot * Slots::nbytes);
   };
-  for_each_tile<W>(
-      args.n, Totals<1>{{&args.target.state->occupied}},
-      [&](auto tile, u64 slot, Tally<1>& moved) {
-        const Key key = *key_at(slot);
-        if (!live(key)) return;
-        typename Table::Value value = {};
-        if constexpr (Slots::paired)
-          value = key_at(slot)[1];
-        else if constexpr (Slots::has_value)
-          value = static_cast<const typename Table::Value*>(args.table.values)[slot];
-        target.insert(tile, key, value, Table::unlimited);
-        moved.of[0] += tile.lane() == 0;
-      },
-      [&](u64 slot) {
-        if (live(*key_at(slot))) target.prefetch_first(*key_at(slot));
-      });
+  const auto value_at = [&](u64 slot) -> typename Table::Value {
+    if constexpr (Slots::paired)
+      return key_at(slot)[1];
+    else if constexpr (Slots::has_value)
+      return static_cast<const typename Table::Value*>(args.table.values)[slot];
+    else
+      return {};
+  };
+  const Totals<1> totals{{&args.target.state->occupied}};
+  if constexpr (kInTurns<W>) {
+    for_each_in_turns(
+        args.n, totals,
+        [&](u64 slot) {
+          const Key key = *key_at(slot);
+          return live(key) ? target.begin(key) : typename Table::Walk{};
+        },
+        [&](u64 slot, auto& walk, Tally<1>& moved) {
+          const Key key = *key_at(slot);
+          if (!live(key)) return false;
+          if (target.insert_step(key, value_at(slot), Table::unlimited, walk).outcome ==
+              Outcome::later)
+            return true;
+          ++moved.of[0];
+          return false;
+        });
+  } else {
+    for_each_tile<W>(
+        args.n, totals,
+        [&](auto tile, u64 slot, Tally<1>& moved) {
+          const Key key = *key_at(slot);
+          if (!live(key)) return;
+          target.insert(tile, key, value_at(slot), Table::unlimited);
+          moved.of[0] += tile.lane() == 0;
+        },
+        NoPrefetch{});
+  }
 }
 
 }  // namespace dg

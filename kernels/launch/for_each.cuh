@@ -56,17 +56,24 @@ DG_FN void for_each_tile(u64 rows, [[maybe_unused]] const Totals<counters>& tota
   if constexpr (counters > 0) add_to_totals(tally, totals);
 }
 
-#elif defined(DG_LOCKSTEP)
+#else
+
+template <u32 counters>
+void add_to_totals([[maybe_unused]] const Tally<counters>& tally,
+                   [[maybe_unused]] const Totals<counters>& totals) {
+  if constexpr (counters > 0)
+    for (u32 i = 0; i < counters; ++i)
+      if (tally.of[i] != 0) atomic_add<Order::relaxed>(totals.of[i], static_cast<u64>(tally.of[i]));
+}
+
+#ifdef DG_LOCKSTEP
 
 template <int Width, u32 counters, class Body, class Ahead>
-void for_each_tile(u64 rows, [[maybe_unused]] const Totals<counters>& totals, const Body& body,
-                   const Ahead&) {
+void for_each_tile(u64 rows, const Totals<counters>& totals, const Body& body, const Ahead&) {
   lockstep::for_each_tile<Width>(rows, [&](auto tile, u64 row) {
     Tally<counters> tally;
     body(tile, row, tally);
-    if constexpr (counters > 0)
-      for (u32 i = 0; i < counters; ++i)
-        atomic_add<Order::relaxed>(totals.of[i], static_cast<u64>(tally.of[i]));
+    add_to_totals(tally, totals);
   });
 }
 
@@ -92,22 +99,20 @@ inline constexpr u64 kPrefetchRows = 24;
 
 /// A tile has one lane on the CPU, whatever `Width` the instance is named after.
 template <int Width, u32 counters, class Body, class Ahead>
-void for_each_tile(u64 rows, [[maybe_unused]] const Totals<counters>& totals, const Body& body,
-                   const Ahead& ahead, u64 row_work = 1) {
+void for_each_tile(u64 rows, const Totals<counters>& totals, const Body& body, const Ahead& ahead,
+                   u64 row_work = 1) {
   auto piece = [&](u64 first, u64 last) {
     Tally<counters> tally;
     for (u64 row = first; row < last; ++row) {
       if (row + kPrefetchRows < last) ahead(row + kPrefetchRows);
       body(Tile<1>{}, row, tally);
     }
-    if constexpr (counters > 0)
-      for (u32 i = 0; i < counters; ++i)
-        if (tally.of[i] != 0)
-          atomic_add<Order::relaxed>(totals.of[i], static_cast<u64>(tally.of[i]));
+    add_to_totals(tally, totals);
   };
   for_each_piece(rows, row_work, piece);
 }
 
+#endif
 #endif
 
 template <int Width, class Body, class Ahead = NoPrefetch>
@@ -119,8 +124,8 @@ DG_FN void for_each_tile(u64 rows, const Body& body, const Ahead& ahead = {}) {
 /// One tile for as many rows as it has lanes: `body(tile, row, asked)` is called by every lane with
 /// its own row, also by the lanes past the end, which are not asked but take part in the
 /// collectives.
-template <int Width, class Body, class Ahead>
-DG_FN void for_each_lane(u64 rows, const Body& body, [[maybe_unused]] const Ahead& ahead) {
+template <int Width, class Body, class Ahead = NoPrefetch>
+DG_FN void for_each_lane(u64 rows, const Body& body, [[maybe_unused]] const Ahead& ahead = {}) {
 #if DG_GPU || defined(DG_LOCKSTEP)
   for_each_tile<Width>((rows + Width - 1) / Width, [&](auto tile, u64 group) {
     const u64 row = group * Width + tile.lane();

@@ -1,7 +1,7 @@
 /// Batches of sets and maps: insert, find, erase. Structs are mirrored in dgpuhash/backend/args.py.
 #pragma once
 
-#include "launch/for_each.cuh"
+#include "launch/turns.cuh"
 #include "table/open.cuh"
 
 namespace dg {
@@ -47,23 +47,39 @@ DG_KERNEL open_insert(OpenInsertArgs args) {
   using Table = OpenTable<Key, Value>;
   const Table table{args.table};
   const Key* keys = static_cast<const Key*>(args.keys);
-  for_each_tile<W>(
-      args.n, Totals<1>{{&args.table.state->occupied}},
-      [&](auto tile, u64 row, Tally<1>& created) {
-        const Key key = keys[row];
-        const auto value = value_in_row<Table>(args.values, row);
-        const auto placed = table.insert(tile, key, value, args.limit);
-        if (placed.outcome == Outcome::existed && args.overwrite && tile.lane() == placed.lane)
-          table.replace(placed.slot, key, value);
-        if (tile.lane() != 0) return;
-        if (args.fresh) args.fresh[row] = placed.outcome == Outcome::created;
-        if (placed.outcome == Outcome::created && args.limit == Table::unlimited) ++created.of[0];
-        if (placed.outcome == Outcome::refused) {
-          const u64 place = atomic_add<Order::relaxed>(&args.table.state->pending, 1);
-          if (args.pending_rows) args.pending_rows[place] = row;
-        }
-      },
-      [&](u64 row) { table.prefetch_first(keys[row]); });
+  const Totals<1> totals{{&args.table.state->occupied}};
+  const auto tell = [&](auto tile, u64 row, const typename Table::Placed& placed,
+                        Tally<1>& created) {
+    if (placed.outcome == Outcome::existed && args.overwrite && tile.lane() == placed.lane)
+      table.replace(placed.slot, keys[row], value_in_row<Table>(args.values, row));
+    if (tile.lane() != 0) return;
+    if (args.fresh) args.fresh[row] = placed.outcome == Outcome::created;
+    if (placed.outcome == Outcome::created && args.limit == Table::unlimited) ++created.of[0];
+    if (placed.outcome == Outcome::refused) {
+      const u64 place = atomic_add<Order::relaxed>(&args.table.state->pending, 1);
+      if (args.pending_rows) args.pending_rows[place] = row;
+    }
+  };
+  if constexpr (kInTurns<W>) {
+    for_each_in_turns(
+        args.n, totals, [&](u64 row) { return table.begin(keys[row]); },
+        [&](u64 row, auto& walk, Tally<1>& created) {
+          const auto placed =
+              table.insert_step(keys[row], value_in_row<Table>(args.values, row), args.limit, walk);
+          if (placed.outcome == Outcome::later) return true;
+          tell(Tile<1>{}, row, placed, created);
+          return false;
+        });
+  } else {
+    for_each_tile<W>(
+        args.n, totals,
+        [&](auto tile, u64 row, Tally<1>& created) {
+          const auto placed =
+              table.insert(tile, keys[row], value_in_row<Table>(args.values, row), args.limit);
+          tell(tile, row, placed, created);
+        },
+        NoPrefetch{});
+  }
 }
 
 template <class Key, class Value, int W>
@@ -71,21 +87,30 @@ DG_KERNEL open_find(OpenFindArgs args) {
   using Table = OpenTable<Key, Value>;
   const Table table{args.table};
   const Key* keys = static_cast<const Key*>(args.keys);
-  for_each_lane<W>(
-      args.n,
-      [&](auto tile, u64 row, bool asked) {
-        const auto stop = table.find_each(tile, asked ? keys[row] : Key{0}, asked, [] {});
-        if (!asked) return;
-        const bool found = stop.end == Table::End::key;
-        if constexpr (Table::Slots::has_value) {
-          if (args.values)
-            static_cast<typename Table::Value*>(args.values)[row] =
-                found ? table.value_of(stop)
-                      : static_cast<typename Table::Value>(args.default_value);
-        }
-        if (args.found) args.found[row] = found;
-      },
-      [&](u64 row) { table.prefetch_first(keys[row]); });
+  const auto answer = [&](u64 row, const typename Table::Stop& stop) {
+    const bool found = stop.end == Table::End::key;
+    if constexpr (Table::Slots::has_value) {
+      if (args.values)
+        static_cast<typename Table::Value*>(args.values)[row] =
+            found ? table.value_of(stop) : static_cast<typename Table::Value>(args.default_value);
+    }
+    if (args.found) args.found[row] = found;
+  };
+  if constexpr (kInTurns<W>) {
+    for_each_in_turns(
+        args.n, Totals<0>{}, [&](u64 row) { return table.begin(keys[row]); },
+        [&](u64 row, auto& walk, Tally<0>&) {
+          const auto stop = table.find_step(keys[row], walk);
+          if (stop.end == Table::End::later) return true;
+          answer(row, stop);
+          return false;
+        });
+  } else {
+    for_each_lane<W>(args.n, [&](auto tile, u64 row, bool asked) {
+      const auto stop = table.find_each(tile, asked ? keys[row] : Key{0}, asked, [] {});
+      if (asked) answer(row, stop);
+    });
+  }
 }
 
 template <class Key, class Value, int W>

@@ -28,8 +28,8 @@ struct OpenStorage {
   u64 seed;
 };
 
-/// What became of a key: it found no slot, was there, or was stored just now.
-enum class Outcome : u32 { refused, existed, created };
+/// What became of a key: it found no slot, was there, was stored just now, or is on its way still.
+enum class Outcome : u32 { refused, existed, created, later };
 
 template <class KeyType, class ValueType>
 struct OpenSlots {
