@@ -26,15 +26,18 @@ __all__ = [
     "LIMIT",
     "LIST_APPEND",
     "LIST_COUNT",
+    "LIST_ENTRIES",
     "LIST_LOCATE",
     "LIST_MOVE",
     "LIST_OFFSETS",
+    "LIST_OPEN",
     "LIST_PIECES",
     "LIST_PLAN",
     "LIST_RECORD",
     "LIST_SETTLE",
     "LIST_STORAGE",
     "LIST_SUM",
+    "LIST_WEIGH",
     "OPEN_COUNT",
     "OPEN_ERASE",
     "OPEN_FIND",
@@ -64,10 +67,12 @@ __all__ = [
     "list_gather",
     "list_locate",
     "list_offsets",
+    "list_open",
     "list_plan",
     "list_scatter",
     "list_settle",
     "list_sum",
+    "list_weigh",
     "open_count",
     "open_erase",
     "open_find",
@@ -118,9 +123,20 @@ OPEN_REHASH = _words("n", table=OPEN_STORAGE, target=OPEN_STORAGE)
 OPEN_SETTLE = _words("keys", "values", "rest", "rows", "segment_rows", "n", table=OPEN_STORAGE)
 
 GROWTH = _words("slots_end", "levels", "link_slots")
-LIST_STORAGE = _words("pool", "records", growth=GROWTH)
+LIST_ENTRIES = _words(
+    "base", "span", "nbytes", "value_nbytes", "starts", "start_nbytes", "settled", "handles"
+)
+LIST_STORAGE = _words("pool", "records", growth=GROWTH, entries=LIST_ENTRIES)
 LIST_PIECES = _words("begins", "handles")
-LIST_SETTLE = _words("starts", "handles", "recorded", "n", table=LIST_STORAGE)
+LIST_WEIGH = _words(
+    "starts", "values", "lists", "values_of", "rows", "segment_rows", "n", table=LIST_STORAGE
+)
+LIST_SETTLE = _words(
+    "starts", "values", "entries", "lists", "places", "begins", "stretches", "recorded",
+    "rows", "segment_rows", "n",
+    table=LIST_STORAGE,
+)  # fmt: skip
+LIST_OPEN = _words("entries", "found", "handles", "n", table=LIST_STORAGE)
 LIST_COUNT = _words("handles", "counts", "n", table=LIST_STORAGE)
 LIST_SUM = _words("handles", "values", "pieces", "rows", "segment_rows", "n", table=LIST_STORAGE)
 LIST_OFFSETS = _words(
@@ -128,14 +144,18 @@ LIST_OFFSETS = _words(
     table=LIST_STORAGE,
 )  # fmt: skip
 LIST_LOCATE = _words("handles", "offsets", "places", "n", table=LIST_STORAGE, to=LIST_PIECES)
-LIST_PLAN = _words("handles", "run_offsets", "slots", "records", "pieces", "n", table=LIST_STORAGE)
+LIST_PLAN = _words(
+    "handles", "entries", "run_offsets", "values", "slots", "records", "pieces", "numbers", "n",
+    table=LIST_STORAGE,
+)  # fmt: skip
 LIST_APPEND = _words(
-    "handles", "run_offsets", "slots", "records", "places", "n",
+    "handles", "entries", "run_offsets", "values", "slots", "records", "places", "numbers", "n",
     table=LIST_STORAGE, to=LIST_PIECES,
 )  # fmt: skip
 LIST_MOVE = _words(
-    "offsets", "handles", "values", "pieces", "rows", "segment_rows", "n", table=LIST_STORAGE
-)
+    "offsets", "handles", "entries", "values", "pieces", "rows", "segment_rows", "n",
+    table=LIST_STORAGE,
+)  # fmt: skip
 
 RUN_ORDER = _words("seed", "spread")
 RUN_COUNT = _words(
@@ -173,9 +193,12 @@ STRUCTS = {
     "OpenSettleArgs": OPEN_SETTLE,
     "Growth": GROWTH,
     "ListRecord": LIST_RECORD,
+    "ListEntries": LIST_ENTRIES,
     "ListStorage": LIST_STORAGE,
     "ListPieces": LIST_PIECES,
+    "ListWeighArgs": LIST_WEIGH,
     "ListSettleArgs": LIST_SETTLE,
+    "ListOpenArgs": LIST_OPEN,
     "ListCountArgs": LIST_COUNT,
     "ListSumArgs": LIST_SUM,
     "ListOffsetArgs": LIST_OFFSETS,
@@ -256,14 +279,24 @@ def open_rehash(key: DTypeLike, value: DTypeLike | None) -> Kernel:
     return _contents("open_rehash", key, value)
 
 
-def open_settle(key: DTypeLike) -> Kernel:
-    """Stores handles of keys by hash; takes `OPEN_SETTLE`, a row is a segment of the batch."""
-    return Kernel(f"dg::open_settle<{_word(key)},dg::u64,32>", "launch/settle.cuh", 32)
+def open_settle(key: DTypeLike, value: DTypeLike) -> Kernel:
+    """Stores pairs by hash; takes `OPEN_SETTLE`, a row is a segment of the batch."""
+    return Kernel(f"dg::open_settle<{_word(key)},{_word(value)},32>", "launch/settle.cuh", 32)
+
+
+def list_weigh() -> Kernel:
+    """Counts the runs that need lists; takes `LIST_WEIGH`, a row is a segment of runs."""
+    return Kernel("dg::list_weigh<32>", "launch/bucket_list.cuh", 32)
 
 
 def list_settle() -> Kernel:
-    """Makes handles of runs that fill the pool; takes `LIST_SETTLE`, a row is a run."""
-    return _list("list_settle")
+    """Makes entries of runs; takes `LIST_SETTLE`, a row is a segment of runs."""
+    return Kernel("dg::list_settle<32>", "launch/bucket_list.cuh", 32)
+
+
+def list_open() -> Kernel:
+    """Makes handles of entries; takes `LIST_OPEN`, a row is an entry."""
+    return _list("list_open")
 
 
 def list_count() -> Kernel:

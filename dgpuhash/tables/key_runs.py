@@ -28,7 +28,7 @@ class KeyRuns:
     keys: Any
     """The distinct keys' words."""
     starts: Any
-    """Where each run begins in `values`, and the last one's end (int64)."""
+    """Where each run begins in `values`, and the last one's end (int64); None: each has one."""
     values: Any
     by_hash: bool = False
     """Whether the keys come by ascending hash."""
@@ -93,7 +93,7 @@ def _count(
 def _write(backend: Backend, bits: Any, values: Any, places: Any, *, by_hash: bool) -> KeyRuns:
     rows, runs = len(bits), int(places[-1])
     if runs == rows:
-        return KeyRuns(bits, backend.xp.arange(rows + 1, dtype=np.int64), values, by_hash)
+        return KeyRuns(bits, None, values, by_hash)
     keys, starts = backend.empty(runs, bits.dtype), backend.empty(runs + 1, np.int64)
     starts[runs:] = rows
     segments, segment = _segments(backend, rows)

@@ -1,4 +1,4 @@
-"""The values of a multimap by handle: runs, and lists of buckets behind them, in one pool."""
+"""The values of a multimap: in entries, in runs, and in lists of buckets behind them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import numpy as np
 
 from dgpuhash.backend import Backend, Kernel, args
 from dgpuhash.errors import CapacityError
+from dgpuhash.tables.numbering import Numbering
 
-__all__ = ["NOTHING", "Lists", "Plan", "owners_of"]
+__all__ = ["NONE", "Lists", "Plan", "owners_of"]
 
-NOTHING = 2**64 - 1
+NONE = 2**64 - 1
 """The handle of a key that has no values."""
 # A handle has 36 bits for the place of a run, and 26 for the number of its values.
 MOST_SLOTS = 2**36
@@ -21,6 +22,8 @@ _LONGEST_RUN = 2**26 - 1
 _LARGEST_BUCKET = 1 << 20
 # Values that one tile copies.
 _SEGMENT = {"cpu": 4096, "cuda": 1024}
+# When at most this part of a batch are only values, they stay in the pool, where nobody reads them.
+_HOLES = 1 / 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,8 @@ class Plan:
 
     handles: Any
     """Of the runs' keys, before the append."""
+    entries: Any
+    """From which they were opened."""
     starts: Any
     """Where each run begins in the batch, and the last one ends."""
     slots: Any
@@ -37,14 +42,31 @@ class Plan:
     """As `slots`, of its new records."""
     pieces: Any
     """As `slots`, of the pieces that it is copied in."""
-    end: int
-    """The slots in use afterwards."""
-    recorded: int
-    """The records in use afterwards."""
+    numbers: Any
+    """As `slots`, of its new handles."""
+
+    @property
+    def end(self) -> int:
+        """The slots in use afterwards."""
+        return int(self.slots[-1])
+
+    @property
+    def recorded(self) -> int:
+        """The records in use afterwards."""
+        return int(self.records[-1])
+
+    @property
+    def numbered(self) -> int:
+        """The handles in use afterwards."""
+        return int(self.numbers[-1])
 
 
 class Lists:
     """The pool, and the kernels that append to lists and read them.
+
+    The slots hold an entry beside each key: its only value, or the number of its list. The first
+    numbers are those of the runs that were settled, which need nothing but where they start; a list
+    that came or changed since has a handle.
 
     Parameters
     ----------
@@ -70,18 +92,19 @@ class Lists:
     @property
     def nbytes(self) -> int:
         """Memory held."""
-        return int(self._pool.nbytes + self._records.nbytes + self._ends.nbytes)
-
-    @property
-    def compact(self) -> bool:
-        """Whether every key has one run, and the pool nothing else."""
-        return self._recorded == 0 and self._used == self.appended == len(self._pool)
+        held = (self._pool, self._starts, self._handles, self._records, self._ends)
+        return sum(int(part.nbytes) for part in held)
 
     def clear(self) -> None:
         """Forget every value and give the pool back."""
         self._pool = self._backend.empty(0, self._value)
+        self._starts = self._backend.empty(0, np.uint32)
+        self._handles = self._backend.empty(0, np.uint64)
         self._records = self._backend.empty((0, 4), np.uint64)
-        self._used = self._recorded = 0
+        self._numbering = Numbering(self._value, 0, 0)
+        self._used = self._recorded = self._settled = self._numbered = 0
+        self.compact = True
+        """Whether every key has one run, and the pool nothing else but those of erased keys."""
         self.appended = 0
         """Values appended, those of erased keys included."""
 
@@ -89,14 +112,20 @@ class Lists:
         """Independent lists with the same content."""
         made = object.__new__(Lists)
         made.__dict__.update(self.__dict__)
-        made._pool = _resized(self._backend, self._pool, self._used, self._used)
-        made._records = _resized(self._backend, self._records, self._recorded, self._recorded)
+        for name, used in (
+            ("_pool", self._used),
+            ("_starts", len(self._starts)),
+            ("_handles", self._numbered),
+            ("_records", self._recorded),
+        ):
+            setattr(made, name, _resized(self._backend, getattr(self, name), used, used))
         return made
 
-    def settle(self, values: Any, starts: Any, runs: int) -> Any:
-        """Take `values`, in runs that begin at `starts`, for the pool; gives the runs' handles.
+    def settle(self, values: Any, starts: Any, runs: int, room: int = 0) -> Any:
+        """Take `values`, in runs that begin at `starts`; gives the runs' entries.
 
-        `starts` also has the last run's end, or is None where each run is one value.
+        `starts` also has the last run's end, or is None where each run is one value. There will be
+        numbers for `room` further lists. The entries may be `values` themselves.
 
         Raises
         ------
@@ -105,21 +134,76 @@ class Lists:
         """
         _check_slots(len(values))
         self.clear()
-        self._records = self._backend.empty((len(values) // _LONGEST_RUN, 4), np.uint64)
-        self._pool = values
-        self._used = self.appended = len(values)
-        handles = self._backend.empty(runs, np.uint64)
-        recorded = self._backend.zeros(1, np.uint64)
+        backend, rows = self._backend, len(values)
+        longest = rows // _LONGEST_RUN
+        wanted = min(runs, rows - runs) + int(rows * _HOLES) + longest + room
+        while True:
+            self._numbering = Numbering.beside(backend, values, wanted)
+            lists, places = self._weigh(values, starts, runs)
+            listed, listed_values = int(lists[-1]), int(places[-1])
+            packed = starts is None or runs - listed > rows * _HOLES
+            wanted = (listed if packed else runs) + longest + room
+            if wanted <= self._numbering.span:
+                break
+        self.appended = rows
+        if starts is None and listed == 0 and self._numbering.entry == values.dtype:
+            return values
+        self._handles = backend.empty(longest, np.uint64)
+        self._records = backend.empty((longest, 4), np.uint64)
+        self._settled = listed if packed else runs
+        entries, recorded = backend.empty(runs, self._numbering.entry), backend.zeros(1, np.uint64)
+        begins, stretches = starts, None
+        if packed:
+            begins, stretches = (
+                backend.empty(listed + 1, np.int64),
+                backend.empty(listed, np.uint64),
+            )
+            begins[listed:] = listed_values
+        segments, segment = self._segments(runs)
         self._run(
-            args.list_settle(), args.LIST_SETTLE, runs,
-            starts=starts, handles=handles, recorded=recorded,
+            args.list_settle(), args.LIST_SETTLE, segments,
+            starts=starts, values=values, entries=entries,
+            lists=lists if packed else None, places=places if packed else None,
+            begins=begins if packed else None, stretches=stretches,
+            recorded=recorded, rows=runs, segment_rows=segment,
         )  # fmt: skip
-        if len(self._records):
-            self._recorded = int(recorded[0])
+        if longest:
+            self._recorded = self._numbered = int(recorded[0])
+        self._pool = values
+        if packed:
+            pool = backend.empty(listed_values, self._value)
+            self._move(args.list_gather(self._value), begins, stretches, pool)
+            self._pool = pool
+        self._used = len(self._pool)
+        narrow = self._used < 2**32
+        self._starts = begins.astype(np.uint32) if narrow else begins.view(np.uint64)
+        return entries
+
+    def _weigh(self, values: Any, starts: Any, runs: int) -> tuple[Any, Any]:
+        """Of each segment of runs, its first list's number and place; and how many there are."""
+        backend = self._backend
+        segments, segment = self._segments(runs)
+        lists, places = (backend.zeros(segments + 1, np.int64) for _ in range(2))
+        self._run(
+            args.list_weigh(), args.LIST_WEIGH, segments,
+            starts=starts, values=values, lists=lists[1:], values_of=places[1:],
+            rows=runs, segment_rows=segment,
+        )  # fmt: skip
+        for sums in (lists, places):
+            backend.xp.cumsum(sums, out=sums)
+        return lists, places
+
+    def open(self, entries: Any, found: Any = None) -> Any:
+        """The handles of entries, of those that were `found` (1) or of all."""
+        handles = self._backend.empty(len(entries), np.uint64)
+        self._run(
+            args.list_open(), args.LIST_OPEN, len(entries),
+            entries=entries, found=found, handles=handles,
+        )  # fmt: skip
         return handles
 
-    def plan(self, handles: Any, starts: Any) -> Plan:
-        """What appending runs, which begin at `starts`, to the keys of `handles` takes.
+    def plan(self, handles: Any, entries: Any, starts: Any, values: Any) -> Plan:
+        """What appending runs of `values`, which begin at `starts`, to the keys of `handles` takes.
 
         Raises
         ------
@@ -127,50 +211,61 @@ class Lists:
             When the pool would be too large.
         """
         runs = len(handles)
-        slots, records, pieces = (self._backend.zeros(runs + 1, np.int64) for _ in range(3))
+        slots, records, pieces, numbers = (
+            self._backend.zeros(runs + 1, np.int64) for _ in range(4)
+        )
         self._run(
             args.list_plan(), args.LIST_PLAN, runs,
-            handles=handles, run_offsets=starts,
-            slots=slots[1:], records=records[1:], pieces=pieces[1:],
+            handles=handles, entries=entries, run_offsets=starts, values=values,
+            slots=slots[1:], records=records[1:], pieces=pieces[1:], numbers=numbers[1:],
         )  # fmt: skip
-        for needed, used in ((slots, self._used), (records, self._recorded), (pieces, 0)):
-            needed[0] = used
+        used = (self._used, self._recorded, 0, self._numbered)
+        for needed, first in zip((slots, records, pieces, numbers), used, strict=True):
+            needed[0] = first
             self._backend.xp.cumsum(needed, out=needed)
-        end, recorded = int(slots[-1]), int(records[-1])
-        _check_slots(end)
-        return Plan(handles, starts, slots, records, pieces, end, recorded)
+        plan = Plan(handles, entries, starts, slots, records, pieces, numbers)
+        _check_slots(plan.end)
+        return plan
+
+    def can_number(self, plan: Plan) -> bool:
+        """Whether entries can tell the lists of `plan`; if not, all have to be settled anew."""
+        return self._settled + plan.numbered <= self._numbering.span
 
     def reserve(self, plan: Plan) -> None:
-        """Make pool and records large enough for `plan`."""
-        backend = self._backend
-        if plan.end > len(self._pool):
-            room = max(plan.end, len(self._pool) * 3 // 2)
-            self._pool = _resized(backend, self._pool, self._used, room)
-        if plan.recorded > len(self._records):
-            room = max(plan.recorded, len(self._records) * 3 // 2)
-            self._records = _resized(backend, self._records, self._recorded, room)
+        """Make the pool and what numbers stand for large enough for `plan`."""
+        for name, end, used in (
+            ("_pool", plan.end, self._used),
+            ("_records", plan.recorded, self._recorded),
+            ("_handles", plan.numbered, self._numbered),
+        ):
+            held = getattr(self, name)
+            if end > len(held):
+                room = max(end, len(held) * 3 // 2)
+                setattr(self, name, _resized(self._backend, held, used, room))
 
     def append(self, plan: Plan, values: Any) -> Any:
-        """Append the runs of `values`, for which there is room; gives their keys' handles.
+        """Append the runs of `values`, for which there is room; gives their keys' entries.
 
-        What the lists hold without the new handles stays as it is only for keys that have none
-        or a run: the caller stores all handles.
+        What the lists hold without the new entries stays as it is only for keys that have no list
+        or a settled one: the caller stores all entries.
         """
         backend, runs = self._backend, len(plan.handles)
         pieces = int(plan.pieces[-1])
         begins = backend.empty(pieces + 1, np.int64)
         begins[pieces:] = len(values)
         stretches = backend.empty(pieces, np.uint64)
-        handles = plan.handles.copy()
+        entries = plan.entries.copy()
         self._run(
             args.list_append(self._value), args.LIST_APPEND, runs,
-            to=(begins, stretches), handles=handles, run_offsets=plan.starts,
-            slots=plan.slots, records=plan.records, places=plan.pieces,
+            to=(begins, stretches), handles=plan.handles, entries=entries,
+            run_offsets=plan.starts, values=values,
+            slots=plan.slots, records=plan.records, places=plan.pieces, numbers=plan.numbers,
         )  # fmt: skip
-        self._used, self._recorded = plan.end, plan.recorded
+        self._used, self._recorded, self._numbered = plan.end, plan.recorded, plan.numbered
         self.appended += len(values)
+        self.compact = False
         self._move(args.list_scatter(self._value), begins, stretches, values)
-        return handles
+        return entries
 
     def count(self, handles: Any) -> Any:
         """How many values each handle has, int64."""
@@ -178,13 +273,16 @@ class Lists:
         self._run(args.list_count(), args.LIST_COUNT, len(handles), handles=handles, counts=counts)
         return counts
 
-    def gather(self, handles: Any) -> tuple[Any, Any]:
-        """The values of all handles, and where each one's begin and the last one's end (int64)."""
+    def gather(self, handles: Any, entries: Any) -> tuple[Any, Any]:
+        """The values of all handles, and where each one's begin and the last one's end (int64).
+
+        The handles were opened from `entries`.
+        """
         backend, rows = self._backend, len(handles)
         offsets, places = self._offsets(handles)
         values = backend.empty(int(offsets[-1]), self._value)
         if places is None:
-            self._move(args.list_gather(self._value), offsets, handles, values)
+            self._move(args.list_gather(self._value), offsets, handles, values, entries)
             return values, offsets
         pieces = int(places[-1])
         begins = backend.empty(pieces + 1, np.int64)
@@ -194,14 +292,13 @@ class Lists:
             args.list_locate(self._value), args.LIST_LOCATE, rows,
             to=(begins, stretches), handles=handles, offsets=offsets, places=places,
         )  # fmt: skip
-        self._move(args.list_gather(self._value), begins, stretches, values)
+        self._move(args.list_gather(self._value), begins, stretches, values, entries)
         return values, offsets
 
     def _offsets(self, handles: Any) -> tuple[Any, Any]:
         """Where each handle's values begin and the last one's end; and its pieces, if not None."""
         backend, rows = self._backend, len(handles)
-        segment = _SEGMENT[backend.name]
-        segments = math.ceil(rows / segment)
+        segments, segment = self._segments(rows)
         sums = [backend.zeros(segments + 1, np.int64) for _ in range(2 if self._recorded else 1)]
         fields: dict[str, Any] = {"handles": handles, "rows": rows, "segment_rows": segment}
         values, pieces = (sums[0], sums[-1] if self._recorded else None)
@@ -221,22 +318,35 @@ class Lists:
         )  # fmt: skip
         return offsets, places
 
-    def _move(self, kernel: Kernel, begins: Any, stretches: Any, values: Any) -> None:
+    def _segments(self, rows: int) -> tuple[int, int]:
         segment = _SEGMENT[self._backend.name]
+        return math.ceil(rows / segment), segment
+
+    def _move(
+        self, kernel: Kernel, begins: Any, stretches: Any, values: Any, entries: Any = None
+    ) -> None:
+        segments, segment = self._segments(len(values))
         self._run(
-            kernel, args.LIST_MOVE, math.ceil(len(values) / segment),
-            offsets=begins, handles=stretches, values=values,
+            kernel, args.LIST_MOVE, segments,
+            offsets=begins, handles=stretches, entries=entries, values=values,
             pieces=len(stretches), rows=len(values), segment_rows=segment,
         )  # fmt: skip
 
     def _run(self, kernel: Kernel, struct: np.dtype[Any], n: int, **fields: Any) -> None:
-        pointer = self._backend.pointer
+        pointer, numbering = self._backend.pointer, self._numbering
         made = np.zeros((), struct)
         table = made["table"]
         table["pool"], table["records"] = pointer(self._pool), pointer(self._records)
         table["growth"]["slots_end"] = pointer(self._ends)
         table["growth"]["levels"] = len(self._ends)
         table["growth"]["link_slots"] = self._link_slots
+        entries = table["entries"]
+        entries["base"], entries["span"] = numbering.base, numbering.span
+        entries["nbytes"] = numbering.entry.itemsize
+        entries["value_nbytes"] = self._value.itemsize
+        entries["starts"], entries["settled"] = pointer(self._starts), self._settled
+        entries["start_nbytes"] = self._starts.itemsize
+        entries["handles"] = pointer(self._handles)
         made["n"] = n
         for name, field in fields.items():
             if isinstance(field, tuple):

@@ -15,7 +15,8 @@ from dgpuhash.tables.base import Buffers, Table
 from dgpuhash.tables.bits import value_bits, values_of, word
 from dgpuhash.tables.intake import adopt, natural_dtype
 from dgpuhash.tables.key_runs import KeyRuns, key_runs
-from dgpuhash.tables.lists import NOTHING, Lists, owners_of
+from dgpuhash.tables.keyed_lists import append, contents, handles, settle, settle_unique
+from dgpuhash.tables.lists import Lists, owners_of
 from dgpuhash.tables.payload import Payload
 from dgpuhash.tables.scarcity import says_memory
 from dgpuhash.tables.turns import changes, reads
@@ -29,9 +30,10 @@ _GARBAGE_ROWS = 1024
 class MultiMap(Table):
     """A map from keys to lists of values on a CPU or a GPU.
 
-    The first values of a key stand together in one pool. Those of later inserts go to a chain of
-    buckets that grow geometrically (the bucket list hash table of WarpCore, Jünger et al. 2020,
-    §IV-C), until `compact` brings all together. The values of a key keep their insertion order.
+    A key's only value stands beside it, several stand together in one pool. Those of later inserts
+    go to a chain of buckets that grow geometrically (the bucket list hash table of WarpCore, Jünger
+    et al. 2020, §IV-C), until `compact` brings all together. The values of a key keep their
+    insertion order.
 
     Parameters
     ----------
@@ -199,7 +201,7 @@ class MultiMap(Table):
         (array([20, 10, 30]), array([0, 1, 3]))
         """
         taken, bits = self._keys(keys)
-        words, offsets = self._lists.gather(self._handles(bits))
+        words, offsets = self._lists.gather(*handles(self._opened(), self._lists, bits))
         values = taken.wrap(self._decode(words), self._value, by_row=False)
         return values, taken.wrap(offsets, _INT64, by_row=False)
 
@@ -208,7 +210,7 @@ class MultiMap(Table):
     def count(self, keys: Any) -> Any:
         """How many values each key has: int64 in input order, of the same kind as `keys`."""
         taken, bits = self._keys(keys)
-        return taken.wrap(self._lists.count(self._handles(bits)), _INT64)
+        return taken.wrap(self._counts(bits), _INT64)
 
     @says_memory
     @changes
@@ -230,7 +232,7 @@ class MultiMap(Table):
         """
         taken, bits = self._keys(keys)
         store = self._opened()
-        counts = self._lists.count(self._handles(bits))
+        counts = self._counts(bits)
         erased = store.erase(bits)
         self._size -= int((counts * erased).sum())
         return taken.wrap(erased.view(bool), np.dtype(bool))
@@ -245,7 +247,7 @@ class MultiMap(Table):
         >>> MultiMap.from_arrays([4, 4], [0.5, 0.25]).items()
         (array([4, 4]), array([0.5 , 0.25]))
         """
-        bits, offsets, words = self._contents()
+        bits, offsets, words = contents(self._opened(), self._lists)
         owners = owners_of(self._home(), offsets, len(words))
         return self._stored_keys(bits[owners]), self._decode(words)
 
@@ -269,7 +271,9 @@ class MultiMap(Table):
         >>> lists.find([1])[0]
         array([10, 11])
         """
-        if self._store is not None and not self._lists.compact:
+        if self._store is not None and not (
+            self._lists.compact and self._lists.appended == self._size
+        ):
             self._compact()
 
     @changes
@@ -292,7 +296,7 @@ class MultiMap(Table):
         return made
 
     def _value_word(self) -> np.dtype[Any]:
-        return np.dtype(np.uint64)
+        return word(self._value) if self._value.itemsize in (1, 2, 4, 8) else np.dtype(np.uint64)
 
     def _open(self, backend: Backend) -> None:
         super()._open(backend)
@@ -302,10 +306,9 @@ class MultiMap(Table):
         self._lists = self._new_lists(backend)
 
     def _new_lists(self, backend: Backend) -> Lists:
-        wide = self._value.itemsize not in (1, 2, 4, 8)
         return Lists(
             backend,
-            np.dtype(np.uint64) if wide else word(self._value),
+            self._value_word(),
             first=self._spec.initial_bucket,
             growth=self._spec.growth,
         )
@@ -314,12 +317,16 @@ class MultiMap(Table):
         """Add at least one pair."""
         if self._payload is not None and self._size == 0:
             self._payload.clear()
-        words = self._words(rows)
-        batch = key_runs(self._home(), bits, words, self._spec.seed)
-        if self._size == 0:
-            self._settle(batch)
+        words, store = self._words(rows), self._opened()
+        if self._size > 0:
+            self._append(key_runs(store.backend, bits, words, self._spec.seed))
         else:
-            self._append(batch)
+            made = self._new_lists(store.backend)
+            filled = settle_unique(store, made, bits, words)
+            if filled is None:
+                batch = key_runs(store.backend, bits, words, self._spec.seed)
+                filled = settle(store, made, batch)
+            self._store, self._lists = filled, made
         if self._payload is not None:
             self._payload.append(rows)
         self._size += len(rows)
@@ -333,36 +340,14 @@ class MultiMap(Table):
         first = self._payload.used
         return backend.xp.arange(first, first + len(rows), dtype=np.uint64)
 
-    def _settle(self, batch: KeyRuns) -> None:
-        """Make the batch's values the pool of a table that has no keys."""
-        store = self._opened()
-        made = self._new_lists(store.backend)
-        handles = made.settle(batch.values, batch.starts, len(batch.keys))
-        if store.slots.state().erased:
-            store.clear()
-        if batch.by_hash:
-            store.settle(batch.keys, handles)
-        else:
-            store.reserve(len(batch.keys))
-            store.insert(batch.keys, handles)
-        self._lists = made
-
     def _append(self, batch: KeyRuns) -> None:
-        """Give new keys runs at the end of the pool; put the others' values into their lists."""
-        store = self._opened()
-        plan = self._lists.plan(self._handles(batch.keys), batch.starts)
-        self._lists.reserve(plan)
-        store.make_room(int((plan.handles == np.uint64(NOTHING)).sum()))
-        store.replace(batch.keys, self._lists.append(plan, batch.values))
+        """Add to a table that has keys."""
+        if not append(self._opened(), self._lists, batch):
+            self._compact(len(batch.keys))
+            append(self._opened(), self._lists, batch)
 
-    def _handles(self, bits: Any) -> Any:
-        return self._opened().find(bits, NOTHING)[0]
-
-    def _contents(self) -> tuple[Any, Any, Any]:
-        """Distinct key words, offsets, value words."""
-        bits, handles = self._opened().items()
-        words, offsets = self._lists.gather(handles)
-        return bits, offsets, words
+    def _counts(self, bits: Any) -> Any:
+        return self._lists.count(handles(self._opened(), self._lists, bits)[0])
 
     def _decode(self, words: Any) -> Any:
         if self._payload is None:
@@ -375,21 +360,29 @@ class MultiMap(Table):
         if garbage > max(self._size, _GARBAGE_ROWS):
             self._compact()
 
-    def _compact(self) -> None:
-        """Move all pairs into new runs; the old lists stay in use when that fails."""
-        bits, offsets, words = self._contents()
+    def _compact(self, room: int = 0) -> None:
+        """Move all pairs into new runs; the old lists stay in use when that fails.
+
+        There will be numbers for `room` further lists; wide values stay where they are then, since
+        those of a batch have their places already.
+        """
+        bits, offsets, words = contents(self._opened(), self._lists)
         store, payload = self._opened(), self._payload
-        if payload is not None:
+        if payload is not None and room == 0:
             payload = payload.kept(words.view(np.int64))
             words = store.backend.xp.arange(len(words), dtype=np.uint64)
         made = self._new_lists(store.backend)
-        handles = made.settle(words, offsets, len(bits))
-        store.replace(bits, handles)
-        self._lists, self._payload = made, payload
+        entries = made.settle(words, offsets, len(bits), room)
+        if store.value == entries.dtype:
+            store.replace(bits, entries)
+        else:
+            store = store.emptied(entries.dtype, store.capacity)
+            store.insert(bits, entries)
+        self._store, self._lists, self._payload = store, made, payload
 
     def _saved_buffers(self) -> Mapping[str, np.ndarray]:
         backend = self._home()
-        bits, offsets, words = self._contents()
+        bits, offsets, words = contents(self._opened(), self._lists)
         return {
             "keys": backend.to_host(bits),
             "offsets": backend.to_host(offsets),
@@ -411,6 +404,7 @@ class MultiMap(Table):
             if self._payload is not None:
                 self._payload.append(rows)
             bits = self._restored_bits(raw)
-            self._settle(KeyRuns(bits, backend.from_host(offsets), words))
+            batch = KeyRuns(bits, backend.from_host(offsets), words)
+            self._store = settle(self._opened(), self._lists, batch)
             self._size = size
         buffers.check(self.n_keys == len(raw), "its keys are not distinct")

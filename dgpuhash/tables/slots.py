@@ -140,14 +140,12 @@ class Slots:
         self._launch_insert(keys, values, None, overwrite=True)
 
     def settle(self, keys: Any, values: Any) -> None:
-        """Store pairs of different keys, by ascending hash, in slots that were just cleared.
-
-        Values are uint64.
-        """
-        rows = len(keys)
+        """Store pairs of different keys, by ascending hash, in slots that were just cleared."""
+        assert self._value is not None
+        rows, kernel = len(keys), args.open_settle(self._key, self._value)
         for rest in (0, 1):
             self._backend.run(
-                args.open_settle(self._key), args.OPEN_SETTLE, -(-rows // _SETTLED_ROWS),
+                kernel, args.OPEN_SETTLE, -(-rows // _SETTLED_ROWS),
                 table=self.storage, keys=keys, values=values,
                 rest=rest, rows=rows, segment_rows=_SETTLED_ROWS,
             )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from typing import Any
 
@@ -74,6 +75,11 @@ class Storage:
         return max(1, int(self._slots.slots * self._max_load))
 
     @property
+    def value(self) -> np.dtype[Any] | None:
+        """The words beside keys."""
+        return self._value
+
+    @property
     def slots(self) -> Slots:
         """The slots themselves; replaced when the table grows."""
         return self._slots
@@ -118,8 +124,10 @@ class Storage:
             self._rebuild(self._slots_for(keys))
 
     def settle(self, keys: Any, values: Any) -> None:
-        """Store pairs of different keys, by ascending hash, in a table that was just cleared."""
-        self.reserve(len(keys))
+        """Store pairs of different keys, by ascending hash, in a table without keys.
+
+        There is room for them.
+        """
         self._slots.settle(keys, values)
         self._taken_bound = len(keys)
 
@@ -129,6 +137,21 @@ class Storage:
             self._enlarge(len(self) + new)
             self._taken_bound += new
 
+    def emptied(self, value: np.dtype[Any], keys: int) -> Storage:
+        """A table without keys that has room for `keys`, and words of `value` beside them.
+
+        That is this one, which has no keys either, if it is so.
+        """
+        if value == self._value and keys <= self.capacity:
+            if self._slots.state().erased:
+                self.clear()
+            return self
+        made = copy.copy(self)
+        made._value = value
+        made._slots = made._allocate(made._slots_for(keys))
+        made._taken_bound = 0
+        return made
+
     def clear(self) -> None:
         """Forget every key; the capacity stays."""
         self._slots.clear()
@@ -136,8 +159,7 @@ class Storage:
 
     def copy(self) -> Storage:
         """An independent table with the same content."""
-        made = object.__new__(Storage)
-        made.__dict__.update(self.__dict__)
+        made = copy.copy(self)
         made._slots = self._slots.copy()
         return made
 

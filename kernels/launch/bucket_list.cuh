@@ -6,21 +6,50 @@
 #include "core/atomic.cuh"
 #include "launch/for_each.cuh"
 #include "table/bucket_list.cuh"
+#include "table/list_entries.cuh"
 
 namespace dg {
 
 struct ListStorage {
   Growth growth;
+  ListEntries entries;
   void* pool;
   ListRecord* records;
 };
 
+struct ListWeighArgs {
+  ListStorage table;
+  const i64* starts;  // of runs in `values`, and the last one's end; null: each run is one value
+  const void* values;
+  i64* lists;      // of each segment: the runs that need a list
+  i64* values_of;  // and their values
+  u64 rows;
+  u64 segment_rows;
+  u64 n;  // segments
+};
+
 struct ListSettleArgs {
   ListStorage table;
-  const i64* starts;  // of the runs, and the last one's end; null: each run is one value
+  const i64* starts;
+  const void* values;
+  void* entries;
+  const i64*
+      lists;  // of each segment: its first list's number; null: runs are their lists' numbers
+  const i64* places;  // and where that one's values begin in the pool
+  i64* begins;        // of each list: where its values begin in the pool
+  u64* stretches;     // and in `values`, as a handle
+  u64* recorded;      // added to: records taken from the first on
+  u64 rows;
+  u64 segment_rows;
+  u64 n;  // segments
+};
+
+struct ListOpenArgs {
+  ListStorage table;
+  const void* entries;
+  const u8* found;  // or null: all were
   u64* handles;
-  u64* recorded;  // added to: records taken from the first on
-  u64 n;          // runs
+  u64 n;
 };
 
 struct ListCountArgs {
@@ -63,48 +92,129 @@ struct ListLocateArgs {
 
 struct ListPlanArgs {
   ListStorage table;
-  const u64* handles;
+  const u64* handles;      // of the runs' keys
+  const void* entries;     // they were opened from
   const i64* run_offsets;  // n + 1
-  i64* slots;              // what appending each run takes
+  const void* values;
+  i64* slots;  // what appending each run takes
   i64* records;
   i64* pieces;
+  i64* numbers;
   u64 n;
 };
 
 struct ListAppendArgs {
   ListStorage table;
   ListPieces to;
-  u64* handles;            // of the runs' keys: before the append, and then after it
+  const u64* handles;      // of the runs' keys
+  void* entries;           // before the append, and then after it
   const i64* run_offsets;  // n + 1
-  const i64* slots;        // where each run's new slots, records and pieces begin
+  const void* values;
+  const i64* slots;  // where each run's new slots, records, pieces and handles begin
   const i64* records;
   const i64* places;
+  const i64* numbers;
   u64 n;
 };
 
 struct ListMoveArgs {
   ListStorage table;
-  const i64* offsets;  // where each piece begins in `values`; n_pieces + 1
-  const u64* handles;  // whose runs are the pieces
-  void* values;        // to where, or from where, they are copied
+  const i64* offsets;   // where each piece begins in `values`; n_pieces + 1
+  const u64* handles;   // whose runs are the pieces
+  const void* entries;  // that handles of only values were opened from
+  void* values;         // to where, or from where, they are copied
   u64 pieces;
   u64 rows;
   u64 segment_rows;
   u64 n;  // segments
 };
 
-/// Handles of neighbouring runs that begin with the pool.
+/// A run that settles: where it begins in `values`, its length, and whether it needs a list.
+struct SettledRun {
+  u64 start;
+  u64 length;
+  bool listed;
+};
+
+template <class Args>
+DG_FN SettledRun settled_run(const Args& args, u64 run) {
+  SettledRun made{run, 1, true};
+  if (args.starts) {
+    made.start = static_cast<u64>(args.starts[run]);
+    made.length = static_cast<u64>(args.starts[run + 1]) - made.start;
+  }
+  const ListEntries& entries = args.table.entries;
+  if (made.length == 1)
+    made.listed = !entries.is_value(entries.load_value(args.values, made.start));
+  return made;
+}
+
+template <int W>
+DG_KERNEL list_weigh(ListWeighArgs args) {
+  for_each_segment<W>(args.n, args.segment_rows, [&](auto tile, u64 segment) {
+    u64 lists = 0, values = 0;
+    for_each_step(
+        tile, segment * args.segment_rows, end_of_rows(args, segment),
+        [&](u64 row, bool inside) {
+          if (!inside) return;
+          const SettledRun run = settled_run(args, row);
+          lists += run.listed;
+          if (run.listed) values += run.length;
+        },
+        NoPrefetch{});
+    lists = inclusive_sum(tile, lists);
+    values = inclusive_sum(tile, values);
+    if (tile.lane() != tile.size - 1) return;
+    args.lists[segment] = static_cast<i64>(lists);
+    args.values_of[segment] = static_cast<i64>(values);
+  });
+}
+
+/// Entries of runs: only values, and lists that are numbered in order, or by run.
+template <int W>
 DG_KERNEL list_settle(ListSettleArgs args) {
-  for_each_tile<1>(args.n, [&](auto, u64 run) {
-    const u64 start = args.starts ? static_cast<u64>(args.starts[run]) : run;
-    const u64 count = args.starts ? static_cast<u64>(args.starts[run + 1]) - start : 1;
-    if (count <= ListHandle::longest_run) {
-      args.handles[run] = ListHandle::run(start, count).bits;
-      return;
+  const ListEntries& entries = args.table.entries;
+  const auto settle = [&](u64 row, const SettledRun& run, u64 number, u64 begin) {
+    u64 entry = run.listed ? entries.entry_of(number) : entries.load_value(args.values, run.start);
+    if (run.length > ListHandle::longest_run) {
+      const u64 record = atomic_add<Order::relaxed>(args.recorded, 1);
+      args.table.records[record] = {begin, run.length, 0, 0};
+      entries.handles[record] = ListHandle::record(record).bits;
+      entry = entries.entry_of(entries.settled + record);
     }
-    const u64 number = atomic_add<Order::relaxed>(args.recorded, 1);
-    args.table.records[number] = {start, count, 0, 0};
-    args.handles[run] = ListHandle::record(number).bits;
+    entries.store(args.entries, row, entry);
+    if (run.listed && args.begins) {
+      args.begins[number] = static_cast<i64>(begin);
+      args.stretches[number] = ListHandle::run(run.start, 0).bits;
+    }
+  };
+  for_each_segment<W>(args.n, args.segment_rows, [&](auto tile, u64 segment) {
+    u64 number = args.lists ? static_cast<u64>(args.lists[segment]) : 0;
+    u64 place = args.lists ? static_cast<u64>(args.places[segment]) : 0;
+    for_each_step(
+        tile, segment * args.segment_rows, end_of_rows(args, segment),
+        [&](u64 row, bool inside) {
+          const SettledRun run = inside ? settled_run(args, row) : SettledRun{0, 0, false};
+          if (!args.lists) {
+            if (inside) settle(row, run, row, run.start);
+            return;
+          }
+          const u64 length = run.listed ? run.length : 0;
+          const u64 numbers = inclusive_sum(tile, static_cast<u64>(run.listed));
+          const u64 places = inclusive_sum(tile, length);
+          if (inside) settle(row, run, number + numbers - run.listed, place + places - length);
+          number += tile.shuffle(numbers, tile.size - 1);
+          place += tile.shuffle(places, tile.size - 1);
+        },
+        NoPrefetch{});
+  });
+}
+
+DG_KERNEL list_open(ListOpenArgs args) {
+  for_each_tile<1>(args.n, [&](auto, u64 row) {
+    const bool found = !args.found || args.found[row];
+    args.handles[row] =
+        (found ? args.table.entries.open(args.entries, row) : ListHandle::none()).bits;
   });
 }
 
@@ -161,47 +271,73 @@ template <class Value>
 DG_KERNEL list_locate(ListLocateArgs args) {
   const BucketList<Value> lists{static_cast<Value*>(args.table.pool), args.table.growth};
   for_each_tile<1>(args.n, [&](auto, u64 row) {
-    const ListRecord content = ListHandle{args.handles[row]}.open(args.table.records);
-    lists.put_all(content, static_cast<u64>(args.offsets[row]), args.to,
-                  static_cast<u64>(args.places[row]));
+    const ListHandle handle{args.handles[row]};
+    const u64 begin = static_cast<u64>(args.offsets[row]);
+    const u64 piece = static_cast<u64>(args.places[row]);
+    if (handle.kind() == ListHandle::Kind::value)
+      args.to.put(piece, begin, handle);
+    else
+      lists.put_all(handle.open(args.table.records), begin, args.to, piece);
   });
 }
 
 DG_KERNEL list_plan(ListPlanArgs args) {
   for_each_tile<1>(args.n, [&](auto, u64 run) {
+    const ListEntries& entries = args.table.entries;
     const ListHandle handle{args.handles[run]};
-    const u64 length = static_cast<u64>(args.run_offsets[run + 1] - args.run_offsets[run]);
-    const auto need = need_of(handle, handle.open(args.table.records), length, args.table.growth);
+    const u64 begin = static_cast<u64>(args.run_offsets[run]);
+    const u64 length = static_cast<u64>(args.run_offsets[run + 1]) - begin;
+    const auto need =
+        need_of(handle, handle.open(args.table.records), length,
+                entries.is_value(entries.load_value(args.values, begin)),
+                entries.is_settled(entries.load(args.entries, run)), args.table.growth);
     args.slots[run] = static_cast<i64>(need.slots);
     args.records[run] = static_cast<i64>(need.records);
     args.pieces[run] = static_cast<i64>(need.pieces);
+    args.numbers[run] = static_cast<i64>(need.handles);
   });
 }
 
 template <class Value>
 DG_KERNEL list_append(ListAppendArgs args) {
+  using Kind = ListHandle::Kind;
+  const ListEntries& entries = args.table.entries;
   const BucketList<Value> lists{static_cast<Value*>(args.table.pool), args.table.growth};
   for_each_tile<1>(args.n, [&](auto, u64 run) {
-    const ListHandle handle{args.handles[run]};
+    ListHandle handle{args.handles[run]};
+    const bool numbered = handle.kind() == Kind::run || handle.kind() == Kind::record;
+    const u64 entry = entries.load(args.entries, run);
     ListRecord content = handle.open(args.table.records);
     const u64 begin = static_cast<u64>(args.run_offsets[run]);
     const u64 length = static_cast<u64>(args.run_offsets[run + 1]) - begin;
     const u64 slot = static_cast<u64>(args.slots[run]);
     const u64 piece = static_cast<u64>(args.places[run]);
-    u64 number = static_cast<u64>(args.records[run]);
-    if (handle.kind() == ListHandle::Kind::none) {
-      args.to.put(piece, begin, slot);
-      content = {slot, length, 0, 0};
-      if (length <= ListHandle::longest_run) {
-        args.handles[run] = ListHandle::run(slot, length).bits;
+    u64 record = static_cast<u64>(args.records[run]);
+    if (numbered) {
+      if (handle.kind() == Kind::record) record = handle.number();
+      lists.append(content, length, begin, slot, args.to, piece);
+    } else {
+      const u64 value = entries.load_value(args.values, begin);
+      if (handle.kind() == Kind::none && length == 1 && entries.is_value(value)) {
+        entries.store(args.entries, run, value);
+        args.to.put(piece, begin, ListHandle::value(begin));
         return;
       }
-    } else {
-      if (handle.kind() == ListHandle::Kind::record) number = handle.number();
-      lists.append(content, length, begin, slot, args.to, piece);
+      if (content.count > 0) lists.pool[slot] = static_cast<Value>(entry);
+      args.to.put(piece, begin, ListHandle::run(slot + content.count, 0));
+      content = {slot, length + content.count, 0, 0};
     }
-    args.table.records[number] = content;
-    args.handles[run] = ListHandle::record(number).bits;
+    if (content.listed > 0 || content.count > ListHandle::longest_run) {
+      args.table.records[record] = content;
+      handle = ListHandle::record(record);
+    } else {
+      handle = ListHandle::run(content.start, content.count);
+    }
+    const u64 number = numbered && !entries.is_settled(entry)
+                           ? entries.number_of(entry) - entries.settled
+                           : static_cast<u64>(args.numbers[run]);
+    entries.handles[number] = handle.bits;
+    entries.store(args.entries, run, entries.entry_of(entries.settled + number));
   });
 }
 
@@ -211,22 +347,27 @@ DG_FN void for_each_place(const ListMoveArgs& args, const Move& move) {
   for_each_segment<W>(args.n, args.segment_rows, [&](auto tile, u64 segment) {
     for_each_element(
         tile, args.offsets, args.pieces, segment * args.segment_rows, end_of_rows(args, segment),
-        [&](u64 piece) { return ListHandle{args.handles[piece]}.start(args.table.records); }, move);
+        [&](u64 piece) { return ListHandle{args.handles[piece]}.source(); }, move);
   });
 }
 
 template <class Value, int W>
 DG_KERNEL list_gather(ListMoveArgs args) {
   const Value* pool = static_cast<const Value*>(args.table.pool);
+  const Value* alone = static_cast<const Value*>(args.entries);
   Value* values = static_cast<Value*>(args.values);
-  for_each_place<W>(args, [&](u64 place, u64 slot) { values[place] = pool[slot]; });
+  for_each_place<W>(args, [&](u64 place, u64 slot) {
+    values[place] = slot >= ListHandle::outside ? alone[slot - ListHandle::outside] : pool[slot];
+  });
 }
 
 template <class Value, int W>
 DG_KERNEL list_scatter(ListMoveArgs args) {
   Value* pool = static_cast<Value*>(args.table.pool);
   const Value* values = static_cast<const Value*>(args.values);
-  for_each_place<W>(args, [&](u64 place, u64 slot) { pool[slot] = values[place]; });
+  for_each_place<W>(args, [&](u64 place, u64 slot) {
+    if (slot < ListHandle::outside) pool[slot] = values[place];
+  });
 }
 
 }  // namespace dg

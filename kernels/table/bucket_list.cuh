@@ -1,9 +1,9 @@
 /// All values of a key: a run of neighbouring places, and behind it a linked list of growing buckets,
 /// the bucket list hash table of WarpCore §IV-C.
 ///
-/// A key table elsewhere maps each key to its handle. A key's first values are one run, of exactly
-/// as many places; most keys have nothing else. Values that come later go into buckets, and the key
-/// gets a record.
+/// A key table elsewhere maps each key to an entry (table/list_entries.cuh), and that to a handle. A
+/// key's first values are one run, of exactly as many places; most keys have nothing else. Values that
+/// come later go into buckets, and the key gets a record. A key's only value needs no place in the pool.
 ///
 /// Invariants
 ///  * A launch changes a handle, its record and its list by one tile only: batches come grouped.
@@ -24,9 +24,10 @@ struct ListRecord {
   u64 tail;    // first slot of the last bucket
 };
 
-/// Packed: 2 bits kind; a run's start (36 bits) and count (26 bits), or a record's number.
+/// Packed: 2 bits kind; a run's start (36 bits) and count (26 bits), a record's number, or where among
+/// the words that were asked for an only value stands.
 struct ListHandle {
-  enum class Kind : u32 { run = 0, record = 1, none = 3 };
+  enum class Kind : u32 { run = 0, record = 1, value = 2, none = 3 };
 
   static constexpr u32 count_bits = 26;
   static constexpr u64 longest_run = (1ull << count_bits) - 1;
@@ -35,19 +36,24 @@ struct ListHandle {
 
   DG_FN static ListHandle run(u64 start, u64 count) { return {start << count_bits | count}; }
   DG_FN static ListHandle record(u64 number) { return {1ull << 62 | number}; }
+  DG_FN static ListHandle value(u64 word) { return {2ull << 62 | word}; }
+  DG_FN static ListHandle none() { return {~0ull}; }
 
-  /// All ones, what an empty slot holds, is no value at all.
   DG_FN Kind kind() const { return static_cast<Kind>(bits >> 62); }
   DG_FN u64 number() const { return bits & ((1ull << 62) - 1); }
 
   DG_FN ListRecord open(const ListRecord* records) const {
     if (kind() == Kind::none) return {0, 0, 0, 0};
+    if (kind() == Kind::value) return {0, 1, 0, 0};
     if (kind() == Kind::record) return records[number()];
     return {bits >> count_bits, bits & longest_run, 0, 0};
   }
 
-  DG_FN u64 start(const ListRecord* records) const {
-    return kind() == Kind::record ? records[number()].start : bits >> count_bits;
+  static constexpr u64 outside = 1ull << 63;
+
+  /// A slot of the pool, or `outside` and the number of a word.
+  DG_FN u64 source() const {
+    return kind() == Kind::value ? outside | number() : bits >> count_bits;
   }
 };
 
@@ -93,7 +99,8 @@ struct Growth {
 struct ListNeed {
   u64 slots;
   u64 records;
-  u64 pieces;  // stretches of neighbouring places that the values go to
+  u64 pieces;   // stretches of neighbouring places that the values go to
+  u64 handles;  // for lists without a number of their own
 };
 
 /// A piece of values as `list_gather` and `list_scatter` take it: where its values begin in a batch,
@@ -102,9 +109,12 @@ struct ListPieces {
   i64* begins;
   u64* handles;
 
-  DG_FN void put(u64 number, u64 begin, u64 slot) const {
+  DG_FN void put(u64 number, u64 begin, ListHandle handle) const {
     begins[number] = static_cast<i64>(begin);
-    handles[number] = ListHandle::run(slot, 0).bits;
+    handles[number] = handle.bits;
+  }
+  DG_FN void put(u64 number, u64 begin, u64 slot) const {
+    put(number, begin, ListHandle::run(slot, 0));
   }
 };
 
@@ -113,14 +123,21 @@ DG_FN u64 pieces_of(const ListRecord& content, const Growth& growth) {
   return (content.count > 0) + growth.buckets_for(content.listed);
 }
 
-DG_FN ListNeed need_of(ListHandle handle, const ListRecord& content, u64 length,
-                       const Growth& growth) {
-  if (handle.kind() == ListHandle::Kind::none) return {length, length > ListHandle::longest_run, 1};
+/// `alone`: whether one value can stand in the entry of a new key; `settled`: whether the key's list
+/// is one of those whose runs have no handles.
+DG_FN ListNeed need_of(ListHandle handle, const ListRecord& content, u64 length, bool alone,
+                       bool settled, const Growth& growth) {
+  using Kind = ListHandle::Kind;
+  if (handle.kind() == Kind::none && length == 1 && alone) return {0, 0, 1, 0};
+  if (handle.kind() == Kind::none || handle.kind() == Kind::value) {
+    const u64 values = length + content.count;
+    return {values, values > ListHandle::longest_run, 1, 1};
+  }
   const u64 before = growth.buckets_for(content.listed);
   const u64 after = growth.buckets_for(content.listed + length);
   const bool has_room = before > 0 && growth.values_through(before - 1) > content.listed;
-  return {growth.slots_before(after) - growth.slots_before(before),
-          handle.kind() == ListHandle::Kind::run, has_room + after - before};
+  return {growth.slots_before(after) - growth.slots_before(before), handle.kind() == Kind::run,
+          has_room + after - before, settled};
 }
 
 template <class Value>

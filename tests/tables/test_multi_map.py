@@ -9,7 +9,7 @@ from model import MultiMapModel, rows_of
 from strategies import KEY_DTYPES, VALUE_DTYPES, random_keys, random_values
 
 from dgpuhash.errors import CapacityError
-from dgpuhash.tables import MultiMap, key_runs, lists
+from dgpuhash.tables import MultiMap, key_runs, keyed_lists, lists, numbering
 
 ROWS = 200
 
@@ -195,3 +195,84 @@ def test_values_beyond_what_a_table_can_number_are_refused(device, monkeypatch):
     assert (len(table), table.n_keys) == (70, 1)
     counts = table.count(device.array(np.array([0, 1])))
     assert device.backend.to_host(counts).tolist() == [70, 0]
+
+
+@pytest.mark.parametrize("value", ["uint32", "int64", "float32", "S20"])
+@pytest.mark.parametrize("rows", [20, 5000])
+def test_values_that_look_like_numbers_of_lists(device, monkeypatch, rows, value):
+    """Only values in whatever range the numbers are, in builds and in appends."""
+    monkeypatch.setattr(key_runs, "_FEW_ROWS", {"cpu": 100, "cuda": 100})
+    monkeypatch.setattr(numbering, "_LEAST", 2)
+    table, model = MultiMap("int32", value, device=device.name), MultiMapModel()
+    every = np.arange(0, rows, dtype="u8") * (2 ** (63 if value == "int64" else 31) // (rows // 2))
+    for first in (0, rows // 2, rows):
+        keys = np.arange(first, first + rows).astype("int32")
+        values = random_values(value, rows, 1) if value == "S20" else every.astype("u8")
+        if value != "S20":
+            values = values.astype(f"u{np.dtype(value).itemsize}").view(value)
+        table.insert(device.array(keys), device.array(values))
+        model.insert(keys, values)
+        agree(device, table, model)
+        _same_lists(device, table, model, np.arange(0, 2 * rows, 7).astype("int32"))
+    table.compact()
+    agree(device, table, model)
+
+
+@pytest.mark.parametrize("most", [2**3, 2**7, 2**10])
+@pytest.mark.parametrize("value", ["int32", "float64"])
+def test_more_lists_than_short_entries_can_number(device, monkeypatch, most, value):
+    monkeypatch.setattr(numbering, "_MOST_NARROW", most)
+    monkeypatch.setattr(numbering, "_LEAST", 2)
+    table, model = MultiMap("int32", value, device=device.name), MultiMapModel()
+    widths = set()
+    for seed, (rows, distinct) in enumerate([(3, 9), (30, 9), (300, 200), (50, 40), (2000, 900)]):
+        keys = random_keys("int32", rows, seed, distinct=distinct)
+        values = random_values(value, rows, seed)
+        table.insert(device.array(keys), device.array(values))
+        model.insert(keys, values)
+        agree(device, table, model)
+        widths.add(table._store.value.itemsize)
+        if seed == 2:
+            gone = keys[:100]
+            table.erase(device.array(gone))
+            model.erase(gone)
+    _same_lists(device, table, model, random_keys("int32", 200, 3, distinct=900))
+    assert widths == ({8} if value == "float64" else {4, 8})
+    table.clear()
+    table.insert(device.array(keys[:2]), device.array(values[:2]))
+    assert len(table) == 2
+
+
+@pytest.mark.parametrize("where", ["nowhere", "first", "last"])
+@pytest.mark.parametrize(("key", "value"), [("int64", "int32"), ("int32", "S20")])
+def test_batch_of_unique_keys(device, monkeypatch, key, value, where):
+    """And such that only seem to be unique."""
+    monkeypatch.setattr(keyed_lists, "_SAMPLE", 16)
+    keys = np.random.default_rng(0).permutation(3000).astype(key)
+    if where != "nowhere":
+        keys[[0, 7] if where == "first" else [100, -1]] = 5000
+    values = random_values(value, len(keys), 3)
+    table, model = MultiMap(key, value, device=device.name, capacity=10), MultiMapModel()
+    for _ in range(2):
+        table.insert(device.array(keys), device.array(values))
+        model.insert(keys, values)
+        agree(device, table, model)
+    table.clear()
+    table.insert(device.array(keys), device.array(values))
+    assert len(table) == len(keys)
+
+
+@pytest.mark.parametrize("load", [0.8, 0.9])
+@pytest.mark.parametrize(
+    ("multiplicity", "most"), [(1, 1.15), (2, 1.60), (4, 1.32), (8, 1.15), (64, 1.15)]
+)
+def test_memory_at_rest(device, load, multiplicity, most):
+    """The bound is 1.15 times the pairs at the maximum load; two to seven values reach less."""
+    rows = 2**18
+    keys = np.random.default_rng(3).permutation(rows // multiplicity).astype("uint32")
+    keys = np.tile(keys, multiplicity)
+    table = MultiMap.from_arrays(
+        device.array(keys), device.array(np.arange(rows, dtype="uint32")), max_load=load
+    )
+    assert len(table) == rows
+    assert table.nbytes <= most * (4 * rows // multiplicity + 4 * rows) / load
