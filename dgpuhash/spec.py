@@ -101,7 +101,7 @@ class TableSpec:
     seed : int
         Seed of the hash function, 64 bits.
     tile : int, optional
-        Lanes that serve one operation on a GPU; None lets the backend choose.
+        Lanes that insert or erase one key on a GPU; None lets the backend choose.
     initial_bucket : int
         First bucket of a key's value list (multimaps; s0 of WarpCore §IV-C).
     growth : float

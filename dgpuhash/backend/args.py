@@ -249,9 +249,9 @@ def open_insert(key: DTypeLike, value: DTypeLike | None, tile: int = DEFAULT_TIL
     return _open("open_insert", key, value, tile)
 
 
-def open_find(key: DTypeLike, value: DTypeLike | None, tile: int = DEFAULT_TILE) -> Kernel:
-    """Looks keys up; takes `OPEN_FIND`, a row is a key."""
-    return _open("open_find", key, value, tile)
+def open_find(key: DTypeLike, value: DTypeLike | None) -> Kernel:
+    """Looks keys up, those of 32 rows by one warp; takes `OPEN_FIND`, a row is a key."""
+    return Kernel(f"dg::open_find<{_word(key)},{_word(value)},32>", "launch/open.cuh")
 
 
 def open_erase(key: DTypeLike, value: DTypeLike | None, tile: int = DEFAULT_TILE) -> Kernel:

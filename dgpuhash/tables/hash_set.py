@@ -40,7 +40,7 @@ class HashSet(Table):
     seed : int
         Seed of the hash function.
     tile : int, optional
-        Lanes that serve one key on a GPU: 1, 2, 4, 8, 16 or 32.
+        Lanes that store or erase one key on a GPU: 1, 2, 4, 8, 16 or 32.
 
     Raises
     ------

@@ -51,7 +51,7 @@ class MultiMap(Table):
     seed : int
         Seed of the hash function.
     tile : int, optional
-        Lanes that serve one key on a GPU: 1, 2, 4, 8, 16 or 32.
+        Lanes that store or erase one key on a GPU: 1, 2, 4, 8, 16 or 32.
     initial_bucket : int
         Values in the first bucket of a key's chain.
     growth : float

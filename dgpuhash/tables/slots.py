@@ -43,7 +43,7 @@ class Slots:
     seed : int
         Seed of the hash function.
     tile : int, optional
-        Lanes that serve one operation.
+        Lanes that insert or erase one key.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class Slots:
         made["values"] = self._backend.pointer(values)
         made["found"] = self._backend.pointer(found)
         made["n"], made["default_value"] = len(keys), default
-        self._launch(args.open_find, made, len(keys))
+        self._backend.launch(args.open_find(self._key, self._value), made, len(keys))
         return values, found
 
     def erase(self, keys: Any) -> Any:

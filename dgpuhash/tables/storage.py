@@ -33,7 +33,7 @@ class Storage:
     seed : int
         Seed of the hash function.
     tile : int, optional
-        Lanes that serve one operation.
+        Lanes that insert or erase one key.
     capacity : int
         Keys that fit at first.
     """

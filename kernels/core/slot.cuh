@@ -44,15 +44,15 @@ struct Slot {
   static constexpr u32 per_quarter = kQuarterBytes / nbytes;
   static constexpr u32 per_bucket = kBucketBytes / nbytes;
 
-  template <bool wide, class Narrow>
-  struct Either {
-    using Type = Narrow;
+  template <bool first, class First, class Second>
+  struct Chosen {
+    using Type = First;
   };
-  template <class Narrow>
-  struct Either<true, Narrow> {
-    using Type = u64;
+  template <class First, class Second>
+  struct Chosen<false, First, Second> {
+    using Type = Second;
   };
-  using Unit = typename Either<one_word, Key>::Type;
+  using Unit = typename Chosen<one_word, u64, Key>::Type;
 
   static_assert(sizeof(Key) == 4 || sizeof(Key) == 8);
 
@@ -69,6 +69,21 @@ struct Slot {
       return quarter.word[2 * index + 1];
     else
       return join(quarter, 2);
+  }
+
+  /// What `clue` tells of a slot in a quarter: its value where that is beside the key, else its index.
+  using Clue = typename Chosen<paired, Value, u32>::Type;
+
+  DG_FN static Clue clue(const Quarter& quarter, u32 index) {
+    if constexpr (paired) {
+      Clue found = value(quarter, 0);
+      DG_UNROLL
+      for (u32 i = 1; i < per_quarter; ++i)
+        if (i == index) found = value(quarter, i);
+      return found;
+    } else {
+      return index;
+    }
   }
 
   DG_FN static u64 word(Key key, Value value) {

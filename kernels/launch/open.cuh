@@ -1,6 +1,7 @@
 /// Batches of sets and maps: insert, find, erase. Structs are mirrored in dgpuhash/backend/args.py.
 #pragma once
 
+#include "launch/share.cuh"
 #include "launch/turns.cuh"
 #include "table/open.cuh"
 
@@ -106,10 +107,8 @@ DG_KERNEL open_find(OpenFindArgs args) {
           return false;
         });
   } else {
-    for_each_lane<W>(args.n, [&](auto tile, u64 row, bool asked) {
-      const auto stop = table.find_each(tile, asked ? keys[row] : Key{0}, asked, [] {});
-      if (asked) answer(row, stop);
-    });
+    for_each_share<W>(args.n,
+                      [&](auto tile, auto rows) { table.find_rows(tile, rows, keys, answer); });
   }
 }
 

@@ -20,9 +20,6 @@
 
 namespace dg {
 
-/// Buckets that `find_each` reads before it looks at any; ARCHITECTURE.md compares one, two and four.
-inline constexpr u32 kTogether = 2;
-
 template <class KeyType, class ValueType>
 struct OpenTable : OpenSlots<KeyType, ValueType> {
   using Own = OpenSlots<KeyType, ValueType>;
@@ -172,59 +169,41 @@ struct OpenTable : OpenSlots<KeyType, ValueType> {
     return step<Access::frozen, Goal::key>(key, walk);
   }
 
-  /// Where each lane's own key stands, as that lane alone is told; lanes that did not ask take part.
-  /// A lane hashes its key once for the whole tile, and the tile reads the first buckets of several
-  /// keys before it looks at any: one read in flight leaves a third of the machine's lines unused.
-  /// `meanwhile` is called when the first buckets have been seen.
-  template <class Tile, class Meanwhile>
-  DG_FN Stop find_each(Tile tile, Key key, bool asked, const Meanwhile& meanwhile) const {
-    Stop mine{End::nowhere, tile.lane(), 0, Value{}};
-    if constexpr (Tile::size == kQuarters) {
-      Probe<Tile> probe = probe_of<Tile>(key);
-      u64 bucket = probe.in_order(0);
-      u32 open = (1u << kQuarters) - 1;
-      DG_UNROLL
-      for (u32 turn = 0; turn < kQuarters; turn += kTogether) {
-        u64 there[kTogether];
-        Quarter seen[kTogether];
-        DG_UNROLL
-        for (u32 i = 0; i < kTogether; ++i) {
-          there[i] = tile.shuffle(bucket, turn + i);
-          seen[i] =
-              load_quarter<Access::frozen, typename Slots::Unit>(quarter(there[i], tile.lane()));
+  /// Looks up the keys of the tile's `rows` and calls `answer(row, stop)` for each, in the lane that
+  /// knows the slot. Each lane has a key of its own, which it hashes once; each group of four lanes
+  /// reads the next buckets of its four keys together. A lane whose key is answered takes the next
+  /// row, so that nobody waits for the longest walk of many.
+  template <class Tile, class Rows, class Answer>
+  DG_FN void find_rows(Tile tile, Rows rows, const Key* keys, const Answer& answer) const {
+    Key key{};
+    auto probe = probe_of<dg::Tile<1>>(key);
+    u64 row = 0, bucket = 0;
+    bool busy = false;
+    while (true) {
+      const u32 idle = tile.ballot(!busy);
+      if (!busy) {
+        row = rows.row(count_ones(idle & ones_below(tile.lane())));
+        busy = row < rows.end;
+        if (busy) {
+          key = keys[row];
+          probe = probe_of<dg::Tile<1>>(key);
+          bucket = probe.first;
         }
-        DG_UNROLL
-        for (u32 i = 0; i < kTogether; ++i)
-          look(tile, key, turn + i, there[i], seen[i], open, mine);
       }
-      meanwhile();
-      while (open != 0) {
-        // One read for all keys that saw a full bucket, and on demand: few do at low load.
-        open = tile.ballot(open >> tile.lane() & 1 && !probe.ended() &&
-                           overflow().template passed<Access::frozen>(bucket, probe.low));
+      rows.take(count_ones(idle));
+      if (!tile.any(busy)) return;
+      Stop stop = look(tile, key, bucket);
+      // What is searched for a reserved key is one of the marks.
+      if (reserved(key)) stop = find_aside(key);
+      if (busy && stop.end == End::nowhere && !reserved(key) &&
+          overflow().template passed<Access::frozen>(bucket, probe.low)) {
         probe.next();
-        bucket = probe.in_order(probe.visited);
-        DG_ROLL
-        for (u32 left = open; left != 0; left &= left - 1) {
-          const u32 turn = lowest_one(left);
-          const u64 there = tile.shuffle(bucket, turn);
-          look(tile, key, turn, there,
-               load_quarter<Access::frozen, typename Slots::Unit>(quarter(there, tile.lane())),
-               open, mine);
-        }
+        bucket = probe.bucket(0);
+        if (!probe.ended()) continue;
       }
-    } else {
-      for (u32 turn = 0; turn < Tile::size; ++turn) {
-        const Key wanted = tile.shuffle(key, turn);
-        auto probe = probe_of<Tile>(wanted);
-        Stop stop = walk<Access::frozen, Goal::key>(tile, wanted, probe);
-        hand_over(tile, stop);
-        if (tile.lane() == turn) mine = stop;
-      }
-      meanwhile();
+      if (busy) answer(row, stop);
+      busy = false;
     }
-    // What was searched for a reserved key was one of the marks.
-    return asked && reserved(key) ? find_aside(key) : mine;
   }
 
   /// Stores the pair unless the key is there. Beyond `limit` slots in use no new key is placed.
@@ -310,20 +289,42 @@ struct OpenTable : OpenSlots<KeyType, ValueType> {
   }
 
  private:
-  /// A lane's part of looking for lane `turn`'s key in a bucket, whose quarter this lane has `seen`:
-  /// takes the key off the `open` ones when it is there or cannot be farther on.
+  /// Whether each lane's own key stands in its own bucket, read by its group of four lanes.
   template <class Tile>
-  DG_FN void look(Tile tile, Key key, u32 turn, u64 bucket, const Quarter& seen, u32& open,
-                  Stop& mine) const {
-    const Sight sight = scan(seen, tile.shuffle(key, turn));
-    const u32 hits = tile.ballot(sight.hit < Slots::per_quarter);
-    if (hits) {
-      Stop stop = stop_at_key(seen, sight, lowest_one(hits),
-                              bucket * Slots::per_bucket + tile.lane() * Slots::per_quarter);
-      hand_over(tile, stop);
-      if (tile.lane() == turn) mine = stop;
+  DG_FN Stop look(Tile tile, Key key, u64 bucket) const {
+    static_assert(Tile::size >= kQuarters);
+    const u32 part = tile.lane() % kQuarters, home = tile.lane() - part;
+    Quarter seen[kQuarters];
+    DG_UNROLL
+    for (u32 turn = 0; turn < kQuarters; ++turn)
+      seen[turn] = load_quarter<Access::frozen, typename Slots::Unit>(
+          quarter(tile.shuffle(bucket, home + turn), part));
+    u32 hits = 0, gaps = 0;
+    typename Slots::Clue clue[kQuarters];
+    DG_UNROLL
+    for (u32 turn = 0; turn < kQuarters; ++turn) {
+      const Sight sight = scan(seen[turn], tile.shuffle(key, home + turn));
+      const u32 hit = tile.ballot(sight.hit < Slots::per_quarter);
+      const u32 gap = tile.ballot(sight.gap < Slots::per_quarter);
+      if (part == turn) hits = hit, gaps = gap;
+      clue[turn] = Slots::clue(seen[turn], sight.hit);
     }
-    if (hits || tile.any(sight.gap < Slots::per_quarter)) open &= ~(1u << turn);
+    constexpr u32 group = (1u << kQuarters) - 1;
+    hits = hits >> home & group;
+    gaps = gaps >> home & group;
+    const u32 there = hits ? lowest_one(hits) : part;
+    Stop stop{hits ? End::key : gaps ? End::empty : End::nowhere, tile.lane(), 0, Value{}};
+    DG_UNROLL
+    for (u32 turn = 0; turn < kQuarters; ++turn) {
+      const auto told = tile.shuffle(clue[turn], home + there);
+      if (part == turn) {
+        if constexpr (Slots::paired)
+          stop.value = told;
+        else
+          stop.slot = bucket * Slots::per_bucket + there * Slots::per_quarter + told;
+      }
+    }
+    return stop;
   }
 
   /// Tells the full buckets before a key's place that it passes them. There are few, and one lane, in
@@ -383,15 +384,6 @@ struct OpenTable : OpenSlots<KeyType, ValueType> {
         if (i == sight.hit) stop.value = Slots::value(seen, i);
     }
     return stop;
-  }
-
-  /// Tells all lanes what the lane at the slot knows, as far as `value_of` needs it.
-  template <class Tile>
-  DG_FN static void hand_over(Tile tile, Stop& stop) {
-    if constexpr (Slots::paired)
-      stop.value = tile.shuffle(stop.value, stop.lane);
-    else if constexpr (Slots::has_value)
-      stop.slot = tile.shuffle(stop.slot, stop.lane);
   }
 
   DG_FN Stop find_aside(Key key) const {

@@ -91,8 +91,8 @@ def recorder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Recorder:
 def test_grid_fills_the_device_at_most(
     recorder: Recorder, rows: int, tile: int, blocks: int
 ) -> None:
-    kernel = args.open_find("u4", "u4", tile)
-    cuda.CudaBackend().launch(kernel, np.zeros((), args.OPEN_FIND), rows)
+    kernel = args.open_insert("u4", "u4", tile)
+    cuda.CudaBackend().launch(kernel, np.zeros((), args.OPEN_INSERT), rows)
     ((grid, block, _),) = recorder.launches
     assert grid == (blocks, 1, 1)
     assert block == (256, 1, 1)

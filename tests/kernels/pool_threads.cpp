@@ -29,8 +29,8 @@ bool insert_and_find(u64 n, u32 salt) {
     keys[i] = static_cast<u32>(i % (n / 2)) * 3 + salt;
     values[i] = keys[i] + 1;
   }
-  open_insert<u32, u32, 4>({table, keys.data(), values.data(), fresh.data(), nullptr, n, ~0ull, 1});
-  open_find<u32, u32, 4>({table, keys.data(), out.data(), found.data(), n, 0});
+  open_insert<u32, u32, 1>({table, keys.data(), values.data(), fresh.data(), nullptr, n, ~0ull, 1});
+  open_find<u32, u32, 1>({table, keys.data(), out.data(), found.data(), n, 0});
   u64 created = 0;
   for (const u8 each : fresh) created += each;
   return state.occupied == n / 2 && created == n / 2 && out == values;

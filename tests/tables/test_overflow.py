@@ -82,7 +82,7 @@ def test_keys_beyond_full_segments(device, tile):
 
 
 @pytest.mark.parametrize("words", [("u4", None), ("u4", "u4"), ("u8", "u4"), ("u8", "u8")])
-def test_every_width_finds_what_another_inserted(device, words):
+def test_every_width_meets_what_another_inserted(device, words):
     key, value = (None if each is None else np.dtype(each) for each in words)
     slots = Slots(device.backend, key, value, slots=3000, seed=5, tile=None)
     slots.clear()
@@ -94,14 +94,19 @@ def test_every_width_finds_what_another_inserted(device, words):
         slots._tile = tile
         given = device.array(part)
         slots.insert(given, None if value is None else given.astype(value))
+    values, found = slots.find(device.array(keys), 0)
+    assert device.backend.to_host(found).all()
+    if value is not None:
+        assert (device.backend.to_host(values) == keys.astype(value)).all()
     absent = device.array(np.setdiff1d(random_keys(key, 4000, 4), keys))
-    for tile in args.TILE_WIDTHS:
+    assert not device.backend.to_host(slots.find(absent, 0)[1]).any()
+    for tile, part in zip(
+        reversed(args.TILE_WIDTHS), np.array_split(keys, len(args.TILE_WIDTHS)), strict=True
+    ):
         slots._tile = tile
-        values, found = slots.find(device.array(keys), 0)
-        assert device.backend.to_host(found).all()
-        if value is not None:
-            assert (device.backend.to_host(values) == keys.astype(value)).all()
-        assert not device.backend.to_host(slots.find(absent, 0)[1]).any()
+        assert device.backend.to_host(slots.erase(device.array(part))).all()
+        assert not device.backend.to_host(slots.erase(absent)).any()
+    assert not device.backend.to_host(slots.find(device.array(keys), 0)[1]).any()
 
 
 def test_copies_and_saved_tables_keep_what_has_overflowed(device, tmp_path):
