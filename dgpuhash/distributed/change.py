@@ -11,7 +11,7 @@ from distributed import Client
 
 from dgpuhash.distributed.descriptor import Descriptor, ShardAddress
 from dgpuhash.distributed.exchange import Receipt
-from dgpuhash.distributed.phase import on_workers, watched
+from dgpuhash.distributed.phase import GRACE, on_workers, watched
 from dgpuhash.distributed.plugin import ShardHost
 from dgpuhash.distributed.put import put_partition
 from dgpuhash.distributed.shard import Change
@@ -131,10 +131,11 @@ def _put(
 
 def _on_those_there(client: Client, workers: Sequence[str], function: Any, *args: Any) -> None:
     there = set(client.nthreads())
+    reachable = [worker for worker in workers if worker in there]
     try:
-        on_workers(client, [worker for worker in workers if worker in there], function, *args)
+        on_workers(client, reachable, function, *args, limit=GRACE)
     except IndexLost:
-        # Whoever is lost holds nothing to be freed, and the others have done it.
+        # Whoever is lost holds nothing to be freed, and the others have done it, or will.
         return
 
 

@@ -13,7 +13,7 @@ from dgpuhash.distributed.plugin import arriving_host_of
 from dgpuhash.distributed.request import REMEDY
 from dgpuhash.errors import IndexLost
 
-__all__ = ["on_workers", "watched"]
+__all__ = ["GRACE", "on_workers", "watched"]
 
 Result = TypeVar("Result")
 
@@ -22,10 +22,16 @@ Result = TypeVar("Result")
 WATCH = 0.25
 PATIENCE = 5.0
 SILENCE = 20.0
+# What nobody's answer depends on is waited for no longer; a worker that is busy does it later.
+GRACE = 2.0
 
 
 def on_workers(
-    client: Client, workers: Sequence[str], function: Callable[..., Result], *args: Any
+    client: Client,
+    workers: Sequence[str],
+    function: Callable[..., Result],
+    *args: Any,
+    limit: float | None = None,
 ) -> list[Result]:
     """``function(host, *args)`` on the shard threads of `workers`, all at the same time.
 
@@ -36,6 +42,8 @@ def on_workers(
         Addresses; `host` is the `ShardHost` of each.
     function : callable
         Of a module, so that it travels by name.
+    limit : float, optional
+        Seconds to wait for the results; default: as long as the workers are alive.
 
     Returns
     -------
@@ -45,7 +53,7 @@ def on_workers(
     Raises
     ------
     IndexLost
-        When a worker leaves the cluster before all have answered.
+        When a worker leaves the cluster before all have answered, or at the limit.
     DgpuhashError
         What `function` raised on a worker.
     """
@@ -55,7 +63,7 @@ def on_workers(
             run_phase, function, args, workers=list(workers), on_error="return", asynchronous=True
         )
         with asking_the_scheduler():
-            found = await _watch(client, workers, answers)
+            found = await _watch(client, workers, answers, limit)
         return _results([found[worker] for worker in workers])
 
     return client.sync(phase)
@@ -97,17 +105,23 @@ def watched(client: Client, workers: Sequence[str], futures: list[Any]) -> list[
     return client.sync(gather)
 
 
-async def _watch(client: Client, workers: Sequence[str], work: Awaitable[Result]) -> Result:
+async def _watch(
+    client: Client, workers: Sequence[str], work: Awaitable[Result], limit: float | None = None
+) -> Result:
     task = asyncio.ensure_future(work)
     alarms = [
         asyncio.ensure_future(_until_one_leaves(client, workers)),
         asyncio.ensure_future(_until_one_is_silent(client, workers)),
     ]
     try:
-        await asyncio.wait({task, *alarms}, return_when=asyncio.FIRST_COMPLETED)
+        waiting = {task, *alarms}
+        await asyncio.wait(waiting, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
         if task.done():
             return task.result()
-        raise next(alarm for alarm in alarms if alarm.done()).result()
+        for alarm in alarms:
+            if alarm.done():
+                raise alarm.result()
+        raise IndexLost(f"workers among {list(workers)} have not answered for {limit:.0f} s")
     finally:
         for alarm in alarms:
             alarm.cancel()

@@ -19,6 +19,7 @@ from clusters import assert_same, cluster_of
 from distributed import Client, Status, wait
 
 from dgpuhash.distributed import DistributedIndex
+from dgpuhash.distributed.change import drop_shards
 from dgpuhash.errors import IndexLost
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(90)]
@@ -240,3 +241,19 @@ def test_a_worker_that_stops_answering(cluster, planes, monkeypatch):
         finally:
             os.kill(pid, signal.SIGCONT)
         assert len(index) == 3000
+
+
+def test_freeing_shards_does_not_wait_for_a_worker_that_stops_answering(
+    cluster, planes, monkeypatch
+):
+    with DistributedIndex.build(planes, on="k", client=cluster, name="freed") as index:
+        (pid,) = cluster.run(os.getpid, workers=[index.workers[0]]).values()
+        uid = index._descriptor.uid
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            monkeypatch.setattr("dgpuhash.distributed.phase.PATIENCE", 3600.0)
+            drop_shards(cluster, uid, index.workers)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        with pytest.raises(IndexLost, match="holds no shard"):
+            index.lookup([1])
