@@ -1,0 +1,7 @@
+#!/bin/sh
+# Starts the scheduler on this host; further options go to `dask scheduler`.
+#   cluster/scheduler.sh [OPTION...]
+set -eu
+. "$(dirname "$0")/settings.sh"
+exec dask scheduler --protocol "$PROTOCOL" --port "${PORT:-8786}" \
+    ${INTERFACE:+--interface "$INTERFACE"} "$@"

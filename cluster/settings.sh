@@ -1,0 +1,17 @@
+# Read by scheduler.sh and worker.sh, and to be read before a client of their cluster is started:
+#   . cluster/settings.sh
+# What each setting does stands in README.md.
+if [ -z "${DEVICE:-}" ]; then
+    if [ -e /dev/nvidiactl ]; then DEVICE=cuda; else DEVICE=cpu; fi
+fi
+case $DEVICE in
+cpu) PROTOCOL=${PROTOCOL:-tcp} ;;
+cuda)
+    PROTOCOL=${PROTOCOL:-ucx}
+    export DASK_DISTRIBUTED_UCXX__CREATE_CUDA_CONTEXT=${DASK_DISTRIBUTED_UCXX__CREATE_CUDA_CONTEXT:-True}
+    ;;
+*)
+    echo "DEVICE=$DEVICE: set it to cuda or cpu, or leave it out" >&2
+    exit 2
+    ;;
+esac

@@ -1,0 +1,79 @@
+"""The programs and scripts of cluster/, and how a test runs them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from clusters import assert_same
+from distributed import Client
+
+from dgpuhash.distributed import DistributedIndex
+
+FOLDER = Path(__file__).resolve().parents[2] / "cluster"
+
+
+@pytest.fixture(scope="session")
+def folder() -> Path:
+    return FOLDER
+
+
+@pytest.fixture(scope="session")
+def environment() -> dict[str, str]:
+    """For the scripts: CPU workers, and the programs of this environment."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return {"DEVICE": "cpu", "PATH": path}
+
+
+@pytest.fixture
+def serve(
+    folder: Path, environment: dict[str, str], tmp_path: Path
+) -> Iterator[Callable[..., str]]:
+    """Starts a program of cluster/ and gives the address that it prints; ends it afterwards."""
+    programs = []
+
+    def start(name: str, *arguments: str, **variables: str) -> str:
+        with (tmp_path / "log").open("wb") as log:
+            program = subprocess.Popen(
+                [sys.executable, folder / name, *arguments],
+                env=os.environ | environment | variables,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                cwd=tmp_path,
+            )
+        programs.append(program)
+        address = program.stdout.readline().strip()
+        assert address, (tmp_path / "log").read_text()
+        return address
+
+    yield start
+    for program in programs:
+        program.send_signal(signal.SIGTERM)
+        assert program.wait(timeout=30) == 0, (tmp_path / "log").read_text()
+        program.stdout.close()
+
+
+@pytest.fixture
+def index_works() -> Callable[[str, int], None]:
+    """Builds an index on the cluster at an address, and compares a merge with pandas."""
+
+    def check(address: str, workers: int) -> None:
+        planes = pd.DataFrame({"k": np.arange(3000) % 800, "v": np.arange(3000)})
+        flights = pd.DataFrame({"k": np.arange(2000) % 900, "x": np.arange(2000) / 4})
+        with Client(address, timeout=30) as client:
+            client.wait_for_workers(workers, timeout=30)
+            source = dd.from_pandas(planes, npartitions=4, sort=False)
+            with DistributedIndex.build(source, on="k", client=client) as index:
+                assert len(index.workers) == workers
+                assert_same(index.merge(flights).compute(), flights.merge(planes, on="k"))
+
+    return check

@@ -1,0 +1,155 @@
+"""The by-hand scripts on three hosts of a real network, one of which is cut off during a build."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from clusters import assert_same
+from distributed import Client
+from hosts import Hosts, why_no_hosts
+
+from dgpuhash.distributed import DistributedIndex
+from dgpuhash.errors import DgpuhashError, IndexLost
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(60)]
+
+# Seconds from the cut to the error or the answer.
+SOON = 30
+
+SETTINGS = {
+    "INTERFACE": "eth0",
+    # How long Dask keeps a host that is silent; its default is 30 s.
+    "DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP": "11s",
+}
+
+
+@pytest.fixture(scope="module")
+def hosts() -> Iterator[Hosts]:
+    reason = why_no_hosts()
+    if reason is not None:
+        pytest.skip(reason)
+    hosts = Hosts(3, bandwidth="1gbit", delay="1ms")
+    try:
+        yield hosts
+    finally:
+        hosts.close()
+
+
+@pytest.fixture(scope="module")
+def cluster(
+    hosts: Hosts,
+    folder: Path,
+    environment: dict[str, str],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Client]:
+    """A worker on each host, the scheduler on the first, the client on none of them."""
+    logs = tmp_path_factory.mktemp("hosts")
+    scheduler = f"tcp://{hosts.address(1)}:8786"
+    options = ["--no-nanny", "--no-dashboard", "--nthreads", "1"]
+    settings = environment | SETTINGS
+    hosts.start(1, [folder / "scheduler.sh", "--no-dashboard"], settings, logs / "scheduler")
+    for host in (1, 2, 3):
+        worker = [folder / "worker.sh", scheduler, *options]
+        hosts.start(host, worker, settings, logs / f"worker{host}")
+    with (
+        dask.config.set({"dataframe.convert-string": False}),
+        Client(scheduler, timeout=30) as client,
+    ):
+        client.wait_for_workers(3, timeout=30)
+        yield client
+
+
+@pytest.fixture
+def planes() -> pd.DataFrame:
+    return pd.DataFrame({"k": np.arange(30_000) % 8000, "v": np.arange(30_000)})
+
+
+@pytest.fixture
+def flights() -> pd.DataFrame:
+    keys = np.arange(20_000) % 9000
+    return pd.DataFrame({"k": keys, "note": [f"flight {key}" for key in keys]})
+
+
+def worker_at(hosts: Hosts, host: int, client: Client) -> str:
+    (address,) = [name for name in client.nthreads() if f"//{hosts.address(host)}:" in name]
+    return address
+
+
+def slow(frame: pd.DataFrame) -> dd.DataFrame:
+    """18 partitions that take 0.25 s each to be read."""
+
+    def late(part: pd.DataFrame) -> pd.DataFrame:
+        import time
+
+        time.sleep(0.25)
+        return part
+
+    lazy = dd.from_pandas(frame, npartitions=18, sort=False)
+    return lazy.map_partitions(late, meta=frame[:0])
+
+
+def leftovers(client: Client, workers: list[str]) -> set[int]:
+    """How many shards and open changes there are on each of `workers`."""
+
+    def count(dask_worker: Any) -> int:
+        shards = dask_worker.plugins["dgpuhash"].shards
+        return len(shards._shards) + len(shards._staged)
+
+    return set(client.run(count, workers=workers).values())
+
+
+def cut_soon(hosts: Hosts, host: int) -> None:
+    threading.Timer(0.7, hosts.cut, (host,)).start()
+
+
+def test_build_merge_and_lookup(cluster, planes, flights):
+    source = dd.from_pandas(planes, npartitions=6, sort=False)
+    probes = dd.from_pandas(flights, npartitions=6, sort=False)
+    with DistributedIndex.build(source, on="k", client=cluster) as index:
+        assert len({worker.rpartition(":")[0] for worker in index.workers}) == 3
+        wanted = flights.merge(planes, on="k", how="left")
+        assert_same(index.merge(probes, how="left").compute(), wanted)
+        assert index.contains([7999, 8000]).tolist() == [True, False]
+
+
+def test_a_host_that_is_away_for_five_seconds_during_a_build(cluster, hosts, planes, flights):
+    """The build ends right, or with an error; either way the next one is right."""
+    cut_soon(hosts, 3)
+    threading.Timer(5.7, hosts.mend, (3,)).start()
+    start = time.monotonic()
+    try:
+        index = DistributedIndex.build(slow(planes), on="k", client=cluster)
+    except DgpuhashError as error:
+        print(f"{type(error).__name__} after {time.monotonic() - start:.1f} s: {error}")
+        assert time.monotonic() - start < SOON
+        time.sleep(max(0.0, start + 6 - time.monotonic()))
+        index = DistributedIndex.build(planes, on="k", client=cluster)
+    else:
+        print(f"built in {time.monotonic() - start:.1f} s")
+        assert time.monotonic() - start < SOON
+    with index:
+        assert_same(index.merge(flights).compute(), flights.merge(planes, on="k"))
+
+
+def test_a_host_that_is_cut_off_during_a_build(cluster, hosts, planes, flights):
+    here = [worker_at(hosts, host, cluster) for host in (1, 2)]
+    cut_soon(hosts, 3)
+    start = time.monotonic()
+    with pytest.raises(IndexLost, match=r"gone|has not answered|was lost"):
+        DistributedIndex.build(slow(planes), on="k", client=cluster, name="half")
+    print(f"lost after {time.monotonic() - start:.1f} s")
+    assert time.monotonic() - start < SOON
+    assert leftovers(cluster, here) == {0}
+    with pytest.raises(IndexLost, match="no index 'half'"):
+        DistributedIndex.open("half", cluster)
+    with DistributedIndex.build(planes, on="k", client=cluster, workers=here, name="half") as index:
+        assert_same(index.merge(flights).compute(), flights.merge(planes, on="k"))

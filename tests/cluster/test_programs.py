@@ -1,0 +1,95 @@
+"""The Python programs of cluster/ start CPU clusters; what they would start on GPUs is read."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from ssh_server import SSHServer
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(60)]
+
+
+@pytest.fixture
+def program(folder: Path, monkeypatch: pytest.MonkeyPatch, request) -> ModuleType:
+    """The program that the test is about, as a module."""
+    monkeypatch.syspath_prepend(folder)
+    return importlib.import_module(request.param)
+
+
+def test_one_host(serve, index_works):
+    index_works(serve("one_host.py", "--workers", "1", "--device", "cpu"), 1)
+
+
+SBATCH = """#!/bin/sh
+cp "$1" job.sh
+bash job.sh >job.log 2>&1 &
+echo "Submitted batch job $!"
+"""
+
+SCANCEL = """#!/bin/sh
+kill "$1"
+"""
+
+
+def test_slurm(serve, index_works, environment, tmp_path):
+    """With an `sbatch` that runs the job at once, as SLURM does in the end."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name, text in {"sbatch": SBATCH, "scancel": SCANCEL}.items():
+        (programs / name).write_text(text)
+        (programs / name).chmod(0o755)
+    path = f"{programs}:{environment['PATH']}"
+    options = ["--device", "cpu", "--cores", "1", "--memory", "1GB", "--queue", "long"]
+    index_works(serve("slurm.py", *options, PATH=path), 1)
+    script = (tmp_path / "job.sh").read_text()
+    assert "#SBATCH -p long" in script
+    assert "#SBATCH -t 01:00:00" in script
+
+
+@pytest.mark.parametrize("program", ["slurm"], indirect=True)
+def test_slurm_job_of_a_node_with_gpus(program):
+    from dask_jobqueue.slurm import SLURMJob
+
+    options = program.job_options("cuda", gpus=4, cores=32, memory="512GB", interface="ib0")
+    job = SLURMJob("ucx://node1:8786", name="workers", protocol="ucx", **options)
+    lines = job.job_script().splitlines()
+    assert {"#SBATCH -n 1", "#SBATCH --cpus-per-task=32", "#SBATCH --gpus-per-node=4"} < set(lines)
+    assert "#SBATCH --mem=477G" in lines
+    command = lines[-1]
+    assert "-m dask_cuda.cli ucx://node1:8786 --name workers --nthreads 1" in command
+    assert "--memory-limit 119.21GiB" in command
+    assert '--local-directory "${TMPDIR:-/tmp}"' in command
+    assert "--set-rmm-allocator-for-libs cupy --interface ib0 --protocol ucx" in command
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[SSHServer]:
+    server = SSHServer(tmp_path)
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+def test_ssh(server, serve, index_works, tmp_path):
+    options = ["--device", "cpu", "--memory-limit", "1GB"]
+    index_works(serve("ssh.py", "node1", "node2", *options, HOME=str(tmp_path)), 2)
+
+
+@pytest.mark.parametrize("program", ["ssh"], indirect=True)
+def test_ssh_to_hosts_with_gpus(program, monkeypatch):
+    asked = {}
+    monkeypatch.setattr(program, "SSHCluster", lambda hosts, **options: asked.update(options))
+    program.start(["a", "b"], "cuda", interface="ib0")
+    assert asked["worker_class"] == "dask_cuda.CUDAWorker"
+    assert asked["scheduler_options"]["protocol"] == "ucx"
+    assert asked["worker_options"] == {
+        "memory_limit": "auto",
+        "interface": "ib0",
+        "rmm_pool_size": 0.5,
+        "rmm_allocator_external_lib_list": ["cupy"],
+    }

@@ -1,0 +1,154 @@
+"""Hosts of a real network: namespaces on a bridge, with limited links that can be cut."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+__all__ = ["Hosts", "why_no_hosts"]
+
+# Bytes that a link lets through at once, and how long one may queue.
+BURST = "256kb"
+QUEUE = "100ms"
+
+
+def why_no_hosts() -> str | None:
+    """Why this process can make no hosts; None where it can."""
+    missing = [name for name in ("ip", "tc") if shutil.which(name) is None]
+    if missing:
+        return f"{' and '.join(missing)} of iproute2 are not installed"
+    name = f"dgpuhash-{secrets.token_hex(4)}"
+    trial = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True)
+    if trial.returncode != 0:
+        return f"network namespaces may not be made here ({trial.stderr.strip()})"
+    _run("ip", "netns", "delete", name)
+    return None
+
+
+class Hosts:
+    """`count` hosts on one switch, which this process is on as well.
+
+    Parameters
+    ----------
+    count : int
+    bandwidth : str
+        Of each link, in each direction, as ``tc`` spells it.
+    delay : str
+        On each link, in each direction. Kernels without netem cannot; then a warning says so.
+    """
+
+    def __init__(self, count: int, bandwidth: str, delay: str) -> None:
+        self._id = secrets.token_hex(3)
+        self._switch = f"dg{self._id}"
+        self._network = _free_network()
+        self._processes: list[subprocess.Popen] = []
+        self._names: list[str] = []
+        try:
+            _run("ip", "link", "add", self._switch, "type", "bridge")
+            _run("ip", "address", "add", f"{self._network}.254/24", "dev", self._switch)
+            _run("ip", "link", "set", self._switch, "up")
+            refusals = {self._add(number, bandwidth, delay) for number in range(1, count + 1)}
+        except BaseException:
+            self.close()
+            raise
+        for refusal in refusals - {""}:
+            warnings.warn(
+                f"links have {bandwidth} but no delay of {delay}: no netem here ({refusal})",
+                stacklevel=2,
+            )
+
+    def address(self, host: int) -> str:
+        """The IP address of a host, which are numbered from 1."""
+        return f"{self._network}.{host}"
+
+    def start(
+        self, host: int, command: Sequence[str | Path], environment: Mapping[str, str], log: Path
+    ) -> subprocess.Popen:
+        """A process on a host; it ends with the hosts."""
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                ["ip", "netns", "exec", self._name(host), *command],
+                env=os.environ | environment,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=log.parent,
+            )
+        self._processes.append(process)
+        return process
+
+    def cut(self, host: int) -> None:
+        """Pull the plug: nothing reaches the host or leaves it, and nobody is told."""
+        _run("ip", "link", "set", self._port(host), "down")
+
+    def mend(self, host: int) -> None:
+        """Undo `cut`."""
+        _run("ip", "link", "set", self._port(host), "up")
+
+    def close(self) -> None:
+        """End the processes, remove the hosts."""
+        for name in self._names:
+            running = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True)
+            for pid in running.stdout.split():
+                try:
+                    os.kill(int(pid), signal.SIGKILL)
+                except ProcessLookupError:
+                    continue
+        for process in self._processes:
+            process.wait(timeout=10)
+        for number, name in enumerate(self._names, start=1):
+            subprocess.run(["ip", "link", "delete", self._port(number)], check=False)
+            subprocess.run(["ip", "netns", "delete", name], check=False)
+        subprocess.run(["ip", "link", "delete", self._switch], check=False)
+
+    def _name(self, host: int) -> str:
+        return f"{self._switch}-{host}"
+
+    def _port(self, host: int) -> str:
+        """The switch's end of a host's cable."""
+        return f"{self._switch}p{host}"
+
+    def _add(self, number: int, bandwidth: str, delay: str) -> str:
+        """Make a host; why its link cannot be delayed, if so."""
+        name, port = self._name(number), self._port(number)
+        inside = ("ip", "netns", "exec", name)
+        _run("ip", "netns", "add", name)
+        self._names.append(name)
+        _run("ip", "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", name)
+        _run("ip", "link", "set", port, "master", self._switch, "up")
+        _run(*inside, "ip", "link", "set", "lo", "up")
+        _run(*inside, "ip", "address", "add", f"{self.address(number)}/24", "dev", "eth0")
+        _run(*inside, "ip", "link", "set", "eth0", "up")
+        _limit((), port, bandwidth, delay)
+        return _limit(inside, "eth0", bandwidth, delay)
+
+
+def _limit(inside: Sequence[str], device: str, bandwidth: str, delay: str) -> str:
+    """Limit one direction of a link; why it cannot be delayed, if so."""
+    limit = ("tbf", "rate", bandwidth, "burst", BURST, "latency", QUEUE)
+    add = (*inside, "tc", "qdisc", "add", "dev", device)
+    delayed = [*add, "root", "handle", "1:", "netem", "delay", delay]
+    tried = subprocess.run(delayed, capture_output=True, text=True)
+    place = ("root",) if tried.returncode else ("parent", "1:")
+    _run(*add, *place, *limit)
+    return tried.stderr.strip()
+
+
+def _free_network() -> str:
+    """The first three numbers of a private network that this machine does not use yet."""
+    taken = subprocess.run(["ip", "route"], capture_output=True, text=True, check=True).stdout
+    while True:
+        network = f"10.{64 + secrets.randbelow(64)}.{secrets.randbelow(256)}"
+        if f"{network}." not in taken:
+            return network
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=10)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()}")
