@@ -12,6 +12,7 @@ from numpy.typing import DTypeLike
 from dgpuhash.backend import args as structs
 from dgpuhash.backend.kernel import Kernel
 from dgpuhash.backend.partition import Partitioned, multisplit, partition, sort_by_hash
+from dgpuhash.backend.words import packing, words_of
 from dgpuhash.errors import KeyTypeError, ShapeError
 
 __all__ = ["Backend", "Kernel", "Partitioned"]
@@ -44,8 +45,8 @@ class Backend(ABC):
         """The array module: NumPy or CuPy."""
 
     @abstractmethod
-    def launch(self, kernel: Kernel, args: np.ndarray | np.void, n: int) -> None:
-        """Run `kernel` over `n` rows with the struct `args` passed by value.
+    def launch(self, kernel: Kernel, args: bytes | np.ndarray | np.void, n: int) -> None:
+        """Run `kernel` over `n` rows with the struct `args`, or its bytes, passed by value.
 
         On a GPU this is asynchronous on CuPy's current stream; the arrays whose pointers `args`
         holds must live until the caller's next work on that stream.
@@ -120,13 +121,31 @@ class Backend(ABC):
         return made
 
     def run(self, kernel: Kernel, struct: np.dtype[Any], n: int, **fields: Any) -> None:
-        """Launch `kernel` with a `struct` of `fields`: arrays (as pointers), numbers, structs."""
-        made = np.zeros((), struct)
-        made["n"] = n
-        for name, field in fields.items():
-            as_it_is = isinstance(field, int | np.integer) or struct[name].names
-            made[name] = field if as_it_is else self.pointer(field)
-        self.launch(kernel, made, n)
+        """Launch `kernel` with a `struct` of `fields`: arrays (as pointers), numbers, structs, and
+        tuples of arrays and numbers for structs of words.
+
+        Fields that are left out are 0.
+        """
+        self.launch(kernel, self.pack(struct, n=n, **fields), n)
+
+    def pack(self, struct: np.dtype[Any], **fields: Any) -> bytes:
+        """The bytes of a `struct` of `fields`, as `run` takes them."""
+        names, pack = packing(struct)
+        words = [self._word(fields.pop(name, 0)) for name in names]
+        if fields:
+            raise TypeError(f"{', '.join(fields)}: no such fields, use {', '.join(names)}")
+        return pack(*words)
+
+    def _word(self, field: Any) -> int | bytes:
+        if isinstance(field, (int, bytes)):
+            return field
+        if isinstance(field, np.integer):
+            return int(field)
+        if isinstance(field, tuple):
+            return words_of(*map(self._word, field))
+        if isinstance(field, (np.ndarray, np.void)) and field.dtype.names:
+            return field.tobytes()
+        return self.pointer(field)
 
     def multisplit(self, destinations: Any, parts: int) -> tuple[Any, np.ndarray]:
         """The rows by destination, those of one destination in input order.

@@ -24,6 +24,7 @@ __all__ = ["CpuBackend", "native"]
 ALIGNMENT = 64
 
 
+@functools.cache
 def native() -> ModuleType:
     """The extension module.
 
@@ -50,10 +51,11 @@ class CpuBackend(Backend):
     def xp(self) -> ModuleType:
         return np
 
-    def launch(self, kernel: Kernel, args: np.ndarray | np.void, n: int) -> None:
+    def launch(self, kernel: Kernel, args: bytes | np.ndarray | np.void, n: int) -> None:
         extension = native()
+        struct = args if isinstance(args, bytes) else args.tobytes()
         try:
-            extension.launch(kernel.expression, args.tobytes(), n)
+            extension.launch(kernel.expression, struct, n)
         except (KeyError, IndexError, ValueError, TypeError) as error:
             raise CompileError(
                 f"kernel {kernel.expression} did not start: {error}; the extension is probably "
@@ -71,10 +73,11 @@ class CpuBackend(Backend):
                 f"{nbytes:,} bytes of host memory were needed and {self.memory()[0]:,} are free; "
                 "use a smaller capacity or batch"
             ) from error
-        start = -room.ctypes.data % ALIGNMENT
-        return room[start : start + nbytes].view(made).reshape(dims)
+        return np.ndarray(dims, made, room, -native().address(room) % ALIGNMENT)
 
     def asarray(self, data: Any, dtype: DTypeLike | None = None) -> np.ndarray:
+        if type(data) is np.ndarray and dtype is None and data.flags.c_contiguous:
+            return data
         require_host(data)
         reject_nulls(data)
         if not isinstance(data, np.ndarray) and hasattr(data, "__dlpack__"):
@@ -90,7 +93,7 @@ class CpuBackend(Backend):
     def pointer(self, data: Any) -> int:
         if data is None or data.size == 0:
             return 0
-        return int(data.ctypes.data)
+        return int(native().address(data))
 
     def stable_order(self, keys: Any) -> np.ndarray:
         return np.argsort(keys, kind="stable").astype(np.int64, copy=False)

@@ -56,19 +56,18 @@ class CudaBackend(Backend):
     def xp(self) -> ModuleType:
         return self._cupy
 
-    def launch(self, kernel: Kernel, args: np.ndarray | np.void, n: int) -> None:
+    def launch(self, kernel: Kernel, args: bytes | np.ndarray | np.void, n: int) -> None:
         if n == 0:
             return
         device = self._device()
         try:
             loaded = self._load(kernel, device)
             blocks = min(math.ceil(n * kernel.tile / kernel.threads), loaded.resident_blocks)
-            # A NumPy array is passed by value: CuPy hands the driver its address, which copies it.
+            struct = args if isinstance(args, bytes) else args.tobytes()
+            # An array of one element is passed by value: the driver copies what CuPy points it to.
+            passed = np.frombuffer(struct, f"V{len(struct)}")
             loaded.function(
-                (blocks, 1, 1),
-                (kernel.threads, 1, 1),
-                (np.array(args, copy=True, order="C"),),
-                shared_mem=loaded.shared_nbytes,
+                (blocks, 1, 1), (kernel.threads, 1, 1), (passed,), shared_mem=loaded.shared_nbytes
             )
         except self._cuda_errors() as error:
             raise DeviceError(
@@ -85,6 +84,13 @@ class CudaBackend(Backend):
             raise self._out_of_memory(shape, np.dtype(dtype)) from error
 
     def asarray(self, data: Any, dtype: DTypeLike | None = None) -> Any:
+        if (
+            type(data) is self._cupy.ndarray
+            and dtype is None
+            and data.flags.c_contiguous
+            and data.data.device_id == self._device()
+        ):
+            return data
         require_gpu(data)
         reject_nulls(data)
         if isinstance(data, self._cupy.ndarray) and data.device.id != self._device():

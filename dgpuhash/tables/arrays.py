@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -34,8 +33,7 @@ def _as_is(result: Any, dtype: np.dtype[Any], *, by_row: bool = True) -> Any:
     return result
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
+class Taken(NamedTuple):
     """One array argument: its data, where that is, what it means and how to answer in kind."""
 
     data: Any
@@ -63,7 +61,7 @@ def take(thing: Any, what: str) -> Taken:
         return Taken(np.asarray(thing.data), "cpu")
     if isinstance(thing, np.ndarray):
         return Taken(thing, "cpu")
-    for library, adopt in (("pandas", _pandas), ("cudf", _cudf), ("pyarrow", _arrow)):
+    for library, adopt in _LIBRARIES:
         module = sys.modules.get(library)
         taken = adopt(module, thing, what) if module is not None else None
         if taken is not None:
@@ -113,6 +111,10 @@ def _sequence(thing: Any, what: str) -> Taken:
 
 def _all_unsigned(numbers: Sequence[Any]) -> bool:
     return len(numbers) > 0 and all(isinstance(one, int) and one >= 0 for one in numbers)
+
+
+def _cupy(cupy: ModuleType, thing: Any, what: str) -> Taken | None:
+    return Taken(thing, "cuda") if isinstance(thing, cupy.ndarray) else None
 
 
 def _pandas(pd: ModuleType, thing: Any, what: str) -> Taken | None:
@@ -190,6 +192,9 @@ def _arrow(pa: ModuleType, thing: Any, what: str) -> Taken | None:
 
     data = flat.to_numpy(zero_copy_only=False)
     return Taken(data, "cpu", None, wrap)
+
+
+_LIBRARIES = (("cupy", _cupy), ("pandas", _pandas), ("cudf", _cudf), ("pyarrow", _arrow))
 
 
 def _refuse_nulls(nulls: int, what: str, remedy: str) -> None:

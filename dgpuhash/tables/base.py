@@ -79,15 +79,14 @@ class Table:
     def contains(self, keys: Any) -> Any:
         """Whether each key is stored: a mask in input order, of the same kind as `keys`."""
         taken, bits = self._keys(keys)
-        found = self._opened().find(bits)[1]
-        return taken.wrap(found.view(bool), _BOOL)
+        return taken.wrap(self._opened().contains(bits), _BOOL)
 
     @says_memory
     @reads
     def count(self, keys: Any) -> Any:
         """How often each key is stored: int64 in input order, of the same kind as `keys`."""
         taken, bits = self._keys(keys)
-        found = self._opened().find(bits)[1]
+        found = self._opened().contains(bits)
         return taken.wrap(found.astype(np.int64), np.dtype(np.int64))
 
     @says_memory
@@ -95,7 +94,7 @@ class Table:
     def erase(self, keys: Any) -> Any:
         """Remove keys: a mask of the same kind, true in one row of each key that was stored."""
         taken, bits = self._keys(keys)
-        return taken.wrap(self._opened().erase(bits).view(bool), _BOOL)
+        return taken.wrap(self._opened().erase(bits), _BOOL)
 
     @changes
     def clear(self) -> None:
@@ -251,6 +250,9 @@ class Table:
 
     def _home(self, *arguments: Taken) -> Backend:
         """The backend where the arguments and the table are."""
+        backend = self._backend
+        if backend is not None and {taken.location for taken in arguments} <= {None, backend.name}:
+            return backend
         placed = [taken.data for taken in arguments if taken.location is not None]
         return backends.get(self.device, *placed)
 

@@ -15,9 +15,12 @@ from dgpuhash.backend import Backend
 __all__ = ["carrier", "key_bits", "keys_of", "value_bits", "value_width", "values_of", "word"]
 
 
+_UNSIGNED = {nbytes: np.dtype(f"u{nbytes}") for nbytes in (1, 2, 4, 8)}
+
+
 def word(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """The unsigned dtype that stores a key, or a value of 1, 2, 4 or 8 bytes."""
-    return np.dtype(np.uint64 if dtype.itemsize == 8 else np.uint32)
+    return _UNSIGNED[8 if dtype.itemsize == 8 else 4]
 
 
 def value_width(dtype: np.dtype[Any] | None) -> int:
@@ -76,11 +79,15 @@ def values_of(backend: Backend, bits: Any, dtype: np.dtype[Any]) -> Any:
 
 
 def _words(array: Any) -> Any:
-    plain = array.view(f"u{array.dtype.itemsize}")
+    plain = _view(array, _UNSIGNED[array.dtype.itemsize])
     return plain if plain.dtype.itemsize >= 4 else plain.astype(np.uint32)
 
 
 def _from_words(bits: Any, dtype: np.dtype[Any]) -> Any:
     if dtype.itemsize < 4:
-        bits = bits.astype(f"u{dtype.itemsize}")
-    return bits.view(dtype)
+        bits = bits.astype(_UNSIGNED[dtype.itemsize])
+    return _view(bits, dtype)
+
+
+def _view(array: Any, dtype: np.dtype[Any]) -> Any:
+    return array if array.dtype == dtype else array.view(dtype)

@@ -32,8 +32,8 @@ def group(backend: Backend, bits: Any) -> tuple[Any, Any]:
         return _sorted_groups(backend, bits)
     seen.clear()
     seen.insert(doubled, None)
-    contested = seen.find(bits)[1]
-    shared, single = xp.flatnonzero(contested), xp.flatnonzero(contested == 0)
+    contested = seen.contains(bits)
+    shared, single = xp.flatnonzero(contested), xp.flatnonzero(~contested)
     order, starts = _sorted_groups(backend, bits[shared])
     alone = xp.arange(len(shared) + 1, rows + 1, dtype=np.int64)
     return xp.concatenate([shared[order], single]), xp.concatenate([starts, alone])

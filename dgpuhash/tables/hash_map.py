@@ -211,7 +211,7 @@ class HashMap(Table):
         store = self._opened()
         row = default_row(store.backend, default, self._value)
         values, found = self._values.find(store, bits, row)
-        return taken.wrap(values, self._value), taken.wrap(found.view(bool), _BOOL)
+        return taken.wrap(values, self._value), taken.wrap(found, _BOOL)
 
     @says_memory
     @reads

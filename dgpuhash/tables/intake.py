@@ -35,6 +35,8 @@ def adopt(backend: Backend, taken: Taken, dtype: np.dtype[Any], what: str) -> An
             host = host.reshape(-1, dtype.itemsize) if wide else host
         return backend.from_host(np.ascontiguousarray(host))
     array = backend.asarray(taken.data)
+    if array.dtype == dtype and array.ndim == 1:
+        return array
     carried = carrier(backend, dtype)
     if carried == dtype:
         return backend.asarray(cast(_one_dimension(array, what), dtype, what))

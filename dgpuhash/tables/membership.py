@@ -46,4 +46,4 @@ def isin(values: Any, keys: Any) -> Any:
     backend, taken, asked, stored = meet(values, keys, ("values", "keys"))
     table = Storage(backend, stored.dtype, None, capacity=len(stored))
     table.insert(stored, None)
-    return taken.wrap(table.find(asked)[1].view(bool), np.dtype(bool))
+    return taken.wrap(table.contains(asked), np.dtype(bool))

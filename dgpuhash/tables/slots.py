@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from dgpuhash.backend import Backend, args
+from dgpuhash.backend import Backend, Kernel, args
 
 __all__ = ["Slots", "State"]
 
@@ -59,7 +60,10 @@ class Slots:
         self._backend = backend
         self._key, self._value = key, value
         self._seed = seed
-        self._tile = tile or args.DEFAULT_TILE
+        tile = tile or args.DEFAULT_TILE
+        self._insert_kernel = args.open_insert(key, value, tile)
+        self._find_kernel = args.open_find(key, value)
+        self._erase_kernel = args.open_erase(key, value, tile)
         self._paired = value == key
         nbytes = key.itemsize * (2 if self._paired else 1)
         per_bucket = args.BUCKET_BYTES // nbytes
@@ -81,17 +85,14 @@ class Slots:
         buffers = (self._keys, self._values, self._overflow, self._state)
         return sum(int(buffer.nbytes) for buffer in buffers if buffer is not None)
 
-    @property
-    def storage(self) -> np.ndarray:
+    @functools.cached_property
+    def storage(self) -> bytes:
         """The table as kernels get it."""
-        made = np.zeros((), args.OPEN_STORAGE)
-        made["keys"] = self._backend.pointer(self._keys)
-        made["values"] = self._backend.pointer(self._values)
-        made["state"] = self._backend.pointer(self._state)
-        made["overflow"] = self._backend.pointer(self._overflow)
-        made["buckets"], made["seed"] = self._buckets, self._seed
-        made["segment_shift"] = self._segment.bit_length() - 1
-        return made
+        return self._backend.pack(
+            args.OPEN_STORAGE, keys=self._keys, values=self._values, state=self._state,
+            overflow=self._overflow, buckets=self._buckets, seed=self._seed,
+            segment_shift=self._segment.bit_length() - 1,
+        )  # fmt: skip
 
     @property
     def key(self) -> np.dtype[Any]:
@@ -113,6 +114,7 @@ class Slots:
         """Independent slots with the same content."""
         made = object.__new__(Slots)
         made.__dict__.update(self.__dict__)
+        made.__dict__.pop("storage", None)
         for name in ("_keys", "_values", "_overflow", "_state"):
             buffer = getattr(self, name)
             if buffer is not None:
@@ -163,27 +165,18 @@ class Slots:
         return fresh, pending[: int(self._host_state()["pending"])].view(np.int64)
 
     def find(self, keys: Any, default: int) -> tuple[Any, Any]:
-        """Value words (None for sets), `default` where absent; and 1 where found."""
-        found = self._backend.empty(len(keys), np.uint8)
+        """Value words (None for sets), `default` where absent; and which were found."""
         values = None if self._value is None else self._backend.empty(len(keys), self._value)
-        made = np.zeros((), args.OPEN_FIND)
-        made["table"] = self.storage
-        made["keys"] = self._backend.pointer(keys)
-        made["values"] = self._backend.pointer(values)
-        made["found"] = self._backend.pointer(found)
-        made["n"], made["default_value"] = len(keys), default
-        self._backend.launch(args.open_find(self._key, self._value), made, len(keys))
-        return values, found
+        return values, self._find(keys, values, default)
+
+    def contains(self, keys: Any) -> Any:
+        """Which keys are stored."""
+        return self._find(keys, None, 0)
 
     def erase(self, keys: Any) -> Any:
-        """Remove keys; 1 in one row of each that was stored."""
-        erased = self._backend.empty(len(keys), np.uint8)
-        made = np.zeros((), args.OPEN_ERASE)
-        made["table"] = self.storage
-        made["keys"] = self._backend.pointer(keys)
-        made["erased"] = self._backend.pointer(erased)
-        made["n"] = len(keys)
-        self._launch(args.open_erase, made, len(keys))
+        """Remove keys; true in one row of each that was stored."""
+        erased = self._backend.empty(len(keys), bool)
+        self._run(self._erase_kernel, args.OPEN_ERASE, keys=keys, erased=erased)
         return erased
 
     def items(self) -> tuple[Any, Any]:
@@ -196,16 +189,13 @@ class Slots:
         values = None if self._value is None else backend.empty(stored, self._value)
         buckets = self._buckets
         ends = backend.xp.cumsum(self._counts(buckets), dtype=np.uint64)
-        made = np.zeros((), args.OPEN_ITEMS)
-        made["table"] = self.storage
         # A bucket's keys end where the next one's begin.
         offsets = backend.zeros(buckets, np.uint64)
         offsets[1:] = ends[:-1]
-        made["offsets"] = backend.pointer(offsets)
-        made["keys"] = backend.pointer(keys)
-        made["values"] = backend.pointer(values)
-        made["n"] = buckets
-        backend.launch(args.open_items(self._key, self._value), made, buckets)
+        backend.run(
+            args.open_items(self._key, self._value), args.OPEN_ITEMS, buckets,
+            table=self.storage, offsets=offsets, keys=keys, values=values,
+        )  # fmt: skip
         if len(aside):
             marks = self._key.type(np.iinfo(self._key).max) - aside.astype(self._key)
             keys[regular:] = backend.from_host(marks)
@@ -242,11 +232,10 @@ class Slots:
 
     def _counts(self, buckets: int) -> Any:
         counts = self._backend.empty(buckets, np.uint32)
-        made = np.zeros((), args.OPEN_COUNT)
-        made["table"] = self.storage
-        made["counts"] = self._backend.pointer(counts)
-        made["n"] = buckets
-        self._backend.launch(args.open_count(self._key, self._value), made, buckets)
+        self._backend.run(
+            args.open_count(self._key, self._value), args.OPEN_COUNT, buckets,
+            table=self.storage, counts=counts,
+        )  # fmt: skip
         return counts
 
     def _host_state(self) -> np.ndarray:
@@ -262,15 +251,19 @@ class Slots:
         limit: int = args.UNLIMITED,
         overwrite: bool = False,
     ) -> None:
-        made = np.zeros((), args.OPEN_INSERT)
-        made["table"] = self.storage
-        made["keys"] = self._backend.pointer(keys)
-        made["values"] = self._backend.pointer(values)
-        made["fresh"] = self._backend.pointer(fresh)
-        made["pending_rows"] = self._backend.pointer(pending)
-        made["n"], made["limit"], made["overwrite"] = len(keys), limit, overwrite
-        self._launch(args.open_insert, made, len(keys))
+        self._run(
+            self._insert_kernel, args.OPEN_INSERT, keys=keys, values=values,
+            fresh=fresh, pending_rows=pending, limit=limit, overwrite=overwrite,
+        )  # fmt: skip
 
-    def _launch(self, kernel: Any, made: np.ndarray, n: int) -> None:
-        if n:
-            self._backend.launch(kernel(self._key, self._value, self._tile), made, n)
+    def _find(self, keys: Any, values: Any, default: int) -> Any:
+        found = self._backend.empty(len(keys), bool)
+        self._run(
+            self._find_kernel, args.OPEN_FIND,
+            keys=keys, values=values, found=found, default_value=default,
+        )  # fmt: skip
+        return found
+
+    def _run(self, kernel: Kernel, struct: np.dtype[Any], *, keys: Any, **fields: Any) -> None:
+        """Launch a kernel a row of which is a key."""
+        self._backend.run(kernel, struct, len(keys), table=self.storage, keys=keys, **fields)

@@ -107,11 +107,15 @@ class Storage:
             self._slots.erase(keys[part][fresh[part].view(bool)])
 
     def find(self, keys: Any, default: int = 0) -> tuple[Any, Any]:
-        """The value words (None for sets) of keys, `default` where absent, and 1 where found."""
+        """The value words (None for sets) of keys, `default` where absent, and which were found."""
         return self._slots.find(keys, default)
 
+    def contains(self, keys: Any) -> Any:
+        """Which keys are stored."""
+        return self._slots.contains(keys)
+
     def erase(self, keys: Any) -> Any:
-        """Remove keys; 1 in one row of each that was there."""
+        """Remove keys; true in one row of each that was there."""
         return self._slots.erase(keys)
 
     def items(self) -> tuple[Any, Any]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 __all__ = ["Turns", "changes", "reads"]
@@ -18,7 +17,9 @@ class Turns:
     """Who may work on one table; whoever changes it may enter again."""
 
     def __init__(self) -> None:
-        self._free = threading.Condition()
+        self._lock = threading.Lock()
+        self._free = threading.Condition(self._lock)
+        self._waiting = 0
         self._readers = 0
         self._writer: int | None = None
 
@@ -26,38 +27,43 @@ class Turns:
         # Nobody is at work on a copy yet.
         return Turns, ()
 
-    @contextmanager
-    def reading(self) -> Iterator[None]:
-        """Wait until nobody changes the table."""
+    def read(self) -> bool:
+        """Wait until nobody changes the table; whether `leave` must follow."""
         if self._writer == threading.get_ident():
-            yield
-            return
-        with self._free:
-            self._free.wait_for(lambda: self._writer is None)
+            return False
+        with self._lock:
+            while self._writer is not None:
+                self._wait()
             self._readers += 1
-        try:
-            yield
-        finally:
-            with self._free:
-                self._readers -= 1
-                self._free.notify_all()
+        return True
 
-    @contextmanager
-    def changing(self) -> Iterator[None]:
-        """Wait until nobody reads or changes the table."""
+    def change(self) -> bool:
+        """Wait until nobody reads or changes the table; whether `leave` must follow."""
         me = threading.get_ident()
         if self._writer == me:
-            yield
-            return
-        with self._free:
-            self._free.wait_for(lambda: self._writer is None and self._readers == 0)
+            return False
+        with self._lock:
+            while self._writer is not None or self._readers:
+                self._wait()
             self._writer = me
-        try:
-            yield
-        finally:
-            with self._free:
+        return True
+
+    def leave(self) -> None:
+        """End what `read` or `change` began."""
+        with self._lock:
+            if self._writer is None:
+                self._readers -= 1
+            else:
                 self._writer = None
+            if self._waiting:
                 self._free.notify_all()
+
+    def _wait(self) -> None:
+        self._waiting += 1
+        try:
+            self._free.wait()
+        finally:
+            self._waiting -= 1
 
 
 def reads(
@@ -67,8 +73,13 @@ def reads(
 
     @functools.wraps(verb)
     def waiting(self: Any, *args: Rest.args, **kwargs: Rest.kwargs) -> Answer:
-        with self._turns.reading():
+        turns = self._turns
+        entered = turns.read()
+        try:
             return verb(self, *args, **kwargs)
+        finally:
+            if entered:
+                turns.leave()
 
     return waiting
 
@@ -80,7 +91,12 @@ def changes(
 
     @functools.wraps(verb)
     def waiting(self: Any, *args: Rest.args, **kwargs: Rest.kwargs) -> Answer:
-        with self._turns.changing():
+        turns = self._turns
+        entered = turns.change()
+        try:
             return verb(self, *args, **kwargs)
+        finally:
+            if entered:
+                turns.leave()
 
     return waiting

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -69,7 +70,7 @@ class InlineValues:
 
     def find(self, store: Storage, bits: Any, default: np.ndarray) -> tuple[Any, Any]:
         """See `Values`."""
-        absent = int(default.view(f"u{default.dtype.itemsize}")[0])
+        absent = int.from_bytes(default.tobytes(), sys.byteorder)
         words, found = store.find(bits, absent)
         return self.decode(words), found
 
@@ -129,7 +130,7 @@ class WideValues:
     def find(self, store: Storage, bits: Any, default: np.ndarray) -> tuple[Any, Any]:
         """See `Values`."""
         numbers, found = store.find(bits)
-        absent = self._backend.xp.flatnonzero(found == 0)
+        absent = self._backend.xp.flatnonzero(~found)
         return self._payload.take(numbers.view(np.int64), absent, default), found
 
     def decode(self, words: Any) -> Any:

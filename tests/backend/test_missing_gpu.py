@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dgpuhash import backend
-from dgpuhash.backend import compiler, cuda
+from dgpuhash.backend import compiler, cpu, cuda
 from dgpuhash.backend.kernel import Kernel
 from dgpuhash.errors import CompileError, DeviceError
 
@@ -39,6 +39,7 @@ def test_nvrtc_missing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_extension_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "dgpuhash._native", None)
+    cpu.native.cache_clear()
     with pytest.raises(CompileError, match=r"dgpuhash\._native.*C\+\+20 compiler"):
         backend.get("cpu").launch(Kernel("dg::any", "launch/any.cuh"), np.zeros((), "u8"), 1)
 
