@@ -16,6 +16,7 @@ from dgpuhash.backend.words import struct_of_words as _words
 __all__ = [
     "BUCKET_BYTES",
     "DEFAULT_TILE",
+    "FLOAT_WORDS",
     "GROWTH",
     "HASH_COMBINE",
     "HASH_KEYS",
@@ -57,6 +58,7 @@ __all__ = [
     "STRUCTS",
     "TILE_WIDTHS",
     "UNLIMITED",
+    "float_words",
     "hash_combine",
     "hash_keys",
     "hash_strings",
@@ -173,6 +175,7 @@ JOIN_SIDES = _words("offsets", "keys", "starts", "right_rows", "left_rows")
 JOIN_PAIRS = _words("left", "right", "pairs", "segment_pairs", "n", sides=JOIN_SIDES)
 JOIN_SELECT = _words("partner", "ends", "left", "right", "alone", "rows", "segment_rows", "n")
 
+FLOAT_WORDS = _words("floats", "words", "n", "sign", "infinity", "nan")
 HASH_KEYS = _words("keys", "hashes", "n", "seed")
 HASH_STRINGS = _words("offsets", "bytes", "hashes", "n", "seed")
 HASH_COMBINE = _words("hashes", "next", "n")
@@ -215,6 +218,7 @@ STRUCTS = {
     "JoinPairsArgs": JOIN_PAIRS,
     "JoinSelectArgs": JOIN_SELECT,
     "LimitArgs": LIMIT,
+    "FloatWordsArgs": FLOAT_WORDS,
     "HashKeysArgs": HASH_KEYS,
     "HashStringsArgs": HASH_STRINGS,
     "HashCombineArgs": HASH_COMBINE,
@@ -367,6 +371,11 @@ def join_pairs(tile: int = 32) -> Kernel:
 def join_select(tile: int = 32) -> Kernel:
     """Writes rows that have a partner, or none; takes `JOIN_SELECT`, a row is a segment."""
     return Kernel(f"dg::join_select<{tile}>", "launch/join.cuh", tile)
+
+
+def float_words(word: DTypeLike) -> Kernel:
+    """Floats as keys; takes `FLOAT_WORDS`, a row is a float."""
+    return Kernel(f"dg::float_words<{_word(word)}>", "launch/floats.cuh")
 
 
 def hash_keys(key: DTypeLike) -> Kernel:

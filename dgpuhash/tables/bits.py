@@ -6,11 +6,12 @@ Keys and values of one and two bytes are widened to four.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
 
-from dgpuhash.backend import Backend
+from dgpuhash.backend import Backend, args
 
 __all__ = ["carrier", "key_bits", "keys_of", "value_bits", "value_width", "values_of", "word"]
 
@@ -43,15 +44,24 @@ def carrier(backend: Backend, dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 def key_bits(backend: Backend, keys: Any) -> Any:
     """The canonical words of `keys`, a contiguous array of a key dtype or of its carrier."""
+    words = _words(keys)
     if keys.dtype.kind != "f":
-        return _words(keys)
-    # On the words, since arithmetic on signalling NaNs warns.
-    xp, dtype = backend.xp, np.dtype(f"u{keys.dtype.itemsize}")
-    words = keys.view(dtype)
-    without_sign = words & dtype.type(np.iinfo(dtype).max >> 1)
-    infinity, nan = (np.array(x, keys.dtype).view(dtype)[()] for x in (np.inf, np.nan))
-    words = xp.where(without_sign == 0, dtype.type(0), words)
-    return _words(xp.where(without_sign > infinity, nan, words))
+        return words
+    sign, infinity, nan = _patterns(keys.dtype)
+    made = backend.empty(len(words), words.dtype)
+    backend.run(
+        args.float_words(words.dtype), args.FLOAT_WORDS, len(words),
+        floats=words, words=made, sign=sign, infinity=infinity, nan=nan,
+    )  # fmt: skip
+    return made
+
+
+@functools.cache
+def _patterns(dtype: np.dtype[Any]) -> tuple[int, int, int]:
+    """The bits of -0.0, infinity and NaN."""
+    patterns = np.array([-0.0, np.inf, np.nan], dtype).view(_UNSIGNED[dtype.itemsize])
+    sign, infinity, nan = patterns.tolist()
+    return sign, infinity, nan
 
 
 def keys_of(backend: Backend, bits: Any, dtype: np.dtype[Any]) -> Any:

@@ -15,6 +15,7 @@
 #include "host/pool.h"
 #include "launch/bucket_list.cuh"
 #include "launch/contents.cuh"
+#include "launch/floats.cuh"
 #include "launch/groups.cuh"
 #include "launch/hash.cuh"
 #include "launch/join.cuh"

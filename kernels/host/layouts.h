@@ -7,6 +7,7 @@
 
 #include "launch/bucket_list.cuh"
 #include "launch/contents.cuh"
+#include "launch/floats.cuh"
 #include "launch/groups.cuh"
 #include "launch/hash.cuh"
 #include "launch/join.cuh"
@@ -283,6 +284,11 @@ inline const std::vector<Layout> kLayouts = {
       DG_FIELD(PartitionArgs, counters), DG_FIELD(PartitionArgs, rows),
       DG_FIELD(PartitionArgs, parts), DG_FIELD(PartitionArgs, segment_rows),
       DG_FIELD(PartitionArgs, n)}},
+    {"FloatWordsArgs",
+     sizeof(FloatWordsArgs),
+     {DG_FIELD(FloatWordsArgs, floats), DG_FIELD(FloatWordsArgs, words),
+      DG_FIELD(FloatWordsArgs, n), DG_FIELD(FloatWordsArgs, sign),
+      DG_FIELD(FloatWordsArgs, infinity), DG_FIELD(FloatWordsArgs, nan)}},
     {"HashKeysArgs",
      sizeof(HashKeysArgs),
      {DG_FIELD(HashKeysArgs, keys), DG_FIELD(HashKeysArgs, hashes), DG_FIELD(HashKeysArgs, n),
