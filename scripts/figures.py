@@ -76,12 +76,17 @@ def in_words(rows: list[dict[str, Any]]) -> list[str]:
     if batches:
         calls = "; ".join(
             f"{row['batch']:,} keys {row['time']:,.0f} µs, of which {row['launch']:,.0f} until the "
-            "call returns"
+            f"call returns{added(row)}"
             for row in batches
             if row["pairs"] == batches[0]["pairs"]
         )
         said.append(f"One call of `find` on {batches[0]['n']:,} pairs: {calls}.")
     return [*said, ""] if said else []
+
+
+def added(row: dict[str, Any]) -> str:
+    """What of a call is this package's doing; receipts of old do not tell."""
+    return f" and {row['overhead']:,.0f} more than an empty launch" if "overhead" in row else ""
 
 
 def span(rows: list[dict[str, Any]], figure: str) -> str:

@@ -41,7 +41,8 @@ def receipt(gpu, passed, failed=0):
             {**TABLE, "load": 0.9, "verb": "memory", "at_rest": 1.05, "while_built": 0.3},
             *(
                 {**TABLE, "verb": "find", "batch": batch, "time": 50.0 + batch, "launch": 17.5}
-                for batch in (10, 1000)
+                | added
+                for batch, added in ((10, {}), (1000, {"overhead": 13.0}))
             ),
             *(
                 {"bench": "join", "n": 4096, "build": 1024, "library": library, "verb": "inner"}
@@ -65,6 +66,7 @@ def test_figures_become_a_table():
     assert "1.00 to 1.05 times the bytes of their pairs" in text
     assert "0.27 to 0.30 times those of the batch" in text
     assert "10 keys 60 µs, of which 18 until the call returns; 1,000 keys" in text
+    assert "the call returns and 13 more than an empty launch." in text
     assert "| 4,096 | 1,024 | cuDF 26.10 | 6.8 (50%) |" in text
     assert "gather" not in text.partition("|")[2]
     assert "5 tests passed on 1 x G; 3 tests passed, 1 failed on 4 x G." in text

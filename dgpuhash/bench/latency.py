@@ -12,7 +12,7 @@ from dgpuhash.bench.figure import duration, require
 from dgpuhash.bench.floors import lookup_kernel
 from dgpuhash.bench.keys import keys_of
 from dgpuhash.bench.pairs import Pairs
-from dgpuhash.bench.timing import latency
+from dgpuhash.bench.timing import empty_launch, latency
 
 __all__ = ["BATCHES", "rows"]
 
@@ -24,12 +24,13 @@ _CALLS = 50
 def rows(
     backend: Backend, pairs: Pairs, n: int, batches: Sequence[int]
 ) -> Iterator[dict[str, Any]]:
-    """A row for ``find`` and one for ``insert`` for each batch, against a table of `n` keys.
+    """Rows for ``find``, ``contains``, ``insert`` and ``erase``, against a table of `n` keys.
 
     The time is that of one call by the wall clock, until its result is there; ``launch`` is the
-    part until the call returns, in the same unit. The floor is one launch that only touches as many
-    slots of as large a table. Batches ask for stored keys, and insert new ones; all found and all
-    new is checked.
+    part until the call returns, in the same unit. On a GPU ``overhead`` is what the host adds to
+    ``empty_launch``, the launch of a kernel that does nothing. The floor is one launch that only
+    touches as many slots of as large a table. Batches ask for stored keys, insert new ones and
+    erase these; all found, all new and all erased is checked.
     """
     xp = backend.xp
     most = max(batches)
@@ -53,25 +54,33 @@ def rows(
             ),
             calls=_CALLS,
         )  # fmt: skip
-        whole, launched = latency(backend, partial(pairs.find, table, asked), calls=_CALLS)
+        yield _row(backend, partial(pairs.find, table, asked), floor, **what, verb="find")
+        yield _row(backend, partial(table.contains, asked), floor, **what, verb="contains")
         require(pairs.find(table, asked)[1].all(), "a stored key was not found", **what)
-        yield _row(whole, launched, floor, **what, verb="find")
+        require(table.contains(asked).all(), "a stored key was not there", **what)
         later = [
             keys_of(xp.arange(first, first + batch), pairs.key)
             for first in range(made + 1, made + 1 + calls * batch, batch)
         ]
         made += calls * batch
         before = len(table)
-        pending = iter([partial(pairs.insert, table, each, pairs.values(each)) for each in later])
-        whole, launched = latency(backend, partial(_next, pending), calls=_CALLS)
+        inserts = [partial(pairs.insert, table, each, pairs.values(each)) for each in later]
+        yield _row(backend, partial(_next, iter(inserts)), floor, **what, verb="insert")
         require(len(table) == before + calls * batch, "an inserted key was not new", **what)
-        yield _row(whole, launched, floor, **what, verb="insert")
+        erases = [partial(table.erase, each) for each in later]
+        yield _row(backend, partial(_next, iter(erases)), floor, **what, verb="erase")
+        require(len(table) == before, "a key was not erased", **what)
 
 
 def _next(pending: Iterator[Callable[[], Any]]) -> Any:
     return next(pending)()
 
 
-def _row(whole: float, launched: float, floor: float, **what: Any) -> dict[str, Any]:
+def _row(backend: Backend, work: Callable[[], object], floor: float, **what: Any) -> dict[str, Any]:
+    whole, launched = latency(backend, work, calls=_CALLS)
+    parts = {"launch": launched}
+    if backend.name == "cuda":
+        empty = empty_launch(backend, calls=_CALLS)
+        parts |= {"empty_launch": empty, "overhead": launched - empty}
     made = duration(whole, floor, unit="us", **what)
-    return made | {"launch": float(f"{launched * 1e6:.4g}")}
+    return made | {name: float(f"{seconds * 1e6:.4g}") for name, seconds in parts.items()}

@@ -6,6 +6,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from dgpuhash.backend import Backend, Kernel
 from dgpuhash.backend.args import LIMIT
 
-__all__ = ["REPEATS", "latency", "median_time"]
+__all__ = ["REPEATS", "empty_launch", "latency", "median_time"]
 
 Result = TypeVar("Result")
 
@@ -94,6 +95,15 @@ def latency(backend: Backend, work: Callable[[], object], *, calls: int) -> tupl
         launched.append(returned - start)
         del result
     return statistics.median(whole), statistics.median(launched)
+
+
+def empty_launch(backend: Backend, *, calls: int) -> float:
+    """The median wall-clock seconds until CuPy has launched a kernel of its own that does nothing.
+
+    What any call of a GPU takes at least, before this package adds anything.
+    """
+    nothing = backend.xp.RawKernel('extern "C" __global__ void nothing() {}', "nothing")
+    return latency(backend, partial(nothing, (1,), (1,), ()), calls=calls)[1]
 
 
 def _on_gpu(backend: Backend, work: Callable[[], Result], calls: int) -> tuple[float, Result]:

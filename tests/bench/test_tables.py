@@ -26,8 +26,10 @@ def test_tables(device: str, capsys: pytest.CaptureFixture[str]) -> None:
     for row in figures:
         assert row["ratio"] == pytest.approx(row["rate"] / row["floor"], abs=0.01, rel=0.05)
     batches = [row for row in rows if "batch" in row]
-    assert len(batches) == 2 * 2 * 2
+    assert len(batches) == 2 * 2 * 4
+    assert {row["verb"] for row in batches} == {"find", "contains", "insert", "erase"}
     assert all(0 < row["launch"] <= row["time"] for row in batches)
+    assert all(("overhead" in row) == (device == "cuda") for row in batches)
     memory = [row for row in rows if row["verb"] == "memory"]
     assert len(memory) == 2 * 2
     assert all(row["peak_bytes"] >= row["table_bytes"] > row["stored_bytes"] for row in memory)

@@ -28,7 +28,15 @@ def test_measures_and_writes_its_figures(tmp_path: Path) -> None:
     result = run("tables", *options, *more)
     assert result.exit_code == 0, result.output
     rows = [json.loads(line) for line in path.read_text().splitlines()]
-    assert {row["verb"] for row in rows} == {"insert", "mixed", "erase", "build", "memory", "find"}
+    assert {row["verb"] for row in rows} == {
+        "insert",
+        "mixed",
+        "erase",
+        "build",
+        "memory",
+        "find",
+        "contains",
+    }
     assert {row["bench"] for row in rows} == {"tables"}
     assert {row["n"] for row in rows} == {4096}
 

@@ -11,7 +11,7 @@ __all__ = ["Grid", "bytes_text", "figure_of", "grids"]
 Row = dict[str, Any]
 
 _VERBS = {
-    "tables": ("insert", "build", "find", "absent", "mixed", "erase"),
+    "tables": ("insert", "build", "find", "contains", "absent", "mixed", "erase"),
     "multi": ("build", "retrieve"),
     "group": ("sum + count", "factorize", "value_counts", "unique"),
     "join": ("inner", "left", "semi", "standing", "merge"),
@@ -63,6 +63,8 @@ def grids(bench: str, rows: Sequence[Row]) -> list[Grid]:
         }[bench]
         made += _pivot(title, other, index, "verb", verbs)
     title = "microseconds of one call, and until it returns"
+    if any("overhead" in row for row in batches):
+        title += ", of which more than an empty launch"
     made += _pivot(title, batches, ("pairs", "n", "batch"), "verb", verbs)
     return made + _memory(memory)
 
@@ -70,7 +72,8 @@ def grids(bench: str, rows: Sequence[Row]) -> list[Grid]:
 def figure_of(row: Row) -> str:
     """The figure of a row with its share of the floor."""
     if "launch" in row:
-        return f"{_number(row['time'])} / {_number(row['launch'])}"
+        parts = (_number(row[name]) for name in ("time", "launch", "overhead") if name in row)
+        return " / ".join(parts)
     if row.get("unit") == "TB/s":
         return f"{row['rate']:.3g} TB/s"
     text = _number(row["rate"] if "rate" in row else row["time"])
