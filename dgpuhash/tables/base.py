@@ -34,7 +34,7 @@ class Table:
     def __init__(self, spec: TableSpec, capacity: int, device: str | None) -> None:
         self._spec = spec
         self._least_capacity = check_capacity(capacity)
-        self._key = spec.key
+        self._key, self._value_dtype = spec.key, spec.value
         self._backend: Backend | None = None if device is None else backends.get(device)
         self._store: Storage | None = None
         self._turns = Turns()
@@ -54,7 +54,7 @@ class Table:
     @property
     def value_dtype(self) -> np.dtype[Any] | None:
         """The values' dtype; None for sets."""
-        return self._spec.value
+        return self._value_dtype
 
     @property
     def device(self) -> str | None:
@@ -220,9 +220,8 @@ class Table:
 
     @property
     def _value(self) -> np.dtype[Any]:
-        value = self._spec.value
-        assert value is not None
-        return value
+        assert self._value_dtype is not None
+        return self._value_dtype
 
     def _value_word(self) -> np.dtype[Any] | None:
         """The dtype of the words that slots hold beside keys."""
