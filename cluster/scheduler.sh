@@ -3,5 +3,5 @@
 #   cluster/scheduler.sh [OPTION...]
 set -eu
 . "$(dirname "$0")/settings.sh"
-exec dask scheduler --protocol "$PROTOCOL" --port "${PORT:-8786}" \
+exec "${PYTHON:-python3}" -m dask scheduler --protocol "$PROTOCOL" --port "${PORT:-8786}" \
     ${INTERFACE:+--interface "$INTERFACE"} "$@"

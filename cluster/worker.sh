@@ -12,9 +12,10 @@ shift
 set -- --memory-limit "${MEMORY_LIMIT:-auto}" --death-timeout "${DEATH_TIMEOUT:-60}" \
     ${INTERFACE:+--interface "$INTERFACE"} "$@"
 case $DEVICE in
-cpu) exec dask worker "$address" "$@" ;;
+cpu) set -- worker "$address" "$@" ;;
 cuda)
-    exec dask cuda worker "$address" --rmm-pool-size "${RMM_POOL_SIZE:-0.5}" \
+    set -- cuda worker "$address" --rmm-pool-size "${RMM_POOL_SIZE:-0.5}" \
         --set-rmm-allocator-for-libs cupy "$@"
     ;;
 esac
+exec "${PYTHON:-python3}" -m dask "$@"

@@ -28,9 +28,8 @@ def folder() -> Path:
 
 @pytest.fixture(scope="session")
 def environment() -> dict[str, str]:
-    """For the scripts: CPU workers, and the programs of this environment."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return {"DEVICE": "cpu", "PATH": path}
+    """For the scripts: CPU workers, and this interpreter."""
+    return {"DEVICE": "cpu", "PYTHON": sys.executable}
 
 
 @pytest.fixture

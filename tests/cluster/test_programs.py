@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -35,14 +36,14 @@ kill "$1"
 """
 
 
-def test_slurm(serve, index_works, environment, tmp_path):
+def test_slurm(serve, index_works, tmp_path):
     """With an `sbatch` that runs the job at once, as SLURM does in the end."""
     programs = tmp_path / "bin"
     programs.mkdir()
     for name, text in {"sbatch": SBATCH, "scancel": SCANCEL}.items():
         (programs / name).write_text(text)
         (programs / name).chmod(0o755)
-    path = f"{programs}:{environment['PATH']}"
+    path = f"{programs}:{os.environ['PATH']}"
     options = ["--device", "cpu", "--cores", "1", "--memory", "1GB", "--queue", "long"]
     index_works(serve("slurm.py", *options, PATH=path), 1)
     script = (tmp_path / "job.sh").read_text()
