@@ -24,7 +24,7 @@ def verbs_with_keys(table: Any, values: Any) -> list[Callable[[Any], Any]]:
         return [*verbs, table.insert]
     verbs += [table.find, lambda keys: table.insert(keys, values)]
     if isinstance(table, HashMap):
-        verbs.append(lambda keys: table.upsert(keys, values))
+        verbs += [table.match, lambda keys: table.upsert(keys, values)]
     return verbs
 
 

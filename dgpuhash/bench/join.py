@@ -131,7 +131,7 @@ class Sides:
             table = HashMap.from_arrays(
                 self.right, self._backend.xp.arange(len(self.right)), max_load=_LOAD
             )
-            made["standing"] = Task(partial(self._look_up, table), lambda rows: rows)
+            made["standing"] = Task(partial(table.match, self.left), lambda rows: rows)
         return made
 
     def check(self, verb: str, found: tuple[Any, ...], where: dict[str, Any]) -> None:
@@ -166,7 +166,3 @@ class Sides:
             codes.sort()
             require((codes[1:] != codes[:-1]).all(), "a pair came twice", **where)
 
-    def _look_up(self, table: HashMap) -> tuple[Any, Any]:
-        rows, found = table.find(self.left)
-        kept = self._backend.xp.flatnonzero(found)
-        return kept, rows[kept]

@@ -14,6 +14,7 @@ from dgpuhash.spec import TableSpec
 from dgpuhash.tables.arrays import Taken, take
 from dgpuhash.tables.base import Buffers, Table
 from dgpuhash.tables.bits import word
+from dgpuhash.tables.found import found_rows
 from dgpuhash.tables.grouping import winners
 from dgpuhash.tables.intake import adopt, default_row, natural_dtype
 from dgpuhash.tables.scarcity import says_memory
@@ -212,6 +213,41 @@ class HashMap(Table):
         row = default_row(store.backend, default, self._value)
         values, found = self._values.find(store, bits, row)
         return taken.wrap(values, self._value), taken.wrap(found, _BOOL)
+
+    @says_memory
+    @reads
+    def match(self, keys: Any) -> tuple[Any, Any]:
+        """The rows whose keys are stored, and their values: an inner join with this table.
+
+        As `join_indices` does it for keys that were not stored before: with row numbers for values
+        these are the pairs.
+
+        Parameters
+        ----------
+        keys : array
+            Any kind; safe casts to the key dtype are done.
+
+        Returns
+        -------
+        rows, values : array
+            Row numbers (int64) in input order and the value of each of these rows; NumPy or CuPy
+            arrays.
+
+        Raises
+        ------
+        KeyTypeError, ShapeError, DeviceError
+            When an argument does not fit the table.
+
+        Examples
+        --------
+        >>> HashMap.from_arrays([1, 2], [10, 20]).match([2, 5, 1])
+        (array([0, 2]), array([20, 10]))
+        """
+        _, bits = self._keys(keys)
+        store = self._opened()
+        words, found = store.find(bits)
+        rows, words = found_rows(store.backend, found, words)
+        return rows, self._values.decode(words)
 
     @says_memory
     @reads

@@ -75,8 +75,9 @@ def join_indices(left: Any, right: Any, how: str = "inner") -> tuple[Any, Any]:
         if how in ("inner", "semi", "anti"):
             return _selected(backend, partners, counts, segment_rows, alone=how == "anti")
         pairs = xp.arange(len(asked), dtype=np.int64), partners
-        matched = backend.zeros(len(stored), bool)
-        matched[partners[partners >= 0]] = True
+        if how == "outer":
+            matched = backend.zeros(len(stored), bool)
+            matched[partners[partners >= 0]] = True
     else:
         groups = Groups(backend, stored, placed=placed)
         numbers = groups.find(asked)

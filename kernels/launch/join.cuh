@@ -27,13 +27,64 @@ struct JoinSelectArgs {
   u64 n;  // segments
 };
 
+struct FoundCountArgs {
+  const u8* found;
+  u64* counts;  // of each segment
+  u64 rows;
+  u64 segment_rows;
+  u64 n;  // segments
+};
+
+struct FoundSelectArgs {
+  const u8* found;
+  const void* words;  // of each row
+  const i64* ends;    // of each segment: rows found in it and before
+  i64* rows_to;
+  void* words_to;
+  u64 rows;
+  u64 segment_rows;
+  u64 n;  // segments
+};
+
 template <int W>
 DG_KERNEL join_select(JoinSelectArgs args) {
   for_each_segment<W>(args.n, args.segment_rows, [&](auto tile, u64 segment) {
-    const u64 first = segment * args.segment_rows;
-    const u64 last = first + args.segment_rows < args.rows ? first + args.segment_rows : args.rows;
     const u64 to = segment == 0 ? 0 : static_cast<u64>(args.ends[segment - 1]);
-    select_rows(tile, args.partner, first, last, to, args.alone != 0, args.left, args.right);
+    select_rows(
+        tile, segment * args.segment_rows, end_of_rows(args, segment), to,
+        [&](u64 row) { return (args.partner[row] < 0) == (args.alone != 0); },
+        [&](u64 row, u64 place) {
+          args.left[place] = static_cast<i64>(row);
+          if (!args.alone) args.right[place] = args.partner[row];
+        });
+  });
+}
+
+template <int W>
+DG_KERNEL found_count(FoundCountArgs args) {
+  for_each_segment<W>(args.n, args.segment_rows, [&](auto tile, u64 segment) {
+    const u64 last = end_of_rows(args, segment);
+    u64 count = 0;
+    DG_ROLL
+    for (u64 start = segment * args.segment_rows; start < last; start += tile.size) {
+      const u64 row = start + tile.lane();
+      count += count_ones(tile.ballot(row < last && args.found[row] != 0));
+    }
+    if (tile.lane() == 0) args.counts[segment] = count;
+  });
+}
+
+template <class Word, int W>
+DG_KERNEL found_select(FoundSelectArgs args) {
+  for_each_segment<W>(args.n, args.segment_rows, [&](auto tile, u64 segment) {
+    select_rows(
+        tile, segment * args.segment_rows, end_of_rows(args, segment),
+        segment == 0 ? 0 : static_cast<u64>(args.ends[segment - 1]),
+        [&](u64 row) { return args.found[row] != 0; },
+        [&](u64 row, u64 place) {
+          args.rows_to[place] = static_cast<i64>(row);
+          static_cast<Word*>(args.words_to)[place] = static_cast<const Word*>(args.words)[row];
+        });
   });
 }
 

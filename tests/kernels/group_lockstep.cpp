@@ -235,6 +235,30 @@ void select(std::mt19937& random, u64 rows, u32 share) {
   CHECK(found_alone == alone);
 }
 
+/// Rows by what was found for them, and how many.
+template <class Word, int W>
+void found(std::mt19937& random, u64 rows, u32 share) {
+  std::vector<u8> marks(rows);
+  std::vector<Word> words(rows), chosen_words;
+  std::vector<i64> chosen, ends;
+  std::vector<u64> counts((rows + 49) / 50), expected(counts.size());
+  for (u64 row = 0; row < rows; ++row) {
+    marks[row] = random() % share == 0;
+    words[row] = static_cast<Word>(random());
+    expected[row / 50] += marks[row];
+    if (marks[row]) chosen.push_back(static_cast<i64>(row)), chosen_words.push_back(words[row]);
+    if (row % 50 == 49 || row + 1 == rows) ends.push_back(static_cast<i64>(chosen.size()));
+  }
+  found_count<W>({marks.data(), counts.data(), rows, 50, counts.size()});
+  CHECK(counts == expected);
+  std::vector<i64> rows_to(chosen.size());
+  std::vector<Word> words_to(chosen.size());
+  found_select<Word, W>({marks.data(), words.data(), ends.data(), rows_to.data(), words_to.data(),
+                         rows, 50, ends.size()});
+  CHECK(rows_to == chosen);
+  CHECK(words_to == chosen_words);
+}
+
 }  // namespace
 }  // namespace dg::test
 
@@ -253,6 +277,8 @@ int main() {
     add<dg::u64, W>(random, 100, 1000, false, 16);
     select<W>(random, 230, 2);
     select<W>(random, 99, 50);
+    found<dg::u32, W>(random, 230, 2);
+    found<dg::u64, W>(random, 99, 50);
     reduce<W>(random, 200, 1, 7, true);
     reduce<W>(random, 300, 20, 7, true);
     reduce<W>(random, 300, 5, 1, false);

@@ -10,7 +10,7 @@ from agreement import agree, fresh_once, pairs_of
 from model import MapModel, keys_of, rows_of
 from strategies import KEY_DTYPES, VALUE_DTYPES, random_keys, random_values
 
-from dgpuhash.tables import HashMap
+from dgpuhash.tables import HashMap, join_indices
 
 ROWS = 200
 
@@ -37,6 +37,10 @@ def test_verbs(device, key, value):
         blank = np.zeros(1, value).tobytes()
         assert rows_of(device.host(found_values, value)) == model.find(asked, blank)
         assert device.backend.to_host(found).tolist() == model.contains(asked)
+        rows, matched = table.match(device.array(asked))
+        present = np.flatnonzero(model.contains(asked))
+        assert device.backend.to_host(rows).tolist() == present.tolist()
+        assert rows_of(device.host(matched, value)) == model.find(asked[present], blank)
         assert device.backend.to_host(table.contains(device.array(asked))).tolist() == (
             model.contains(asked)
         )
@@ -72,6 +76,21 @@ def test_keep_any_keeps_one_whole_pair(device, key, value):
         chosen = {name: row for name, row, mark in _rows(keys, values, fresh) if mark}
         assert all(stored[name] == row for name, row in chosen.items())
         model.pairs = stored
+
+
+@pytest.mark.parametrize("share", [0, 0.01, 0.5, 1])
+def test_a_join_with_a_table_that_stands(device, share):
+    random = np.random.default_rng(7)
+    keys = random.permutation(20_000)
+    asked = random.integers(0, 20_000, 30_000)
+    asked[random.random(30_000) >= share] += 20_000
+    table = HashMap.from_arrays(device.array(keys), device.array(np.arange(20_000)))
+    for found, wanted in zip(
+        table.match(device.array(asked)),
+        join_indices(device.array(asked), device.array(keys)),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(device.backend.to_host(found), device.backend.to_host(wanted))
 
 
 def _rows(keys, values, fresh):

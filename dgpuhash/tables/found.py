@@ -1,0 +1,40 @@
+"""Which rows of a batch were found, and what was found for them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from dgpuhash.backend import Backend, args
+
+__all__ = ["found_rows"]
+
+_SEGMENT_ROWS = {"cpu": 4096, "cuda": 1024}
+
+
+def found_rows(backend: Backend, found: Any, words: Any) -> tuple[Any, Any]:
+    """The rows (int64) where `found` (uint8) is 1, in order, and the words there.
+
+    The words are `words` themselves when all rows were found.
+    """
+    rows, segment_rows = len(found), _SEGMENT_ROWS[backend.name]
+    segments = math.ceil(rows / segment_rows)
+    counts = backend.empty(segments, np.uint64)
+    backend.run(
+        args.found_count(), args.FOUND_COUNT, segments,
+        found=found, counts=counts, rows=rows, segment_rows=segment_rows,
+    )  # fmt: skip
+    ends = backend.xp.cumsum(counts, dtype=np.int64)
+    chosen = int(ends[-1]) if rows else 0
+    if chosen == rows:
+        return backend.xp.arange(rows, dtype=np.int64), words
+    rows_to, words_to = backend.empty(chosen, np.int64), backend.empty(chosen, words.dtype)
+    if chosen:
+        backend.run(
+            args.found_select(words.dtype), args.FOUND_SELECT, segments,
+            found=found, words=words, ends=ends, rows_to=rows_to, words_to=words_to,
+            rows=rows, segment_rows=segment_rows,
+        )  # fmt: skip
+    return rows_to, words_to
