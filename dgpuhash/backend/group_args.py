@@ -70,9 +70,9 @@ FOLDS = ("sum", "real_sum", "least", "greatest")
 REDUCE_COLUMN = _words("values", "totals", "reading", "term", "fold")
 REDUCE_BATCH = _words("codes", "order", "columns", "column_count", "alone", "wide")
 REDUCE = _words("edges", "rows", "segment_rows", "groups", "copies", "n", batch=REDUCE_BATCH)
-GROUP_BATCH = _words("columns", "column_count", "keys", "refused", table=GROUP_STORAGE)
+GROUP_BATCH = _words("columns", "column_count", "keys", "rows", "refused", table=GROUP_STORAGE)
 GROUP_ADD = _words("n", "first_row", batch=GROUP_BATCH)
-GROUP_ADD_BY_BLOCK = _words("rows", "segment_rows", "slots", "n", batch=GROUP_BATCH)
+GROUP_ADD_BY_BLOCK = _words("rows", "segment_rows", "slots", "copies", "n", batch=GROUP_BATCH)
 GROUP_GATHER = _words("keys", "rows", "totals", "columns", "n", table=GROUP_STORAGE)
 
 # By the C++ name.

@@ -165,4 +165,3 @@ class Sides:
             codes = left.astype(np.int64) * len(self.right) + right
             codes.sort()
             require((codes[1:] != codes[:-1]).all(), "a pair came twice", **where)
-

@@ -12,7 +12,10 @@ import numpy as np
 from dgpuhash.backend import Backend
 from dgpuhash.backend import group_args as args
 
-__all__ = ["GroupTable"]
+__all__ = ["HASH_SEED", "GroupTable"]
+
+HASH_SEED = 0
+"""Of the hash whose upper bits say where in the table a key stands."""
 
 _LINE_WORDS = 8
 # A guessed table is full, for all that matters, when a walk passes so many lines.
@@ -22,6 +25,8 @@ _MOST_LINES = 64
 _LEADING_ROWS = 2**16
 # Few on a GPU, so that tiles go on nearly in row order and seldom have to lower a first row.
 _SEGMENT_ROWS = {"cpu": 4096, "cuda": 128}
+# Of a block's own totals: lanes of a tile that add to one group mostly have one each.
+_MOST_COPIES = 8
 # What a block adds up before it hands its totals over.
 _BLOCK_ROWS = 2**15
 
@@ -85,22 +90,33 @@ class GroupTable:
         created, refused = self._backend.to_host(counts)
         return None if refused else int(created)
 
-    def add(self, bits: Any, columns: Any, count: int, *, repeats: bool, few: bool) -> bool:
+    def add(
+        self,
+        bits: Any,
+        columns: Any,
+        count: int,
+        *,
+        repeats: bool,
+        few: int | None = None,
+        rows: Any = None,
+    ) -> bool:
         """Place all keys and add up their columns; False when a key found no place.
 
-        `columns` are `count` structs `REDUCE_COLUMN` on the device. `few`: whether there seem to be
-        so few keys that blocks had better have totals of their own.
+        `columns` are `count` structs `REDUCE_COLUMN` on the device. `few`: how many keys there seem
+        to be, where they are so few that blocks had better have totals of their own. `rows` (int64)
+        are the rows' numbers, which rise for each key, where they do not just count up.
         """
         refused = self._backend.zeros(1, np.uint64)
         batch = np.zeros((), args.GROUP_BATCH)
         batch["table"], batch["column_count"] = self._storage, count
         batch["columns"] = self._backend.pointer(columns)
         batch["keys"] = self._backend.pointer(bits)
+        batch["rows"] = self._backend.pointer(rows)
         batch["refused"] = self._backend.pointer(refused)
-        if few:
+        if few is not None:
             made = np.zeros((), args.GROUP_ADD_BY_BLOCK)
             made["batch"], made["rows"], made["segment_rows"] = batch, len(bits), _BLOCK_ROWS
-            made["slots"] = 1 << (args.FRONT_WORDS // (2 + count)).bit_length() - 1
+            made["slots"], made["copies"] = _front(few, count)
             made["n"] = math.ceil(len(bits) / _BLOCK_ROWS)
             self._backend.launch(args.group_add_by_block(self._key), made, int(made["n"]))
             return int(refused[0]) == 0
@@ -178,3 +194,21 @@ class GroupTable:
 def _launches(rows: int, repeats: bool) -> list[tuple[int, int]]:
     edges = sorted({0, min(rows, _LEADING_ROWS) if repeats else 0, rows})
     return list(itertools.pairwise(edges))
+
+
+def _front(keys: int, columns: int) -> tuple[int, int]:
+    """Slots of a block's own totals, and copies of each: twice as many slots as keys where they
+    fit, and copies in what is left.
+
+    Examples
+    --------
+    >>> _front(100, 2), _front(4000, 2), _front(100, 6)
+    ((256, 4), (1024, 1), (256, 2))
+    """
+    slots = min(_below(args.FRONT_WORDS // (2 + columns)), 2 * _below(max(2 * keys - 1, 1)))
+    return slots, min(_below((args.FRONT_WORDS // slots - 2) // columns), _MOST_COPIES)
+
+
+def _below(number: int) -> int:
+    """The greatest power of two up to `number`."""
+    return 1 << number.bit_length() - 1

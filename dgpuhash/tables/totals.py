@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from dgpuhash.backend import Backend
 from dgpuhash.backend import group_args as args
 from dgpuhash.tables.compacting import Estimate, fill
+from dgpuhash.tables.group_table import HASH_SEED, GroupTable
 
 __all__ = ["Reduced", "adds_at_once", "group_counts", "reduce_groups", "reduce_keys"]
 
@@ -20,6 +21,11 @@ _MOST_AT_ONCE = 6
 # Up to here totals of each block's own are faster: on an H200 2^27 rows of 4,096 groups take 4.3 ms
 # and 5.4 without; of 65,536 groups 4.5 without.
 _FEW_GROUPS = 2**12
+# Groups whose totals are beyond the L2 cache, but not those of one region of so many: rows are
+# partitioned first, where there are enough to fill a GPU many times.
+_LEAST_SCATTERED, _MOST_SCATTERED, _REGIONS_OF_TABLE = 2**23, 2**25, 64
+_LEAST_ROWS = 2**24
+_WORDS = {4: np.uint32, 8: np.uint64}
 
 _CPU_SEGMENTS = 16
 # On a CPU a region's totals stay in its caches.
@@ -89,19 +95,66 @@ def reduce_keys(
     backend: Backend, bits: Any, estimate: Estimate, columns: Sequence[Reduced]
 ) -> tuple[Any, list[Any]]:
     """The first rows (int64) of distinct keys, in order, and for each column their totals."""
-    described = _described(backend, columns, [None] * len(columns))
-    few = estimate.least <= _FEW_GROUPS
-    table, _ = fill(
-        backend,
-        bits,
-        estimate,
-        lambda table, repeats: (
-            table.add(bits, described, len(columns), repeats=repeats, few=few) or None
-        ),
-        [column.fold for column in columns],
-    )
+    table = _added(backend, bits, estimate, columns)
     first_rows = table.first_rows(len(bits))
     return first_rows, table.totals(bits, first_rows, len(columns))
+
+
+def _added(
+    backend: Backend, bits: Any, estimate: Estimate, columns: Sequence[Reduced]
+) -> GroupTable:
+    """A table of the keys in which the columns are added up."""
+    ordered = _by_region(backend, bits, estimate, columns)
+    described = _described(backend, ordered.columns, [None] * len(columns))
+    few = ordered.rows is None and estimate.least <= _FEW_GROUPS
+
+    def add(table: GroupTable, repeats: bool) -> bool | None:
+        added = table.add(
+            ordered.bits,
+            described,
+            len(columns),
+            rows=ordered.rows,
+            repeats=repeats,
+            few=estimate.least if few else None,
+        )
+        return added or None
+
+    return fill(backend, bits, estimate, add, [column.fold for column in columns])[0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Ordered:
+    """A batch in the order in which it is added up."""
+
+    bits: Any
+    columns: Sequence[Reduced]
+    rows: Any = None
+    """Their numbers in the batch as it was given; None when they stand as given."""
+
+
+def _by_region(
+    backend: Backend, bits: Any, estimate: Estimate, columns: Sequence[Reduced]
+) -> _Ordered:
+    """The batch by regions of the table, each of which fits the L2 cache, where all do not.
+
+    A pass moves one column of values along; batches of more columns stay as they are.
+    """
+    read = {id(each.values): each.values for each in columns if each.values is not None}
+    values = next(iter(read.values()), None)
+    movable = values is None or values.dtype.itemsize in _WORDS
+    in_cache = not _LEAST_SCATTERED <= estimate.expected <= _MOST_SCATTERED
+    if in_cache or len(bits) < _LEAST_ROWS or len(read) > 1 or not movable:
+        return _Ordered(bits, columns)
+    words = None if values is None else values.view(_WORDS[values.dtype.itemsize])
+    try:
+        moved = backend.partition(
+            bits, words, parts=_REGIONS_OF_TABLE, seed=HASH_SEED, numbered=True
+        )
+    except MemoryError:
+        return _Ordered(bits, columns)
+    there = None if values is None else moved.values.view(values.dtype)
+    kept = [each if each.values is None else replace(each, values=there) for each in columns]
+    return _Ordered(moved.keys, kept, moved.numbers)
 
 
 def _described(backend: Backend, columns: Sequence[Reduced], totals: Sequence[Any]) -> Any:

@@ -162,8 +162,19 @@ DG_FN u64 block_swap_if(u64* at, u64 expected, u64 desired) {
   return old;
 }
 
+/// In halves: there are no atomics of 64 bits on shared memory but a loop around compare-and-swap.
+/// Nobody reads the sum before a barrier.
 DG_FN void block_add(u64* at, u64 term) {
-  asm volatile("red.relaxed.cta.shared.add.u64 [%0], %1;" ::DG_SHARED(at), "l"(term) : "memory");
+  const u32 low = static_cast<u32>(term);
+  u32 old;
+  asm volatile("atom.relaxed.cta.shared.add.u32 %0, [%1], %2;"
+               : "=r"(old)
+               : DG_SHARED(at), "r"(low)
+               : "memory");
+  const u32 high = static_cast<u32>(term >> 32) + (old + low < low);
+  if (high != 0)
+    asm volatile("red.relaxed.cta.shared.add.u32 [%0 + 4], %1;" ::DG_SHARED(at), "r"(high)
+                 : "memory");
 }
 
 DG_FN void block_add(double* at, double term) {

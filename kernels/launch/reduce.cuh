@@ -24,7 +24,8 @@ struct GroupBatch {
   const ReduceColumn* columns;  // their totals are words of the records, from the third on
   u64 column_count;             // at least 1
   const void* keys;
-  u64* refused;  // set to 1 when a key found no place; no further rows are tried then
+  const i64* rows;  // or null; the rows' numbers, which rise for each key
+  u64* refused;     // set to 1 when a key found no place; no further rows are tried then
 };
 
 struct GroupAddArgs {
@@ -37,8 +38,9 @@ struct GroupAddByBlockArgs {
   GroupBatch batch;
   u64 rows;
   u64 segment_rows;
-  u64 slots;  // of a block's own totals, a power of two
-  u64 n;      // segments
+  u64 slots;   // of a block's own totals, a power of two
+  u64 copies;  // of each of them, a power of two
+  u64 n;       // segments
 };
 
 struct GroupGatherArgs {
@@ -64,11 +66,11 @@ DG_KERNEL group_reduce(ReduceArgs args) {
   });
 }
 
-/// The record of a key with a first row of at most `row`, or null where it found no place.
-DG_FN u64* placed_record(const GroupBatch& batch, u64 key, u64 row) {
+/// The totals of a key with a first row of at most `row`, or null where it found no place.
+DG_FN u64* placed_totals(const GroupBatch& batch, u64 key, u64 row) {
   const GroupTable table{batch.table};
   const u64 slot = table.place(key, row).slot;
-  if (slot != GroupTable::kNone) return table.record(slot);
+  if (slot != GroupTable::kNone) return table.record(slot) + 2;
   atomic_store<Order::relaxed>(batch.refused, u64{1});
   return nullptr;
 }
@@ -81,15 +83,10 @@ DG_KERNEL group_add(GroupAddArgs args) {
       args.n,
       [&](auto tile, u64 index, bool asked) {
         if (tile.any(atomic_load_stale(batch.refused) != 0)) return;
-        add_rows(
-            tile, batch.columns, batch.column_count, asked ? keys[index] : Key{0},
-            args.first_row + index, asked,
-            [&](bool leads, Key key, u64 row) {
-              return leads ? placed_record(batch, key, row) : nullptr;
-            },
-            [&](u64* record, u64 column, Fold fold, u64 word) {
-              if (record) add_to_total(record + 2 + column, fold, word, false);
-            });
+        const u64 place = args.first_row + index;
+        const u64 row = batch.rows && asked ? static_cast<u64>(batch.rows[place]) : place;
+        add_rows(tile, batch.columns, batch.column_count, asked ? keys[index] : Key{0}, place, row,
+                 asked, [&](Key key, u64 row) { return placed_totals(batch, key, row); });
       },
       [&](u64 index) { GroupTable{batch.table}.prefetch_first(keys[index]); });
 }
@@ -100,43 +97,33 @@ DG_BLOCK_KERNEL(Threads)
 group_add_by_block(Sharing<GroupAddByBlockArgs, Threads, GroupFront> args) {
   const GroupBatch& batch = args.batch;
   const Key* keys = static_cast<const Key*>(batch.keys);
-  const u32 slots = static_cast<u32>(args.slots);
-  struct Place {
-    u32 slot;
-    u64* record;
-  };
+  const FrontShape shape{static_cast<u32>(args.slots), static_cast<u32>(args.copies)};
   for_each_block(args, [&](auto block, auto& front, u64 segment) {
-    const u64 first = segment * args.segment_rows;
-    const u64 last = first + args.segment_rows < args.rows ? first + args.segment_rows : args.rows;
+    const u64 last = end_of_rows(args, segment);
     const auto tile = block.tile();
-    front.clear(block, batch.columns, batch.column_count, slots);
+    const auto place = [&](Key key, u64 row) { return placed_totals(batch, key, row); };
+    front.clear(block, shape, batch.columns, batch.column_count);
     block.sync();
-    for (u64 start = first + block.tile_index() * tile.size; start < last; start += block.threads) {
+    for (u64 start = segment * args.segment_rows + block.tile_index() * tile.size; start < last;
+         start += block.threads) {
       if (tile.any(atomic_load_stale(batch.refused) != 0)) break;
-      const u64 index = start + tile.lane();
-      const bool asked = index < last;
-      add_rows(
-          tile, batch.columns, batch.column_count, asked ? keys[index] : Key{0}, index, asked,
-          [&](bool leads, Key key, u64 row) {
-            Place place{leads ? front.place(key, row, slots) : front.kNowhere, nullptr};
-            if (leads && place.slot == front.kNowhere)
-              place.record = placed_record(batch, key, row);
-            return place;
-          },
-          [&](Place place, u64 column, Fold fold, u64 word) {
-            if (place.slot != front.kNowhere)
-              add_in_block(&front.total(column, place.slot, slots), fold, word);
-            else if (place.record)
-              add_to_total(place.record + 2 + column, fold, word, false);
-          });
+      const u64 row = start + tile.lane();
+      const bool inside = row < last;
+      const Key key = inside ? keys[row] : Key{0};
+      const bool placed =
+          inside && front.add(shape, key, row, tile.lane(), batch.columns, batch.column_count);
+      if (tile.any(placed != inside))
+        add_rows(tile, batch.columns, batch.column_count, key, row, row, placed != inside, place);
     }
     block.sync();
-    for (u32 slot = block.thread(); slot < slots; slot += block.threads) {
+    for (u32 slot = block.thread(); slot < shape.slots; slot += block.threads) {
       const u64 key = front.words[slot];
       if (key == GroupTable::kNone) continue;
-      u64* const record = placed_record(batch, key, front.words[slots + slot]);
-      for (u64 i = 0; record && i < batch.column_count; ++i)
-        add_to_total(record + 2 + i, batch.columns[i].fold, front.total(i, slot, slots), false);
+      u64* const totals = placed_totals(batch, key, front.words[shape.slots + slot]);
+      for (u64 i = 0; totals && i < batch.column_count; ++i) {
+        const Fold fold = batch.columns[i].fold;
+        add_to_total(totals + i, fold, front.total(shape, i, slot, fold), false);
+      }
     }
     block.sync();
   });

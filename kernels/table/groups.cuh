@@ -50,15 +50,16 @@ struct GroupTable {
     Placed placed{kNone, false};
     walk(key, [&](u64 slot, const Quarter& seen) {
       u64* const own = record(slot);
-      u64 found = Slot<u64, u64>::key(seen, 0);
-      if (found == kNone) found = atomic_swap_if<Order::relaxed>(own, kNone, key);
+      u64 found = Slot<u64, u64>::key(seen, 0), first_row = Slot<u64, u64>::value(seen, 0);
       if (found == kNone) {
-        atomic_min<Order::relaxed>(own + 1, row);
-        placed = {slot, true};
-        return true;
+        take(own, found, first_row, key, row);
+        if (found == kNone) {
+          placed = {slot, true};
+          return true;
+        }
       }
       if (found != key) return false;
-      lower(own + 1, Slot<u64, u64>::value(seen, 0), row);
+      lower(own + 1, first_row, row);
       placed.slot = slot;
       return true;
     });
@@ -97,6 +98,17 @@ struct GroupTable {
       }
       line = line + 1 == at.lines ? 0 : line + 1;
     }
+  }
+
+  /// Takes a record for a key, if it is free; `found` and `first_row` become what stood there.
+  DG_FN static void take(u64* own, u64& found, [[maybe_unused]] u64& first_row, u64 key, u64 row) {
+#if DG_GPU && __CUDA_ARCH__ >= 900
+    found = first_row = kNone;
+    atomic_swap_pair_if(own, found, first_row, key, row);
+#else
+    found = atomic_swap_if<Order::relaxed>(own, kNone, key);
+    if (found == kNone) atomic_min<Order::relaxed>(own + 1, row);
+#endif
   }
 
   DG_FN Placed place_aside(u64 row) const {

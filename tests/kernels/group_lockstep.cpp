@@ -103,7 +103,7 @@ void refuse(std::mt19937& random) {
 
 /// Keys and totals in one pass.
 template <class Key, int W>
-void add(std::mt19937& random, u64 rows, u32 range, bool room, u64 slots = 0) {
+void add(std::mt19937& random, u64 rows, u32 range, bool room, u64 slots = 0, u64 copies = 1) {
   const Numbered<Key> expected(random, rows, range);
   const Key* const keys = expected.keys.data();
   const u64 groups = expected.first_rows.size();
@@ -116,9 +116,9 @@ void add(std::mt19937& random, u64 rows, u32 range, bool room, u64 slots = 0) {
   };
   const GroupMemory memory(room ? 2 * rows : 3, 8, room ? 2 * rows : 3, 3 + (4 << 1));
   u64 refused = 0;
-  const GroupBatch batch{memory.storage, columns, 3, keys, &refused};
+  const GroupBatch batch{memory.storage, columns, 3, keys, nullptr, &refused};
   if (slots != 0) {
-    group_add_by_block<Key, W>({batch, rows, 60, slots, (rows + 59) / 60});
+    group_add_by_block<Key, W>({batch, rows, 60, slots, copies, (rows + 59) / 60});
   } else {
     group_add<Key, W>({batch, rows / 3, 0});
     group_add<Key, W>({batch, rows - rows / 3, rows / 3});
@@ -137,6 +137,42 @@ void add(std::mt19937& random, u64 rows, u32 range, bool room, u64 slots = 0) {
     least = std::min(least, static_cast<u64>(values[row]) ^ 1ull << 63);
     ++wanted[2 * groups + group];
   }
+  CHECK(totals == wanted);
+}
+
+/// Rows in another order, in which rows of one key are in their own still.
+template <int W>
+void add_in_order(std::mt19937& random, u64 rows, u32 range) {
+  const Numbered<u64> expected(random, rows, range);
+  std::vector<i64> order(rows);
+  for (u64 row = 0; row < rows; ++row) order[row] = static_cast<i64>(row);
+  std::stable_sort(order.begin(), order.end(), [&](i64 left, i64 right) {
+    return expected.keys[left] % 8 < expected.keys[right] % 8;
+  });
+  std::vector<u64> keys(rows), values(rows);
+  const u64 groups = expected.first_rows.size();
+  std::vector<u64> wanted(2 * groups), totals(2 * groups), marks;
+  for (u64 place = 0; place < rows; ++place) {
+    const u64 row = static_cast<u64>(order[place]);
+    keys[place] = expected.keys[row];
+    values[place] = random();
+    wanted[expected.numbers[row]] += values[place];
+    u64& last = wanted[groups + expected.numbers[row]];
+    last = std::max(last, row + 1);
+  }
+  const ReduceColumn columns[] = {
+      {values.data(), nullptr, Reading::u64, Term::integer, Fold::sum},
+      {nullptr, nullptr, Reading::u8, Term::row, Fold::greatest},
+  };
+  const GroupMemory memory(2 * rows, 4, 2 * rows);
+  u64 refused = 0;
+  const GroupBatch batch{memory.storage, columns, 2, keys.data(), order.data(), &refused};
+  group_add<u64, W>({batch, rows, 0});
+  CHECK(refused == 0);
+  const auto first_rows = memory.template rank<W>(marks, rows);
+  CHECK(first_rows == expected.first_rows);
+  group_gather<u64, W>(
+      {memory.storage, expected.keys.data(), first_rows.data(), totals.data(), 2, groups});
   CHECK(totals == wanted);
 }
 
@@ -273,7 +309,8 @@ int main() {
     add<dg::u64, W>(random, 170, 200, true);
     add<dg::u64, W>(random, 100, 1000, false);
     add<dg::u32, W>(random, 130, 7, true, 16);
-    add<dg::u64, W>(random, 250, 100, true, 16);
+    add<dg::u64, W>(random, 250, 100, true, 16, 4);
+    add_in_order<W>(random, 200, 50);
     add<dg::u64, W>(random, 100, 1000, false, 16);
     select<W>(random, 230, 2);
     select<W>(random, 99, 50);

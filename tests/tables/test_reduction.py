@@ -27,7 +27,7 @@ PLANNED = totals._plan
 @pytest.fixture(
     params=[
         "as planned", "small segments", "as on a GPU", "one total for all tiles",
-        "with the keys", "with the keys, in blocks",
+        "with the keys", "with the keys, in blocks", "with the keys, by region",
     ]
 )  # fmt: skip
 def plan(request, monkeypatch):
@@ -49,6 +49,9 @@ def plan(request, monkeypatch):
         monkeypatch.setattr(group, "adds_at_once", lambda *_: True)
         monkeypatch.setattr(totals, "_FEW_GROUPS", 2**62 if "blocks" in request.param else 0)
         monkeypatch.setattr(group_table, "_BLOCK_ROWS", 100)
+        if "region" in request.param:
+            monkeypatch.setattr(totals, "_LEAST_SCATTERED", 0)
+            monkeypatch.setattr(totals, "_LEAST_ROWS", 0)
 
 
 def by_hand(values, how):
@@ -196,6 +199,28 @@ def test_ten_million_rows_of_one_key(device):
     _, results = dgpuhash.group_reduce(keys, values, ["sum", "min", "last", "count"])
     found = [int(result[0]) for result in results.values()]
     assert found == [10**7 * (10**7 - 1) // 2, 0, 10**7 - 1, 10**7]
+
+
+def test_zipf(device, plan):
+    random = np.random.default_rng(2)
+    keys, values = random.zipf(1.3, 200_000), random.integers(-(2**40), 2**40, 200_000)
+    hows = ["sum", "count", "max", "first"]
+    uniques, results = dgpuhash.group_reduce(device.array(keys), device.array(values), hows)
+    expected = pd.Series(values).groupby(keys, sort=False).agg(hows)
+    np.testing.assert_array_equal(device.backend.to_host(uniques), expected.index)
+    for how, found in results.items():
+        np.testing.assert_array_equal(device.backend.to_host(found), expected[how])
+
+
+def test_no_room_to_put_rows_in_order(device, monkeypatch):
+    def no_room(*_, **__):
+        raise MemoryError("Unable to allocate 8 TiB")
+
+    monkeypatch.setattr(group, "adds_at_once", lambda *_: True)
+    monkeypatch.setattr(totals, "_LEAST_SCATTERED", 0)
+    monkeypatch.setattr(totals, "_LEAST_ROWS", 0)
+    monkeypatch.setattr(type(device.backend), "partition", no_room)
+    agree(device, random_keys("int64", 400, 1), np.arange(400), "sum")
 
 
 @pytest.mark.parametrize("distinct", [50, 40_000])
