@@ -17,15 +17,10 @@ __all__ = [
     "BUCKET_BYTES",
     "DEFAULT_TILE",
     "FLOAT_WORDS",
-    "FOUND_COUNT",
-    "FOUND_SELECT",
     "GROWTH",
     "HASH_COMBINE",
     "HASH_KEYS",
     "HASH_STRINGS",
-    "JOIN_PAIRS",
-    "JOIN_SELECT",
-    "JOIN_SIDES",
     "LIMIT",
     "LIST_APPEND",
     "LIST_COUNT",
@@ -61,13 +56,9 @@ __all__ = [
     "TILE_WIDTHS",
     "UNLIMITED",
     "float_words",
-    "found_count",
-    "found_select",
     "hash_combine",
     "hash_keys",
     "hash_strings",
-    "join_pairs",
-    "join_select",
     "list_append",
     "list_count",
     "list_gather",
@@ -175,12 +166,6 @@ RUN_MEND = _words(
 )  # fmt: skip
 RUN_WRITE = _words("keys", "places", "starts", "run_keys", "rows", "segment_rows", "n")
 
-JOIN_SIDES = _words("offsets", "keys", "starts", "right_rows", "left_rows")
-JOIN_PAIRS = _words("left", "right", "pairs", "segment_pairs", "n", sides=JOIN_SIDES)
-JOIN_SELECT = _words("partner", "ends", "left", "right", "alone", "rows", "segment_rows", "n")
-FOUND_COUNT = _words("found", "counts", "rows", "segment_rows", "n")
-FOUND_SELECT = _words("found", "words", "ends", "rows_to", "words_to", "rows", "segment_rows", "n")
-
 FLOAT_WORDS = _words("floats", "words", "n", "sign", "infinity", "nan")
 HASH_KEYS = _words("keys", "hashes", "n", "seed")
 HASH_STRINGS = _words("offsets", "bytes", "hashes", "n", "seed")
@@ -220,11 +205,6 @@ STRUCTS = {
     "RunMixedArgs": RUN_MIXED,
     "RunMendArgs": RUN_MEND,
     "RunWriteArgs": RUN_WRITE,
-    "JoinSides": JOIN_SIDES,
-    "JoinPairsArgs": JOIN_PAIRS,
-    "JoinSelectArgs": JOIN_SELECT,
-    "FoundCountArgs": FOUND_COUNT,
-    "FoundSelectArgs": FOUND_SELECT,
     "LimitArgs": LIMIT,
     "FloatWordsArgs": FLOAT_WORDS,
     "HashKeysArgs": HASH_KEYS,
@@ -371,29 +351,9 @@ def run_write(key: DTypeLike) -> Kernel:
     return _by_warp("run_write", key, "runs")
 
 
-def join_pairs(tile: int = 32) -> Kernel:
-    """Writes the row numbers of pairs; takes `JOIN_PAIRS`, a row is a segment of the pairs."""
-    return Kernel(f"dg::join_pairs<{tile}>", "launch/join.cuh", tile)
-
-
-def join_select(tile: int = 32) -> Kernel:
-    """Writes rows that have a partner, or none; takes `JOIN_SELECT`, a row is a segment."""
-    return Kernel(f"dg::join_select<{tile}>", "launch/join.cuh", tile)
-
-
 def float_words(word: DTypeLike) -> Kernel:
     """Floats as keys; takes `FLOAT_WORDS`, a row is a float."""
     return Kernel(f"dg::float_words<{_word(word)}>", "launch/floats.cuh")
-
-
-def found_count() -> Kernel:
-    """Counts rows that were found; takes `FOUND_COUNT`, a row is a segment."""
-    return Kernel("dg::found_count<32>", "launch/join.cuh", 32)
-
-
-def found_select(word: DTypeLike) -> Kernel:
-    """Writes rows that were found, and their words; takes `FOUND_SELECT`, a row is a segment."""
-    return _by_warp("found_select", word, "join")
 
 
 def hash_keys(key: DTypeLike) -> Kernel:

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from dgpuhash.backend import Backend, args
+from dgpuhash.backend import Backend
+from dgpuhash.backend import join_args as args
 
 __all__ = ["found_rows"]
 
