@@ -11,7 +11,7 @@ from distributed import Client
 
 from dgpuhash.distributed.descriptor import Descriptor, ShardAddress
 from dgpuhash.distributed.exchange import Receipt
-from dgpuhash.distributed.phase import GRACE, on_workers, watched
+from dgpuhash.distributed.phase import GRACE, installed, on_workers, watched
 from dgpuhash.distributed.plugin import ShardHost
 from dgpuhash.distributed.put import put_partition
 from dgpuhash.distributed.shard import Change
@@ -27,6 +27,8 @@ def places(client: Client, workers: Sequence[str] | None = None) -> tuple[ShardA
     ------
     UnsupportedError
         When the cluster has no workers, or not these.
+    IndexLost
+        When a worker is lost meanwhile.
     """
     there = sorted(client.nthreads())
     if not there:
@@ -44,7 +46,7 @@ def places(client: Client, workers: Sequence[str] | None = None) -> tuple[ShardA
         raise UnsupportedError(
             f"workers={workers!r}; give a list of different addresses out of the cluster's, {there}"
         )
-    client.register_plugin(ShardHost())
+    installed(client, ShardHost())
     incarnations = on_workers(client, chosen, greet)
     return tuple(map(ShardAddress, chosen, incarnations))
 

@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
-from distributed import Client
+from distributed import Client, WorkerPlugin
 
 from dgpuhash.distributed.clients import asking_the_scheduler
 from dgpuhash.distributed.plugin import arriving_host_of
 from dgpuhash.distributed.request import REMEDY
 from dgpuhash.errors import IndexLost
 
-__all__ = ["GRACE", "on_workers", "watched"]
+__all__ = ["GRACE", "installed", "on_workers", "watched"]
 
 Result = TypeVar("Result")
 
@@ -85,6 +85,28 @@ class Failed:
 
     def __init__(self, error: Exception) -> None:
         self.error = error
+
+
+def installed(client: Client, plugin: WorkerPlugin) -> None:
+    """Register `plugin` on all workers of the cluster, and on those that come later.
+
+    Raises
+    ------
+    IndexLost
+        When a worker is lost meanwhile.
+    """
+    workers = sorted(client.nthreads())
+
+    async def register() -> None:
+        try:
+            await _watch(client, workers, client.register_plugin(plugin))
+        except OSError as error:
+            raise IndexLost(
+                f"a worker of the cluster was lost before the index was begun ({error}); call it "
+                "again"
+            ) from error
+
+    client.sync(register)
 
 
 def watched(client: Client, workers: Sequence[str], futures: list[Any]) -> list[Any]:

@@ -257,3 +257,18 @@ def test_freeing_shards_does_not_wait_for_a_worker_that_stops_answering(
             os.kill(pid, signal.SIGCONT)
         with pytest.raises(IndexLost, match="holds no shard"):
             index.lookup([1])
+
+
+def test_a_worker_that_does_not_answer_when_the_first_index_is_begun(planes, monkeypatch):
+    with cluster_of(2, processes=True) as client:
+        pid = next(iter(client.run(os.getpid).values()))
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            monkeypatch.setattr("dgpuhash.distributed.phase.PATIENCE", 0.5)
+            monkeypatch.setattr("dgpuhash.distributed.phase.SILENCE", 2.0)
+            expect_lost(lambda: DistributedIndex.build(planes, on="k", client=client))
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        monkeypatch.undo()
+        with DistributedIndex.build(planes, on="k", client=client) as index:
+            assert len(index) == 3000
