@@ -62,7 +62,8 @@ async def request(
         response = task.result()
     except (TimeoutError, OSError) as error:
         raise IndexLost(
-            f"worker {address}, which owns a shard of the index, is gone ({error}); {REMEDY}"
+            f"worker {address}, which owns a shard of the index, is gone "
+            f"({str(error) or 'it does not answer'}); {REMEDY}"
         ) from error
     finally:
         task.cancel()
