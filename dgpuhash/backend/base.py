@@ -130,22 +130,23 @@ class Backend(ABC):
 
     def pack(self, struct: np.dtype[Any], **fields: Any) -> bytes:
         """The bytes of a `struct` of `fields`, as `run` takes them."""
-        names, pack = packing(struct)
+        nested, names, pack = packing(struct)
+        structs = [self._struct(fields.pop(name), nbytes) for name, nbytes in nested.items()]
         words = [self._word(fields.pop(name, 0)) for name in names]
         if fields:
             raise TypeError(f"{', '.join(fields)}: no such fields, use {', '.join(names)}")
-        return pack(*words)
+        return pack(*structs, *words)
 
-    def _word(self, field: Any) -> int | bytes:
-        if isinstance(field, (int, bytes)):
-            return field
-        if isinstance(field, np.integer):
-            return int(field)
+    def _struct(self, field: Any, nbytes: int) -> bytes:
         if isinstance(field, tuple):
-            return words_of(*map(self._word, field))
-        if isinstance(field, (np.ndarray, np.void)) and field.dtype.names:
-            return field.tobytes()
-        return self.pointer(field)
+            field = words_of(*map(self._word, field))
+        made = field if isinstance(field, bytes) else field.tobytes()
+        if len(made) != nbytes:
+            raise TypeError(f"a struct of {nbytes} bytes was given {len(made)}")
+        return made
+
+    def _word(self, field: Any) -> Any:
+        return field if isinstance(field, (int, np.integer)) else self.pointer(field)
 
     def multisplit(self, destinations: Any, parts: int) -> tuple[Any, np.ndarray]:
         """The rows by destination, those of one destination in input order.

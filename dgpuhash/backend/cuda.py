@@ -77,7 +77,7 @@ class CudaBackend(Backend):
 
     def empty(self, shape: Shape, dtype: DTypeLike) -> Any:
         try:
-            return self._cupy.empty(shape, dtype)
+            return self._cupy.ndarray(shape, dtype)
         except self._memory_errors() as error:
             if not ran_out(error):
                 raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from struct import Struct
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -20,21 +20,31 @@ def struct_of_words(*fields: str, **nested: np.dtype) -> np.dtype:
     return np.dtype([*nested.items(), *((field, "<u8") for field in fields)], align=True)
 
 
-@functools.cache
-def packing(struct: np.dtype[Any]) -> tuple[tuple[str, ...], Callable[..., bytes]]:
-    """The fields of a struct of words, and what makes its bytes of their values in that order.
+class Packing(NamedTuple):
+    """How the bytes of a struct are made."""
 
-    A nested struct's value is its bytes.
+    nested: dict[str, int]
+    """Structs inside, which come first, and their bytes."""
+    words: list[str]
+    pack: Callable[..., bytes]
+    """Takes the bytes of the former and the numbers of the latter."""
+
+
+@functools.cache
+def packing(struct: np.dtype[Any]) -> Packing:
+    """How to make the bytes of a struct that `struct_of_words` described.
 
     Examples
     --------
-    >>> names, pack = packing(struct_of_words("n", table=struct_of_words("keys")))
-    >>> names, pack(words_of(5), 1) == words_of(5, 1)
-    (('table', 'n'), True)
+    >>> nested, words, pack = packing(struct_of_words("n", table=struct_of_words("keys")))
+    >>> nested, words, pack(words_of(5), 1) == words_of(5, 1)
+    ({'table': 8}, ['n'], True)
     """
     names = struct.names or ()
-    formats = [f"{struct[name].itemsize}s" if struct[name].names else "Q" for name in names]
-    return names, Struct("<" + "".join(formats)).pack
+    nested = {name: struct[name].itemsize for name in names if struct[name].names}
+    formats = [f"{nbytes}s" for nbytes in nested.values()]
+    words = [name for name in names if not struct[name].names]
+    return Packing(nested, words, Struct(f"<{''.join(formats)}{len(words)}Q").pack)
 
 
 def words_of(*numbers: Any) -> bytes:
