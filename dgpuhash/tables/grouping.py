@@ -49,10 +49,6 @@ def _sorted_groups(backend: Backend, bits: Any) -> tuple[Any, Any]:
     xp = backend.xp
     order = backend.stable_order(bits)
     ordered = bits[order]
-    edges = xp.flatnonzero(ordered[1:] != ordered[:-1]) + 1
-    ends = [0, len(bits)] if len(bits) else [0]
-    starts = xp.empty(len(edges) + len(ends), np.int64)
-    starts[0] = 0
-    starts[1 : 1 + len(edges)] = edges
-    starts[-1] = len(bits)
-    return order, starts
+    edges = backend.full(len(bits) + 1, True, bool)
+    xp.not_equal(ordered[1:], ordered[:-1], out=edges[1:-1])
+    return order, xp.flatnonzero(edges)
