@@ -333,28 +333,18 @@ class Lists:
         )  # fmt: skip
 
     def _run(self, kernel: Kernel, struct: np.dtype[Any], n: int, **fields: Any) -> None:
-        pointer, numbering = self._backend.pointer, self._numbering
-        made = np.zeros((), struct)
-        table = made["table"]
-        table["pool"], table["records"] = pointer(self._pool), pointer(self._records)
-        table["growth"]["slots_end"] = pointer(self._ends)
-        table["growth"]["levels"] = len(self._ends)
-        table["growth"]["link_slots"] = self._link_slots
-        entries = table["entries"]
-        entries["base"], entries["span"] = numbering.base, numbering.span
-        entries["nbytes"] = numbering.entry.itemsize
-        entries["value_nbytes"] = self._value.itemsize
-        entries["starts"], entries["settled"] = pointer(self._starts), self._settled
-        entries["start_nbytes"] = self._starts.itemsize
-        entries["handles"] = pointer(self._handles)
-        made["n"] = n
-        for name, field in fields.items():
-            if isinstance(field, tuple):
-                made[name] = tuple(pointer(part) for part in field)
-            else:
-                made[name] = field if isinstance(field, int) else pointer(field)
-        if n:
-            self._backend.launch(kernel, made, n)
+        numbering = self._numbering
+        table = self._backend.pack(
+            args.LIST_STORAGE, pool=self._pool, records=self._records,
+            growth=(self._ends, len(self._ends), self._link_slots),
+            entries=self._backend.pack(
+                args.LIST_ENTRIES, base=numbering.base, span=numbering.span,
+                nbytes=numbering.entry.itemsize, value_nbytes=self._value.itemsize,
+                starts=self._starts, start_nbytes=self._starts.itemsize, settled=self._settled,
+                handles=self._handles,
+            ),
+        )  # fmt: skip
+        self._backend.run(kernel, struct, n, table=table, **fields)
 
 
 def owners_of(backend: Backend, offsets: Any, total: int) -> Any:
