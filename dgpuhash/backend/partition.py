@@ -14,13 +14,23 @@ from dgpuhash.errors import SpecError
 if TYPE_CHECKING:
     from dgpuhash.backend.base import Backend
 
-__all__ = ["MAX_PARTS", "Partitioned", "multisplit", "partition", "sort_by_hash"]
+__all__ = [
+    "MAX_PARTS",
+    "Ordered",
+    "Partitioned",
+    "multisplit",
+    "order_by_bucket",
+    "partition",
+    "sort_by_hash",
+]
 
 MAX_PARTS = 2**16
 # On a GPU two steps of a block: with fewer the counters are many, with more neighbouring runs are
 # written far apart in time. On a CPU segments enough for its threads.
 _GPU_ROWS = 2**13
 _CPU_SEGMENTS, _CPU_ROWS = 16, 2**12
+# A part is crowded with so many times the mean of rows, and some that come by chance in small ones.
+_CROWDED, _CROWD_ROWS = 2, 2**10
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +119,14 @@ def _pass(
     *,
     keyed: bool = True,
     numbered: bool = False,
+    to: Partitioned | None = None,
 ) -> tuple[Partitioned, Any]:
-    """The batch in the order of one digit, and where each of its parts begins and the last ends."""
+    """The batch in the order of one digit, and where each of its parts begins and the last ends.
+
+    Written to the arrays of another batch where they are given.
+    """
     rows, xp = len(keys), backend.xp
-    moved = Partitioned(
+    moved = to or Partitioned(
         backend.empty(rows, keys.dtype) if keyed else None,
         None if values is None else backend.empty(rows, values.dtype),
         backend.empty(rows, np.int64) if numbered else None,
@@ -145,3 +159,42 @@ def _segment_rows(device: str, rows: int) -> int:
     if device == "cuda":
         return _GPU_ROWS
     return max(_CPU_ROWS, math.ceil(rows / _CPU_SEGMENTS))
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """A batch in the order of the buckets, shifted, where its keys begin."""
+
+    keys: Any
+    values: Any
+    spare_keys: Any
+    """Of the same sizes, for other uses."""
+    spare_values: Any
+
+
+def order_by_bucket(
+    backend: Backend, keys: Any, values: Any, *, buckets: int, seed: int, shift: int
+) -> Ordered | None:
+    """The batch by ``first bucket >> shift``; None where a part is crowded.
+
+    One block, or one thread, works off a part.
+    """
+    if buckets >= 2**32:
+        return None
+    rows, bits = len(keys), max(1, (-(-buckets >> shift) - 1).bit_length())
+    most = structs.PASS_PARTS[backend.name].bit_length() - 1
+    width = math.ceil(bits / math.ceil(bits / most))
+    ordered = spare = None
+    for low in range(0, bits, width):
+        digit = _Digit(seed, buckets, shift + low, 2**width - 1, 2 ** min(width, bits - low))
+        moved, starts = _pass(backend, keys, values, digit, to=spare)
+        if low == 0:
+            largest = int(np.diff(backend.to_host(starts).astype(np.int64)).max())
+            if largest * digit.parts > _CROWDED * (rows + digit.parts * _CROWD_ROWS):
+                return None
+        ordered, spare = moved, ordered
+        keys, values = ordered.keys, ordered.values
+    if spare is None:
+        spare_values = None if values is None else backend.empty(rows, values.dtype)
+        spare = Partitioned(backend.empty(rows, keys.dtype), spare_values, None)
+    return Ordered(keys, values, spare.keys, spare.values)

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from dgpuhash.backend import Backend, Kernel, args
+from dgpuhash.backend import Backend, Kernel, args, region_args
 
 __all__ = ["Slots", "State"]
 
-# Of buckets: 64 MiB. Segments of 64 KiB cost a GPU 3 % of its lookups.
-_LARGEST_SEGMENT = 1 << 20
+# Of buckets: as many as a region has, so that few keys leave it.
+_LARGEST_SEGMENT = 2**region_args.REGION_SHIFT
 # A table is rounded up to whole segments, by less than this part of it.
 _ROUNDING = 128
 # Rows of a sorted batch that one tile stores.
@@ -59,7 +59,7 @@ class Slots:
     ) -> None:
         self._backend = backend
         self._key, self._value = key, value
-        self._seed = seed
+        self.seed = seed
         tile = tile or args.DEFAULT_TILE
         self._insert_kernel = args.open_insert(key, value, tile)
         self._find_kernel = args.open_find(key, value)
@@ -69,15 +69,18 @@ class Slots:
         per_bucket = args.BUCKET_BYTES // nbytes
         wanted = -(-slots // per_bucket)
         self._segment = min(_LARGEST_SEGMENT, 1 << max(wanted // _ROUNDING, 1).bit_length() - 1)
-        self._buckets = -(-wanted // self._segment) * self._segment
-        self.slots = self._buckets * per_bucket
+        self.buckets = -(-wanted // self._segment) * self._segment
+        self.slots = self.buckets * per_bucket
         self._keys = backend.empty(self.slots * nbytes, np.uint8)
         self._values = None
         if value is not None and not self._paired:
             self._values = backend.empty(self.slots * value.itemsize, np.uint8)
-        bits = self._buckets * args.overflow_bits(nbytes)
+        bits = self.buckets * args.overflow_bits(nbytes)
         self._overflow = backend.empty(-(-bits // 32), np.uint32)
         self._state = backend.empty(args.OPEN_STATE.itemsize // 8, np.uint64)
+        self.blank = False
+        """Whether nothing was stored since the slots were cleared."""
+        self._filled = True
 
     @property
     def nbytes(self) -> int:
@@ -85,12 +88,17 @@ class Slots:
         buffers = (self._keys, self._values, self._overflow, self._state)
         return sum(int(buffer.nbytes) for buffer in buffers if buffer is not None)
 
+    @property
+    def regions(self) -> int:
+        """Pieces of the table that blocks build in memory of their own."""
+        return -(-self.buckets >> region_args.REGION_SHIFT)
+
     @functools.cached_property
     def storage(self) -> bytes:
         """The table as kernels get it."""
         return self._backend.pack(
             args.OPEN_STORAGE, keys=self._keys, values=self._values, state=self._state,
-            overflow=self._overflow, buckets=self._buckets, seed=self._seed,
+            overflow=self._overflow, buckets=self.buckets, seed=self.seed,
             segment_shift=self._segment.bit_length() - 1,
         )  # fmt: skip
 
@@ -101,14 +109,26 @@ class Slots:
 
     def clear(self) -> None:
         """Empty every slot."""
+        self.forget()
+        self.fill()
+
+    def forget(self) -> None:
+        """Empty every slot, which `fill` or `insert_regions` must write before one is looked at."""
+        state = np.zeros((), args.OPEN_STATE)
+        state["side_value"] = 2**64 - 1
+        self._state[:] = self._backend.from_host(np.frombuffer(state.tobytes(), np.uint64))
+        self.blank, self._filled = True, False
+
+    def fill(self) -> None:
+        """Write the emptiness of slots that were only forgotten."""
+        if self._filled:
+            return
         for buffer in (self._keys, self._values):
             if buffer is not None:
                 # Words, since CuPy fills byte by byte: 2 GB took 9.5 and take 1.2 ms on an H200.
                 buffer.view(np.uint64).fill(np.uint64(2**64 - 1))
         self._overflow.fill(0)
-        state = np.zeros((), args.OPEN_STATE)
-        state["side_value"] = 2**64 - 1
-        self._state[:] = self._backend.from_host(np.frombuffer(state.tobytes(), np.uint64))
+        self._filled = True
 
     def copy(self) -> Slots:
         """Independent slots with the same content."""
@@ -134,6 +154,21 @@ class Slots:
         self._launch_insert(keys, values, fresh)
         return fresh
 
+    def insert_regions(self, **batch: Any) -> int:
+        """Store pairs in the order of their regions; the number of those that are left.
+
+        Takes the fields of `REGION_INSERT`; waits for the device.
+        """
+        self._state[2] = 0
+        self._backend.run(
+            region_args.region_insert(self._key, self._value), region_args.REGION_INSERT,
+            self.regions,
+            table=self.storage, blank=self.blank,
+            segment_rows=2**region_args.REGION_SHIFT, **batch,
+        )  # fmt: skip
+        self.blank, self._filled = False, True
+        return int(self._host_state()["pending"])
+
     def replace(self, keys: Any, values: Any) -> None:
         """Store pairs, for all of which there is room, over those of the same keys.
 
@@ -152,6 +187,7 @@ class Slots:
                 rest=rest, rows=rows, segment_rows=_SETTLED_ROWS,
             )  # fmt: skip
         self._state[0] = rows
+        self.blank = False
 
     def insert_limited(self, keys: Any, values: Any, limit: int) -> tuple[Any, Any]:
         """Store pairs while fewer than `limit` slots are taken.
@@ -187,7 +223,7 @@ class Slots:
         regular = stored - len(aside)
         keys = backend.empty(stored, self._key)
         values = None if self._value is None else backend.empty(stored, self._value)
-        buckets = self._buckets
+        buckets = self.buckets
         ends = backend.xp.cumsum(self._counts(buckets), dtype=np.uint64)
         # A bucket's keys end where the next one's begin.
         offsets = backend.zeros(buckets, np.uint64)
@@ -211,14 +247,16 @@ class Slots:
         """
         totals = self._backend.zeros(2, np.uint64)
         self._backend.run(
-            args.open_lines(self._key, self._value), args.OPEN_LINES, self._buckets,
+            args.open_lines(self._key, self._value), args.OPEN_LINES, self.buckets,
             table=self.storage, present=totals[:1], absent=totals[1:],
         )  # fmt: skip
         present, absent = (int(total) for total in self._backend.to_host(totals))
-        return present / max(self.state().occupied, 1), absent / self._buckets
+        return present / max(self.state().occupied, 1), absent / self.buckets
 
     def move_to(self, target: Slots) -> None:
-        """Store all keys in `target`, which is empty and has room for them."""
+        """Store all keys in `target`, which is blank and has room for them."""
+        if self.blank:
+            return
         state = self._host_state()
         beside = np.zeros((), args.OPEN_STATE)
         for name in ("side_present", "side_value"):
@@ -229,6 +267,7 @@ class Slots:
             args.open_rehash(self._key, self._value), args.OPEN_REHASH, self.slots,
             table=self.storage, target=target.storage,
         )  # fmt: skip
+        target.blank = False
 
     def _counts(self, buckets: int) -> Any:
         counts = self._backend.empty(buckets, np.uint32)
@@ -251,6 +290,7 @@ class Slots:
         limit: int = args.UNLIMITED,
         overwrite: bool = False,
     ) -> None:
+        self.blank = False
         self._run(
             self._insert_kernel, args.OPEN_INSERT, keys=keys, values=values,
             fresh=fresh, pending_rows=pending, limit=limit, overwrite=overwrite,

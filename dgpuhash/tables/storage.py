@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 
 from dgpuhash.backend import Backend
+from dgpuhash.tables import expectation
+from dgpuhash.tables.regions import RegionBatch
 from dgpuhash.tables.slots import Slots
 
 __all__ = ["Storage"]
 
 _UNDO_ROWS = 1 << 20
-# A sample is this part of a batch, and has at least so many rows.
-_SAMPLES = 32
-_SAMPLE_ROWS = 4096
 
 
 class Storage:
@@ -59,11 +58,14 @@ class Storage:
     def _slots_for(self, capacity: int) -> int:
         return math.ceil(max(capacity, 1) / self._max_load) + 1
 
-    def _allocate(self, slots: int) -> Slots:
+    def _allocate(self, slots: int, *, filled: bool = True) -> Slots:
         made = Slots(
             self.backend, self._key, self._value, slots=slots, seed=self._seed, tile=self._tile
         )
-        made.clear()
+        if filled:
+            made.clear()
+        else:
+            made.forget()
         return made
 
     def __len__(self) -> int:
@@ -86,9 +88,18 @@ class Storage:
 
     def insert(self, keys: Any, values: Any) -> Any:
         """Store the keys that are not there yet; 1 in the row that created each."""
-        if self._has_room(len(keys)):
+        if not self._has_room(len(keys)):
+            return self._insert_growing(keys, values)
+        batch = RegionBatch.of(self.backend, self._slots, keys, values)
+        if batch is None:
             return self._slots.insert(keys, values)
-        return self._insert_growing(keys, values)
+        fresh = self.backend.zeros(len(keys), np.uint8)
+        try:
+            self._place_regions(batch, fresh)
+        except BaseException:
+            self.undo(keys, fresh)
+            raise
+        return fresh
 
     def upsert(self, keys: Any, values: Any) -> None:
         """Store pairs whose keys are distinct, over those that are there."""
@@ -190,34 +201,59 @@ class Storage:
             self.undo(keys, fresh)
             raise
         finally:
+            self._slots.fill()
             state = self._slots.state()
             self._taken_bound = state.occupied + state.erased
         return fresh
 
     def _place(self, keys: Any, values: Any, fresh: Any) -> None:
-        """Insert a batch that may not fit: two samples first, which tell how far to grow.
+        """Insert a batch that may not fit, after the table has grown for the keys to be expected.
 
         A table that certainly has room is filled several times as fast as one whose places are
-        booked one by one, so it pays to grow at once.
+        booked one by one, and so is one whose regions are filled on their own.
         """
-        sample = len(keys) // _SAMPLES
-        if sample < _SAMPLE_ROWS:
+        rows = len(keys)
+        if rows < expectation.LEAST_ROWS:
             self._place_limited(keys, values, fresh)
             return
-        parts = (slice(0, sample), slice(sample, 2 * sample), slice(2 * sample, len(keys)))
-        for part in parts[:2]:
-            self._place(keys[part], None if values is None else values[part], fresh[part])
-        rest = len(keys) - 2 * sample
-        first, second = (int(fresh[part].sum()) for part in parts[:2])
+        new = expectation.new_keys(self.backend, self._slots, keys)
         state = self._slots.state()
-        wanted = state.occupied + _new_to_expect(first, second, rest, rest / sample)
-        if wanted + state.erased > self.capacity:
-            self._enlarge(wanted)
-        keys, values = keys[parts[2]], None if values is None else values[parts[2]]
-        if self._has_room(rest):
-            fresh[parts[2]] = self._slots.insert(keys, values)
+        if state.occupied + state.erased + new.most > self.capacity:
+            self._enlarge(state.occupied + new.most, filled=False)
+        batch = None if new.few else RegionBatch.of(self.backend, self._slots, keys, values)
+        if batch is not None:
+            self._place_regions(batch, fresh)
+            return
+        self._slots.fill()
+        if self._has_room(rows):
+            fresh[...] = self._slots.insert(keys, values)
         else:
-            self._place_limited(keys, values, fresh[parts[2]])
+            self._place_limited(keys, values, fresh)
+
+    def _place_regions(self, batch: RegionBatch, fresh: Any) -> None:
+        """Insert a batch that is in the order of the table; `fresh` is 0 before.
+
+        What does not fit after all, as the expected number of keys was too low, is there before the
+        table grows, and so are the rows that created it.
+        """
+        all_new: int | None = self._slots.state().occupied + len(fresh)
+        left = batch.insert(self._slots)
+        try:
+            state = self._slots.state()
+            if state.occupied + state.erased + left > self.capacity:
+                batch.claim(self._slots, fresh)
+                self._enlarge(state.occupied + left)
+                batch.forget(self._slots)
+                all_new = None
+            if left:
+                batch.insert_left(self._slots, left)
+        except BaseException:
+            batch.claim(self._slots, fresh)
+            raise
+        if self._slots.state().occupied == all_new:
+            fresh.fill(np.uint8(1))
+        else:
+            batch.claim(self._slots, fresh)
 
     def _place_limited(self, keys: Any, values: Any, fresh: Any) -> None:
         """Insert until the table is full, grow, go on with the rows that found no place."""
@@ -246,31 +282,19 @@ class Storage:
         share = placed / settled if settled else 1.0
         self._enlarge(live + min(pending, max(1, math.ceil(share * pending))))
 
-    def _enlarge(self, wanted: int) -> None:
+    def _enlarge(self, wanted: int, *, filled: bool = True) -> None:
         """Make room for `wanted` keys: without tombstones if that does, else twice as large."""
         enough = wanted <= self.capacity * 3 // 4
         larger = self._slots_for(max(2 * self.capacity, wanted))
-        self._rebuild(self._slots.slots if enough else larger)
+        self._rebuild(self._slots.slots if enough else larger, filled=filled)
 
-    def _rebuild(self, slots: int) -> None:
-        """Move the keys to new slots; the old ones stay in use when that fails."""
-        moved = self._allocate(slots)
+    def _rebuild(self, slots: int, *, filled: bool = True) -> None:
+        """Move the keys to new slots; the old ones stay in use when that fails.
+
+        Slots that are not `filled` may be left without, where there are no keys.
+        """
+        filled = filled or not self._slots.blank
+        moved = self._allocate(slots, filled=filled)
         self._slots.move_to(moved)
         self._slots = moved
         self._taken_bound = len(self)
-
-
-def _new_to_expect(first: int, second: int, rows: int, samples: float) -> int:
-    """New keys among `rows` further rows, `samples` samples long, after two samples' new keys.
-
-    Keys drawn at random from a fixed number repeat ever more often: each sample brings the same
-    share of the new keys of the one before.
-    """
-    if second == 0:
-        return 0
-    ratio = second / first if first else 1.0
-    if ratio >= 0.999:
-        expected = second * samples
-    else:
-        expected = second * ratio * (1 - ratio**samples) / (1 - ratio)
-    return min(rows, math.ceil(1.05 * expected))

@@ -105,6 +105,18 @@ DG_FN void atomic_or(u32* at, u32 bits) {
   asm volatile("red.relaxed.gpu.global.or.b32 [%0], %1;" ::DG_GLOBAL(at), "r"(bits) : "memory");
 }
 
+/// Keeps the bits of `mask`; returns what stood there before.
+template <Order order>
+DG_FN u32 atomic_and(u32* at, u32 mask) {
+  static_assert(order == Order::relaxed);
+  u32 old;
+  asm volatile("atom.relaxed.gpu.global.and.b32 %0, [%1], %2;"
+               : "=r"(old)
+               : DG_GLOBAL(at), "r"(mask)
+               : "memory");
+  return old;
+}
+
 template <Order order>
 DG_FN void atomic_add(double* at, double term) {
   static_assert(order == Order::relaxed);
@@ -160,6 +172,37 @@ DG_FN u64 block_swap_if(u64* at, u64 expected, u64 desired) {
                : DG_SHARED(at), "l"(expected), "l"(desired)
                : "memory");
   return old;
+}
+
+DG_FN u32 block_swap_if(u32* at, u32 expected, u32 desired) {
+  u32 old;
+  asm volatile("atom.relaxed.cta.shared.cas.b32 %0, [%1], %2, %3;"
+               : "=r"(old)
+               : DG_SHARED(at), "r"(expected), "r"(desired)
+               : "memory");
+  return old;
+}
+
+DG_FN void block_store(u32* to, u32 word) {
+  asm volatile("st.relaxed.cta.shared.u32 [%0], %1;" ::DG_SHARED(to), "r"(word) : "memory");
+}
+
+DG_FN void block_store(u64* to, u64 word) {
+  asm volatile("st.relaxed.cta.shared.u64 [%0], %1;" ::DG_SHARED(to), "l"(word) : "memory");
+}
+
+/// Adds and returns what stood there before.
+DG_FN u32 block_fetch_add(u32* at, u32 term) {
+  u32 old;
+  asm volatile("atom.relaxed.cta.shared.add.u32 %0, [%1], %2;"
+               : "=r"(old)
+               : DG_SHARED(at), "r"(term)
+               : "memory");
+  return old;
+}
+
+DG_FN void block_or(u32* at, u32 bits) {
+  asm volatile("red.relaxed.cta.shared.or.b32 [%0], %1;" ::DG_SHARED(at), "r"(bits) : "memory");
 }
 
 /// In halves: there are no atomics of 64 bits on shared memory but a loop around compare-and-swap.
@@ -238,6 +281,11 @@ void atomic_or(u32* at, u32 bits) {
 }
 
 template <Order order>
+u32 atomic_and(u32* at, u32 mask) {
+  return std::atomic_ref<u32>(*at).fetch_and(mask, host_order(order));
+}
+
+template <Order order>
 void atomic_add(double* at, double term) {
   std::atomic_ref<double>(*at).fetch_add(term, host_order(order));
 }
@@ -268,9 +316,18 @@ void atomic_max(u64* at, u64 term) {
 }
 
 inline u64 block_load(const u64* from) { return atomic_load<Order::relaxed>(from); }
-inline u64 block_swap_if(u64* at, u64 expected, u64 desired) {
+template <class Word>
+Word block_swap_if(Word* at, Word expected, Word desired) {
   return atomic_swap_if<Order::relaxed>(at, expected, desired);
 }
+template <class Word>
+void block_store(Word* to, Word word) {
+  atomic_store<Order::relaxed>(to, word);
+}
+inline u32 block_fetch_add(u32* at, u32 term) {
+  return std::atomic_ref<u32>(*at).fetch_add(term, std::memory_order_relaxed);
+}
+inline void block_or(u32* at, u32 bits) { atomic_or<Order::relaxed>(at, bits); }
 inline void block_add(u64* at, u64 term) { atomic_add<Order::relaxed>(at, term); }
 inline void block_add(double* at, double term) { atomic_add<Order::relaxed>(at, term); }
 inline void block_min(u64* at, u64 term) { atomic_min<Order::relaxed>(at, term); }

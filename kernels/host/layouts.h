@@ -15,7 +15,9 @@
 #include "launch/open.cuh"
 #include "launch/partition.cuh"
 #include "launch/reduce.cuh"
+#include "launch/region.cuh"
 #include "launch/runs.cuh"
+#include "launch/sample.cuh"
 #include "launch/settle.cuh"
 
 namespace dg {
@@ -75,6 +77,30 @@ inline const std::vector<Layout> kLayouts = {
      sizeof(OpenRehashArgs),
      {DG_FIELD(OpenRehashArgs, table), DG_FIELD(OpenRehashArgs, target),
       DG_FIELD(OpenRehashArgs, n)}},
+    {"OpenSampleArgs",
+     sizeof(OpenSampleArgs),
+     {DG_FIELD(OpenSampleArgs, table), DG_FIELD(OpenSampleArgs, keys),
+      DG_FIELD(OpenSampleArgs, seed), DG_FIELD(OpenSampleArgs, zeros),
+      DG_FIELD(OpenSampleArgs, limit), DG_FIELD(OpenSampleArgs, rows),
+      DG_FIELD(OpenSampleArgs, n)}},
+    {"RegionStartsArgs",
+     sizeof(RegionStartsArgs),
+     {DG_FIELD(RegionStartsArgs, table), DG_FIELD(RegionStartsArgs, keys),
+      DG_FIELD(RegionStartsArgs, starts), DG_FIELD(RegionStartsArgs, rows),
+      DG_FIELD(RegionStartsArgs, n)}},
+    {"RegionInsertArgs",
+     sizeof(RegionInsertArgs),
+     {DG_FIELD(RegionInsertArgs, table), DG_FIELD(RegionInsertArgs, keys),
+      DG_FIELD(RegionInsertArgs, values), DG_FIELD(RegionInsertArgs, starts),
+      DG_FIELD(RegionInsertArgs, left_keys), DG_FIELD(RegionInsertArgs, left_values),
+      DG_FIELD(RegionInsertArgs, created), DG_FIELD(RegionInsertArgs, blank),
+      DG_FIELD(RegionInsertArgs, segment_rows), DG_FIELD(RegionInsertArgs, n)}},
+    {"RegionClaimArgs",
+     sizeof(RegionClaimArgs),
+     {DG_FIELD(RegionClaimArgs, table), DG_FIELD(RegionClaimArgs, created),
+      DG_FIELD(RegionClaimArgs, keys), DG_FIELD(RegionClaimArgs, values),
+      DG_FIELD(RegionClaimArgs, fresh), DG_FIELD(RegionClaimArgs, marking),
+      DG_FIELD(RegionClaimArgs, n)}},
     {"OpenSettleArgs",
      sizeof(OpenSettleArgs),
      {DG_FIELD(OpenSettleArgs, table), DG_FIELD(OpenSettleArgs, keys),

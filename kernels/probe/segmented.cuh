@@ -10,6 +10,17 @@
 
 namespace dg {
 
+/// Of the bucket before which a stay in a segment of 2^shift buckets has `steps` others; `first` is the
+/// sequence's first bucket, `low` the lower half of the hash.
+DG_FN u32 place_in_segment(u64 first, u32 low, u32 steps, u32 shift) {
+  return (static_cast<u32>(first) + steps * (low | 1)) & ((1u << shift) - 1);
+}
+
+/// A stay has 2^this buckets.
+DG_FN u32 stay_shift_of(u32 segment_shift) {
+  return segment_shift > 7 ? segment_shift - 5 : segment_shift < 2 ? segment_shift : 2;
+}
+
 /// The bucket numbers visited for a hash, the same sequence for every tile width: four lanes read a
 /// bucket, narrower tiles a bucket in several steps, wider ones several buckets of the sequence at
 /// once.
@@ -57,12 +68,11 @@ struct SegmentedProbe {
       // Each round takes the next steps of every segment.
       steps = ((turn + round) << stay) | (steps & ((1u << stay) - 1));
     }
-    const u32 place = (static_cast<u32>(first) + steps * (low | 1)) & ((1u << shift) - 1);
-    return static_cast<u64>(segment) << shift | place;
+    return static_cast<u64>(segment) << shift | place_in_segment(first, low, steps, shift);
   }
 
  private:
-  DG_FN u32 stay_shift() const { return shift > 7 ? shift - 5 : shift < 2 ? shift : 2; }
+  DG_FN u32 stay_shift() const { return stay_shift_of(shift); }
 };
 
 }  // namespace dg

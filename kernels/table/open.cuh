@@ -288,6 +288,23 @@ struct OpenTable : OpenSlots<KeyType, ValueType> {
     return lines;
   }
 
+  /// Where in a quarter a key and the first EMPTY slot stand; `per_quarter` where there is none.
+  struct Sight {
+    u32 hit;
+    u32 gap;
+  };
+
+  DG_FN static Sight scan(const Quarter& seen, Key key) {
+    Sight sight{Slots::per_quarter, Slots::per_quarter};
+    DG_UNROLL
+    for (u32 i = Slots::per_quarter; i-- > 0;) {
+      const Key found = Slots::key(seen, i);
+      if (found == key) sight.hit = i;
+      if (found == Mark<Key>::empty) sight.gap = i;
+    }
+    return sight;
+  }
+
  private:
   /// Whether each lane's own key stands in its own bucket, read by its group of four lanes.
   template <class Tile>
@@ -357,23 +374,6 @@ struct OpenTable : OpenSlots<KeyType, ValueType> {
   template <class Tile>
   DG_FN Probe<Tile> probe_of(Key key) const {
     return Probe<Tile>(at.buckets, at.segment_shift, hash_key(key, at.seed));
-  }
-
-  /// Where in a quarter a key and the first EMPTY slot stand; `per_quarter` where there is none.
-  struct Sight {
-    u32 hit;
-    u32 gap;
-  };
-
-  DG_FN static Sight scan(const Quarter& seen, Key key) {
-    Sight sight{Slots::per_quarter, Slots::per_quarter};
-    DG_UNROLL
-    for (u32 i = Slots::per_quarter; i-- > 0;) {
-      const Key found = Slots::key(seen, i);
-      if (found == key) sight.hit = i;
-      if (found == Mark<Key>::empty) sight.gap = i;
-    }
-    return sight;
   }
 
   DG_FN static Stop stop_at_key(const Quarter& seen, const Sight& sight, u32 lane, u64 first) {

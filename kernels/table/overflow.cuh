@@ -35,8 +35,12 @@ struct OverflowFilter {
   }
 
   /// A key goes on. Asking first whether the bit is set would take longer.
+  template <Access access = Access::shared>
   DG_FN void pass(u64 bucket, u32 hash) const {
-    atomic_or<Order::relaxed>(words + bucket / per_word, bit_of(bucket, hash));
+    if constexpr (access == Access::block)
+      block_or(words + bucket / per_word, bit_of(bucket, hash));
+    else
+      atomic_or<Order::relaxed>(words + bucket / per_word, bit_of(bucket, hash));
   }
 
  private:

@@ -16,7 +16,9 @@
 #include "launch/open.cuh"
 #include "launch/partition.cuh"
 #include "launch/reduce.cuh"
+#include "launch/region.cuh"
 #include "launch/runs.cuh"
+#include "launch/sample.cuh"
 #include "launch/settle.cuh"
 
 #define CHECK(claim)                                                             \

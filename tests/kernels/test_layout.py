@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from dgpuhash.backend import args, group_args, join_args, partition_args
+from dgpuhash.backend import args, group_args, join_args, partition_args, region_args
 from dgpuhash.backend.cpu import native
 from dgpuhash.spec import TILE_WIDTHS
 
-STRUCTS = args.STRUCTS | group_args.STRUCTS | join_args.STRUCTS | partition_args.STRUCTS
+ROOMS = (args, group_args, join_args, partition_args, region_args)
+STRUCTS = {name: struct for room in ROOMS for name, struct in room.STRUCTS.items()}
 
 
 def test_every_struct_is_mirrored():

@@ -1,0 +1,72 @@
+"""The structs and the names of the kernels that insert by region of a table; see `args`."""
+
+from __future__ import annotations
+
+from numpy.typing import DTypeLike
+
+from dgpuhash.backend.args import OPEN_STORAGE
+from dgpuhash.backend.kernel import Kernel
+from dgpuhash.backend.words import name_of_word as _word
+from dgpuhash.backend.words import struct_of_words as _words
+
+__all__ = [
+    "OPEN_SAMPLE",
+    "REGION_CLAIM",
+    "REGION_INSERT",
+    "REGION_SHIFT",
+    "REGION_STARTS",
+    "SAMPLE_ROWS",
+    "STRUCTS",
+    "open_sample",
+    "region_claim",
+    "region_insert",
+    "region_starts",
+]
+
+# Of buckets, as in kernels/table/region.cuh, and threads of a block.
+REGION_SHIFT = 9
+_BLOCK_THREADS = 256
+# Rows that a lane reads at once, as in kernels/launch/sample.cuh.
+SAMPLE_ROWS = 4
+
+REGION_STARTS = _words("keys", "starts", "rows", "n", table=OPEN_STORAGE)
+REGION_INSERT = _words(
+    "keys", "values", "starts", "left_keys", "left_values", "created", "blank",
+    "segment_rows", "n",
+    table=OPEN_STORAGE,
+)  # fmt: skip
+REGION_CLAIM = _words("created", "keys", "values", "fresh", "marking", "n", table=OPEN_STORAGE)
+OPEN_SAMPLE = _words("keys", "seed", "zeros", "limit", "rows", "n", table=OPEN_STORAGE)
+
+# By the C++ name.
+STRUCTS = {
+    "OpenSampleArgs": OPEN_SAMPLE,
+    "RegionStartsArgs": REGION_STARTS,
+    "RegionInsertArgs": REGION_INSERT,
+    "RegionClaimArgs": REGION_CLAIM,
+}
+
+
+def open_sample(key: DTypeLike) -> Kernel:
+    """Stores keys of few hashes; takes `OPEN_SAMPLE`, a row is `SAMPLE_ROWS` keys."""
+    return Kernel(f"dg::open_sample<{_word(key)},1>", "launch/sample.cuh")
+
+
+def region_starts(key: DTypeLike) -> Kernel:
+    """Finds where parts of a batch begin; takes `REGION_STARTS`, a row is a part."""
+    return Kernel(f"dg::region_starts<{_word(key)},1>", "launch/region.cuh")
+
+
+def region_insert(key: DTypeLike, value: DTypeLike | None) -> Kernel:
+    """Stores a batch that is in the table's order; takes `REGION_INSERT`, a row is a region."""
+    return _kernel("region_insert", key, value, _BLOCK_THREADS, _BLOCK_THREADS)
+
+
+def region_claim(key: DTypeLike, value: DTypeLike | None) -> Kernel:
+    """Says which rows created keys; takes `REGION_CLAIM`, a row is a key."""
+    return _kernel("region_claim", key, value, 4, 256)
+
+
+def _kernel(name: str, key: DTypeLike, value: DTypeLike | None, tile: int, threads: int) -> Kernel:
+    expression = f"dg::{name}<{_word(key)},{_word(value)},{tile}>"
+    return Kernel(expression, "launch/region.cuh", tile, threads)

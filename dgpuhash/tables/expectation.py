@@ -1,0 +1,61 @@
+"""How many keys of a batch are new to a table, before any is stored."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from dgpuhash.backend import Backend, region_args
+from dgpuhash.tables.slots import Slots
+
+__all__ = ["LEAST_ROWS", "NewKeys", "new_keys"]
+
+# Of fewer rows there is no sample to be had that is worth it.
+LEAST_ROWS = 2**17
+# Distinct keys that a sample of a batch without duplicates has, or up to twice as many.
+_SAMPLED = 2**15
+# No other hash's, so that batches that were chosen by a hash are sampled alike.
+_SEED = 0x2545F4914F6CDD1D
+# The sample errs by its standard deviation times this once in 30,000 batches.
+_DEVIATIONS = 4
+# Fewer sampled keys tell nothing.
+_LEAST_FOUND = 32
+# A batch has few new keys when at most one of so many rows brings one.
+_FEW = 16
+
+
+@dataclass(frozen=True, slots=True)
+class NewKeys:
+    """How many keys a batch brings that a table does not hold."""
+
+    most: int
+    """No batch brings more, but for one in 30,000; 0 where too few were sampled to tell."""
+    few: bool
+    """Most rows bring none."""
+
+
+def new_keys(backend: Backend, slots: Slots, keys: Any) -> NewKeys:
+    """What `keys` will bring to `slots`.
+
+    All rows are read, and the distinct keys of one small range of hashes counted: which part of all
+    distinct keys falls there does not depend on how often each comes.
+    """
+    rows = len(keys)
+    zeros = max(rows.bit_length() - _SAMPLED.bit_length(), 1)
+    sample = Slots(backend, keys.dtype, None, slots=4 * _SAMPLED, seed=0, tile=None)
+    sample.clear()
+    backend.run(
+        region_args.open_sample(keys.dtype), region_args.OPEN_SAMPLE,
+        -(-rows // region_args.SAMPLE_ROWS),
+        table=sample.storage, keys=keys, seed=_SEED, zeros=zeros, limit=3 * _SAMPLED, rows=rows,
+    )  # fmt: skip
+    if slots.blank:
+        found = sample.state().occupied
+    else:
+        seen = sample.items()[0]
+        found = len(seen) - int(slots.contains(seen).sum())
+    if found < _LEAST_FOUND:
+        return NewKeys(0, few=True)
+    most = math.ceil((found + _DEVIATIONS * math.sqrt(found)) * 2**zeros)
+    return NewKeys(min(rows, most), few=_FEW * most < rows)

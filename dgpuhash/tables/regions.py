@@ -1,0 +1,99 @@
+"""Batches placed region by region of a table, each in a block's shared memory.
+
+The batch is brought into the table's order first (DACHash's reorder, §IV), then each block builds a
+region (the thesis' two-level tables, Alcantara 2011, ch. 5).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dgpuhash.backend import Backend, region_args
+from dgpuhash.backend.partition import Ordered, order_by_bucket
+from dgpuhash.errors import OutOfMemoryError
+from dgpuhash.tables.slots import Slots
+
+__all__ = ["RegionBatch"]
+
+# Fewer rows, or fewer for each slot of the table, are placed as fast without.
+_LEAST_ROWS = {"cuda": 2**22, "cpu": 2**40}
+_LEAST_SHARE = 1 / 16
+
+
+@dataclass(slots=True)
+class RegionBatch:
+    """A batch in the order of a table's regions, and a bit for each slot of the table."""
+
+    backend: Backend
+    keys: Any
+    values: Any
+    ordered: Ordered
+    starts: Any
+    created: Any
+
+    @classmethod
+    def of(cls, backend: Backend, slots: Slots, keys: Any, values: Any) -> RegionBatch | None:
+        """The batch; None where direct inserts are faster, or memory is short."""
+        rows = len(keys)
+        if rows < max(_LEAST_ROWS[backend.name], _LEAST_SHARE * slots.slots):
+            return None
+        try:
+            ordered = order_by_bucket(
+                backend, keys, values,
+                buckets=slots.buckets, seed=slots.seed, shift=region_args.REGION_SHIFT,
+            )  # fmt: skip
+            if ordered is None:
+                return None
+            starts = backend.full(slots.regions + 1, rows, np.uint64)
+            created = _bits(backend, slots)
+        except OutOfMemoryError:
+            return None
+        backend.run(
+            region_args.region_starts(keys.dtype), region_args.REGION_STARTS, slots.regions,
+            table=slots.storage, keys=ordered.keys, starts=starts, rows=rows,
+        )  # fmt: skip
+        return cls(backend, keys, values, ordered, starts, created)
+
+    def insert(self, slots: Slots) -> int:
+        """Store the pairs whose places are in their regions; gives the number of those left."""
+        ordered = self.ordered
+        return slots.insert_regions(
+            keys=ordered.keys, values=ordered.values, starts=self.starts,
+            left_keys=ordered.spare_keys, left_values=ordered.spare_values, created=self.created,
+        )  # fmt: skip
+
+    def insert_left(self, slots: Slots, left: int) -> None:
+        """Store the pairs that were left, for which `slots` has room."""
+        keys, values = (
+            None if column is None else column[:left]
+            for column in (self.ordered.spare_keys, self.ordered.spare_values)
+        )
+        self._claim(slots, keys, values, slots.insert(keys, values), marking=True)
+
+    def claim(self, slots: Slots, fresh: Any) -> None:
+        """Make `fresh` 1 in one row of each key that was created since it was asked last."""
+        self._claim(slots, self.keys, self.values, fresh, marking=False)
+
+    def forget(self, slots: Slots) -> None:
+        """Go on with other slots, of whose keys this batch has created none."""
+        self.created = None
+        self.created = _bits(self.backend, slots)
+        self.created.fill(np.uint32(0))
+
+    def _claim(self, slots: Slots, keys: Any, values: Any, fresh: Any, *, marking: bool) -> None:
+        value = None if values is None else values.dtype
+        self.backend.run(
+            region_args.region_claim(keys.dtype, value), region_args.REGION_CLAIM, len(keys),
+            table=slots.storage, created=self.created, keys=keys, values=values, fresh=fresh,
+            marking=int(marking),
+        )  # fmt: skip
+
+
+def _bits(backend: Backend, slots: Slots) -> Any:
+    """A bit for each slot and for the two beside; the latter are 0."""
+    made = backend.empty((slots.slots + 2) // 32 + 1, np.uint32)
+    made[slots.slots // 32 :] = 0
+    return made

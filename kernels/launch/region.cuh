@@ -1,0 +1,201 @@
+/// Inserts of batches that are in the order of a table's regions, and which rows created keys.
+#pragma once
+
+#include "launch/for_each.cuh"
+#include "launch/open.cuh"
+#include "table/region.cuh"
+
+namespace dg {
+
+struct RegionStartsArgs {
+  OpenStorage table;
+  const void* keys;  // in the order of the regions where they begin
+  u64* starts;       // the first row of each region; the last one's end is not written
+  u64 rows;
+  u64 n;  // regions
+};
+
+struct RegionInsertArgs {
+  OpenStorage table;
+  const void* keys;
+  const void* values;  // unused by sets
+  const u64* starts;   // the first row of each region, and the last one's end
+  void* left_keys;     // rows whose place is not in their region, as many as `state->pending` says
+  void* left_values;
+  u32* created;      // or null; a bit for each slot: its key is new
+  u64 blank;         // 1: the table is empty, and its memory holds anything
+  u64 segment_rows;  // what a region costs, in rows
+  u64 n;             // regions
+};
+
+struct RegionClaimArgs {
+  OpenStorage table;
+  u32* created;  // bits of slots, those of the side slots last
+  const void* keys;
+  const void* values;
+  u8* fresh;
+  u64 marking;  // 1: sets the bits of keys whose row is fresh; 0: makes one row of each bit fresh
+  u64 n;
+};
+
+template <class Key, int W>
+DG_KERNEL region_starts(RegionStartsArgs args) {
+  const OpenTable<Key, void> table{args.table};
+  const Key* keys = static_cast<const Key*>(args.keys);
+  for_each_tile<W>(args.n, [&](auto tile, u64 region) {
+    u64 first = 0, last = args.rows;
+    while (first < last) {
+      const u64 middle = first + (last - first) / 2;
+      if (table.first_bucket(keys[middle]) >> kRegionShift < region)
+        first = middle + 1;
+      else
+        last = middle;
+    }
+    if (tile.lane() == 0) args.starts[region] = first;
+  });
+}
+
+/// Rows that a lane reads before it stores any.
+inline constexpr u32 kRegionItems = 2;
+
+/// What became of each lane's row; lanes without one took part with `existed`. Rows that the region
+/// has no place for go to the list of those that are left.
+template <class Key, class Value, class Tile>
+DG_FN u32 settle_lanes(Tile tile, const RegionInsertArgs& args, Step step, Key key, Value value) {
+  const u32 left = tile.ballot(step == Step::refused);
+  if (left != 0) {
+    u64 place = 0;
+    if (tile.lane() == 0)
+      place = atomic_add<Order::relaxed>(&args.table.state->pending, count_ones(left));
+    place = tile.shuffle(place, 0) + count_ones(left & ones_below(tile.lane()));
+    if (step == Step::refused) {
+      static_cast<Key*>(args.left_keys)[place] = key;
+      if constexpr (!same<Value, NoValue>) static_cast<Value*>(args.left_values)[place] = value;
+    }
+  }
+  return count_ones(tile.ballot(step == Step::created));
+}
+
+/// Stores rows that begin in the region. A row whose first bucket is full is put off, so that
+/// lanes do not wait for the few that walk on.
+template <class Key, class Region, class Block>
+DG_FN void insert_rows(Block block, const Region& region, const RegionInsertArgs& args, u64 first,
+                       u64 last) {
+  using Value = typename Region::Value;
+  using Table = typename Region::Table;
+  const auto tile = block.tile();
+  auto& memory = region.memory;
+  const Key* keys = static_cast<const Key*>(args.keys) + first;
+  const u32 rows = static_cast<u32>(last - first);
+  const auto value_of = [&](u32 row) { return value_in_row<Table>(args.values, first + row); };
+  u32 created = 0;
+  for (u32 start = 0; start < rows; start += kRegionItems * Block::threads) {
+    Key key[kRegionItems];
+    Value value[kRegionItems];
+    DG_UNROLL
+    for (u32 i = 0; i < kRegionItems; ++i) {
+      const u32 row = start + i * Block::threads + block.thread();
+      if (row < rows) {
+        key[i] = keys[row];
+        value[i] = value_of(row);
+      }
+    }
+    DG_UNROLL
+    for (u32 i = 0; i < kRegionItems; ++i) {
+      const u32 row = start + i * Block::threads + block.thread();
+      Step step = Step::existed;
+      if (row < rows) {
+        auto walk = region.begin(key[i]);
+        step = Table::reserved(key[i]) ? Step::refused : region.step(walk, key[i], value[i]);
+        if (step == Step::on) {
+          const u32 place = block_fetch_add(&memory.later_count, 1);
+          if (place < kLaterRows)
+            memory.later[place] = row;
+          else
+            step = Step::refused;
+        }
+      }
+      created += settle_lanes(tile, args, step, key[i], value[i]);
+    }
+  }
+  block.sync();
+  const u32 later = memory.later_count < kLaterRows ? memory.later_count : kLaterRows;
+  Step step = Step::existed;
+  Key key{};
+  Value value{};
+  RegionWalk walk = region.begin(key);
+  while (true) {
+    const u32 idle = tile.ballot(step != Step::on);
+    u32 place = 0;
+    if (tile.lane() == 0) place = block_fetch_add(&memory.later_taken, count_ones(idle));
+    place = tile.shuffle(place, 0) + count_ones(idle & ones_below(tile.lane()));
+    if (step != Step::on) {
+      step = Step::existed;
+      if (place < later) {
+        const u32 row = memory.later[place];
+        key = keys[row];
+        value = value_of(row);
+        walk = region.begin(key);
+        step = Step::on;
+      }
+    }
+    if (!tile.any(step == Step::on)) break;
+    const bool walking = step == Step::on;
+    if (walking) step = region.step(walk, key, value);
+    created += settle_lanes(tile, args, step, key, value);
+  }
+  if (tile.lane() == 0 && created != 0) block.add(&memory.created_count, created);
+}
+
+template <class Key, class Value, class Memory>
+DG_FN auto region_at(const RegionInsertArgs& args, Memory& memory, u64 number) {
+  const u64 first = number << kRegionShift, left = args.table.buckets - first;
+  const u32 buckets = left < kRegionBuckets ? static_cast<u32>(left) : kRegionBuckets;
+  return OpenRegion<Key, Value, Memory>{{{args.table}}, memory, first, buckets, args.blank != 0};
+}
+
+template <class Key, class Value, u32 Threads>
+DG_BLOCK_KERNEL(Threads)
+region_insert(Sharing<RegionInsertArgs, Threads, RegionOf<Key, Value>::template Memory> args) {
+  for_each_block(args, [&](auto block, auto& memory, u64 number) {
+    const auto region = region_at<Key, Value>(args, memory, number);
+    load_region(block, region);
+    block.sync();
+    insert_rows<Key>(block, region, args, args.starts[number], args.starts[number + 1]);
+    block.sync();
+    store_region(block, region, args.created);
+    if (block.thread() == 0 && memory.created_count != 0)
+      atomic_add<Order::relaxed>(&args.table.state->occupied, memory.created_count);
+    block.sync();
+  });
+}
+
+template <class Key, class Value, int W>
+DG_KERNEL region_claim(RegionClaimArgs args) {
+  using Table = OpenTable<Key, Value>;
+  const Table table{args.table};
+  const Key* keys = static_cast<const Key*>(args.keys);
+  for_each_tile<W>(
+      args.n, Totals<0>{},
+      [&](auto tile, u64 row, Tally<0>&) {
+        if (args.marking && !args.fresh[row]) return;
+        const auto stop = table.template find<Access::frozen>(tile, keys[row]);
+        if (stop.end != Table::End::key || tile.lane() != stop.lane) return;
+        const u64 sides = args.table.buckets * Table::Slots::per_bucket;
+        const u64 slot = stop.slot >= Table::side(1) ? sides + ~stop.slot : stop.slot;
+        u32* word = args.created + slot / 32;
+        const u32 bit = 1u << slot % 32;
+        if (args.marking) {
+          atomic_or<Order::relaxed>(word, bit);
+          return;
+        }
+        if constexpr (Table::Slots::has_value) {
+          if (table.value_of(stop) != value_in_row<Table>(args.values, row)) return;
+        }
+        if (atomic_load<Order::relaxed>(word) & bit && atomic_and<Order::relaxed>(word, ~bit) & bit)
+          args.fresh[row] = 1;
+      },
+      [&](u64 row) { table.prefetch_first(keys[row]); });
+}
+
+}  // namespace dg

@@ -1,0 +1,39 @@
+/// The distinct keys of a batch whose hashes begin with zeros: as many of all keys, as those of all hashes.
+#pragma once
+
+#include "launch/for_each.cuh"
+#include "table/open.cuh"
+
+namespace dg {
+
+struct OpenSampleArgs {
+  OpenStorage table;  // a set; gets the keys
+  const void* keys;
+  u64 seed;   // another one than the table's
+  u64 zeros;  // 1 or more
+  u64 limit;  // keys that the table takes
+  u64 rows;
+  u64 n;  // a kSampleRows-th of the rows
+};
+
+/// Rows that a lane reads at once; as many parts of the batch are read side by side. Mirrored in
+/// dgpuhash/backend/region_args.py.
+inline constexpr u32 kSampleRows = 4;
+
+template <class Key, int W>
+DG_KERNEL open_sample(OpenSampleArgs args) {
+  const OpenTable<Key, void> table{args.table};
+  const Key* keys = static_cast<const Key*>(args.keys);
+  for_each_tile<W>(args.n, [&](auto tile, u64 first) {
+    Key key[kSampleRows];
+    DG_UNROLL
+    for (u32 i = 0; i < kSampleRows; ++i)
+      key[i] = first + i * args.n < args.rows ? keys[first + i * args.n] : keys[0];
+    DG_UNROLL
+    for (u32 i = 0; i < kSampleRows; ++i)
+      if (hash_key(key[i], args.seed) >> (64 - args.zeros) == 0)
+        table.insert(tile, key[i], NoValue{}, args.limit);
+  });
+}
+
+}  // namespace dg

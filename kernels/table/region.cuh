@@ -1,0 +1,198 @@
+/// A region of an open-addressing table, worked on in a block's shared memory: the second level of
+/// the thesis' two-level tables (Alcantara 2011, ch. 5), whose first level is the partition of the
+/// batch by region (DACHash's reorder, §IV).
+///
+/// Keys follow the table's own probe sequence, as far as it stays in the region, so that launches
+/// that know no regions find them. A lane looks at a whole bucket before it takes a slot there, from
+/// a quarter on that the key's hash chooses: equal keys want the same slot, and lanes of a warp read
+/// different banks.
+#pragma once
+
+#include "core/block.cuh"
+#include "table/open.cuh"
+
+namespace dg {
+
+/// A region has 2^kRegionShift buckets: 32 KiB, of which every architecture holds two or more.
+inline constexpr u32 kRegionShift = 9;
+inline constexpr u32 kRegionBuckets = 1u << kRegionShift;
+
+/// Rows that a block puts off; further ones are left.
+inline constexpr u32 kLaterRows = 1024;
+
+template <class KeyType, class ValueType>
+struct RegionOf {
+  /// Shared memory of a block.
+  template <class Block>
+  struct Memory {
+    using Slots = Slot<KeyType, ValueType>;
+    static constexpr u32 filter_words = kRegionBuckets * overflow_bits(Slots::per_bucket) / 32;
+    static constexpr u32 slot_words = kRegionBuckets * Slots::per_bucket / 32;
+
+    Quarter quarters[kRegionBuckets * kQuarters];
+    u32 overflow[filter_words];
+    u32 created[slot_words];  // a bit for each slot
+    u32 created_count;
+    u32 later_count, later_taken;  // rows whose first bucket was full, and those taken up again
+    u32 later[kLaterRows];
+  };
+};
+
+/// Where a key's walk stands: its hash, of which no more than this is needed, and the buckets behind.
+struct RegionWalk {
+  u32 first;  // where it begins, counted from the region's first bucket
+  u32 low;    // of the hash
+  u32 visited;
+};
+
+/// What one bucket means for a key: as `Outcome`, or the walk goes on.
+enum class Step : u32 { refused, existed, created, on };
+
+/// The first `buckets` of a region's memory stand for the table's from `first` on.
+template <class KeyType, class ValueType, class Memory>
+struct OpenRegion {
+  using Table = OpenTable<KeyType, ValueType>;
+  using Slots = typename Table::Slots;
+  using Key = typename Table::Key;
+  using Value = typename Table::Value;
+
+  Table table;
+  Memory& memory;
+  u64 first;
+  u32 buckets;
+  bool blank;  // nothing was stored in the table before this launch
+
+  DG_FN auto filter() const {
+    return OverflowFilter<overflow_bits(Slots::per_bucket)>{memory.overflow};
+  }
+
+  /// The table has fewer than 2^32 buckets.
+  DG_FN RegionWalk begin(Key key) const {
+    const u64 hash = hash_key(key, table.at.seed);
+    const u32 bucket = owner_of_hash(hash, static_cast<u32>(table.at.buckets));
+    return {bucket - static_cast<u32>(first), static_cast<u32>(hash), 0};
+  }
+
+  /// Whether a bucket, counted from the region's first, belongs to the region.
+  DG_FN bool has(u32 bucket) const { return bucket < buckets; }
+
+  /// Stores the pair in the walk's bucket unless the key is there; the walk goes on from a full bucket,
+  /// and stays where another key took the slot.
+  DG_FN Step step(RegionWalk& walk, Key key, Value value) const {
+    const u32 bucket = bucket_of(walk);
+    const u32 gap = find(bucket, walk.low >> 24, key);
+    if (gap == found) return Step::existed;
+    if (gap < Slots::per_bucket) return publish(bucket * Slots::per_bucket + gap, key, value);
+    filter().template pass<Access::block>(bucket, walk.low);
+    ++walk.visited;
+    const bool stays = walk.visited >> stay_shift_of(static_cast<u32>(table.at.segment_shift)) == 0;
+    return stays && has(bucket_of(walk)) ? Step::on : Step::refused;
+  }
+
+ private:
+  static constexpr u32 found = ~0u;
+
+  /// As `SegmentedProbe` in its first stay; regions begin where segments do, or the other way round.
+  DG_FN u32 bucket_of(const RegionWalk& walk) const {
+    const u32 shift = static_cast<u32>(table.at.segment_shift);
+    const u32 begin = walk.first + static_cast<u32>(first);
+    return (begin >> shift << shift | place_in_segment(begin, walk.low, walk.visited, shift)) -
+           static_cast<u32>(first);
+  }
+
+  /// The first EMPTY slot of a bucket, from the quarter `turn` on; `found` where the key is there, and
+  /// `per_bucket` where neither is.
+  DG_FN u32 find(u32 local, u32 turn, Key key) const {
+    u32 gap = Slots::per_bucket;
+    bool hit = false;
+    DG_UNROLL
+    for (u32 step = 0; step < kQuarters; ++step) {
+      const u32 part = (turn + step) % kQuarters;
+      const Quarter seen =
+          load_quarter<Access::block, Key>(memory.quarters + local * kQuarters + part);
+      const auto sight = Table::scan(seen, key);
+      hit = hit || sight.hit < Slots::per_quarter;
+      if (sight.gap < Slots::per_quarter && gap == Slots::per_bucket)
+        gap = part * Slots::per_quarter + sight.gap;
+    }
+    return hit ? found : gap;
+  }
+
+  DG_FN Step publish(u32 slot, Key key, Value value) const {
+    Key* const place =
+        reinterpret_cast<Key*>(memory.quarters) + slot * (Slots::nbytes / sizeof(Key));
+    const Key old = block_swap_if(place, Mark<Key>::empty, key);
+    // Nobody reads values before the block's next barrier.
+    if (old == Mark<Key>::empty) {
+      if constexpr (Slots::paired)
+        block_store(place + 1, value);
+      else if constexpr (Slots::has_value)
+        static_cast<Value*>(table.at.values)[first * Slots::per_bucket + slot] = value;
+      block_or(memory.created + slot / 32, 1u << slot % 32);
+      return Step::created;
+    }
+    return old == key ? Step::existed : Step::on;
+  }
+};
+
+/// The region's words of the overflow filter, and bits for its slots.
+template <class Region>
+DG_FN u64 filter_word(const Region& region) {
+  return region.first * overflow_bits(Region::Slots::per_bucket) / 32;
+}
+template <class Region>
+DG_FN u32 filter_words(const Region& region) {
+  return (region.buckets * overflow_bits(Region::Slots::per_bucket) + 31) / 32;
+}
+template <class Region>
+DG_FN u32 slot_words(const Region& region) {
+  return (region.buckets * Region::Slots::per_bucket + 31) / 32;
+}
+
+/// Brings a region into shared memory; of a blank table it is made there.
+template <class Region, class Block>
+DG_FN void load_region(Block block, const Region& region) {
+  using Slots = typename Region::Slots;
+  const auto& table = region.table.at;
+  auto& memory = region.memory;
+  const char* from = static_cast<const char*>(table.keys) + region.first * kBucketBytes;
+  for (u32 i = block.thread(); i < region.buckets * kQuarters; i += Block::threads)
+    memory.quarters[i] =
+        region.blank ? Quarter{{~0u, ~0u, ~0u, ~0u}}
+                     : load_quarter<Access::stale, typename Slots::Unit>(from + i * kQuarterBytes);
+  const u32* filter = table.overflow + filter_word(region);
+  for (u32 i = block.thread(); i < filter_words(region); i += Block::threads)
+    memory.overflow[i] = region.blank ? 0 : filter[i];
+  for (u32 i = block.thread(); i < slot_words(region); i += Block::threads) memory.created[i] = 0;
+  if constexpr (Slots::has_value && !Slots::paired) {
+    if (region.blank) {
+      constexpr u32 words = Slots::per_bucket * sizeof(typename Region::Value) / 8;
+      u64* values = static_cast<u64*>(table.values) + region.first * words;
+      for (u32 i = block.thread(); i < region.buckets * words; i += Block::threads)
+        values[i] = ~0ull;
+    }
+  }
+  if (block.thread() == 0) memory.created_count = memory.later_count = memory.later_taken = 0;
+}
+
+/// Writes a region back; the bits of created slots too where they are wanted.
+template <class Region, class Block>
+DG_FN void store_region(Block block, const Region& region, u32* created) {
+  const auto& table = region.table.at;
+  const auto& memory = region.memory;
+  if (created) {
+    u32* to = created + region.first * Region::Slots::per_bucket / 32;
+    for (u32 i = block.thread(); i < slot_words(region); i += Block::threads)
+      to[i] = memory.created[i];
+  }
+  // What keys passed whose place is elsewhere is told again when they find it.
+  if (memory.created_count == 0 && !region.blank) return;
+  char* to = static_cast<char*>(table.keys) + region.first * kBucketBytes;
+  for (u32 i = block.thread(); i < region.buckets * kQuarters; i += Block::threads)
+    store_quarter(to + i * kQuarterBytes, memory.quarters[i]);
+  u32* filter = table.overflow + filter_word(region);
+  for (u32 i = block.thread(); i < filter_words(region); i += Block::threads)
+    filter[i] = memory.overflow[i];
+}
+
+}  // namespace dg

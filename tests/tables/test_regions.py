@@ -1,0 +1,192 @@
+"""Batches that are placed region by region: the same tables and masks as without."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from agreement import agree, fresh_once
+from hypothesis import given
+from hypothesis import strategies as st
+from model import MapModel, SetModel
+from strategies import random_keys, random_values
+
+from dgpuhash.backend import partition, region_args
+from dgpuhash.errors import OutOfMemoryError
+from dgpuhash.tables import HashMap, HashSet, expectation, regions
+
+WORDS = [("u4", None), ("u8", None), ("u4", "u4"), ("u4", "u8"), ("u8", "u4"), ("u8", "u8")]
+
+
+@pytest.fixture(autouse=True)
+def placed(monkeypatch):
+    """Place batches of any size by region; counts those that were."""
+    batches = []
+    real = regions.RegionBatch.insert
+
+    def insert(self, slots):
+        batches.append(len(self.keys))
+        return real(self, slots)
+
+    monkeypatch.setattr(regions.RegionBatch, "insert", insert)
+    monkeypatch.setattr(regions, "_LEAST_ROWS", {"cpu": 1, "cuda": 1})
+    monkeypatch.setattr(regions, "_LEAST_SHARE", 0)
+    return batches
+
+
+def made(device, key, value, **settings):
+    """An empty table and its model."""
+    if value is None:
+        return HashSet(key, device=device.name, **settings), SetModel()
+    return HashMap(key, value, device=device.name, **settings), MapModel()
+
+
+def insert(device, table, model, keys):
+    """Insert one batch and check its mask; the model gets the values that the table has chosen."""
+    if isinstance(model, SetModel):
+        mask = table.insert(device.array(keys))
+        fresh_once(keys, device.backend.to_host(mask), model.insert(keys))
+        return
+    values = random_values(table.value_dtype, len(keys), len(keys))
+    mask = device.backend.to_host(table.insert(device.array(keys), device.array(values)))
+    expected = MapModel()
+    expected.pairs = dict(model.pairs)
+    fresh_once(keys, mask, expected.insert(keys, values))
+    model.upsert(keys[mask], values[mask])
+
+
+@pytest.mark.parametrize(("key", "value"), WORDS)
+@pytest.mark.parametrize("max_load", [0.5, 0.9, 0.99])
+def test_stored_keys_duplicates_and_marks(device, placed, key, value, max_load):
+    table, model = made(device, key, value, capacity=30_000, max_load=max_load)
+    keys = random_keys(key, 12_000, 1)
+    insert(device, table, model, keys)
+    insert(device, table, model, np.concatenate([keys[:3000], random_keys(key, 9000, 2)]))
+    table.erase(device.array(keys[::3]))
+    model.erase(keys[::3])
+    insert(device, table, model, random_keys(key, 6000, 1))
+    assert len(placed) == 3
+    agree(device, table, model)
+
+
+@pytest.mark.parametrize(("key", "value"), WORDS)
+def test_all_new_and_none_new(device, placed, key, value):
+    table, model = made(device, key, value, capacity=40_000)
+    keys = np.unique(random_keys(key, 20_000, 5))
+    insert(device, table, model, keys)
+    insert(device, table, model, keys[::-1])
+    assert len(placed) == 2
+    agree(device, table, model)
+
+
+@pytest.mark.parametrize("wrong", [1, 7])
+@pytest.mark.parametrize(("key", "value"), [("u4", None), ("u8", "u8"), ("u4", "u8")])
+def test_growth_before_and_in_the_middle_of_a_batch(device, placed, monkeypatch, key, value, wrong):
+    real = expectation.new_keys
+
+    def misjudged(*batch):
+        return expectation.NewKeys(real(*batch).most // wrong, few=False)
+
+    monkeypatch.setattr(expectation, "new_keys", misjudged)
+    monkeypatch.setattr(expectation, "LEAST_ROWS", 1000)
+    table, model = made(device, key, value, max_load=0.97)
+    for rows, seed in ((9000, 1), (16_000, 2)):
+        keys = random_keys(key, rows, seed)
+        insert(device, table, model, np.concatenate([keys, keys[: rows // 4]]))
+        assert table.stats().load <= 0.97
+    assert len(placed) == 2
+    agree(device, table, model)
+
+
+def test_one_key_ten_million_times(device, placed):
+    table = HashMap("int64", "int64", capacity=10**7, device=device.name)
+    rows = device.backend.xp.arange(10**7)
+    mask = table.insert(rows * 0 + 5, rows)
+    assert int(mask.sum()) == len(table) == 1
+    assert int(table.find(device.array([5]))[0][0]) == int(mask.argmax())
+    assert placed == []
+
+
+def test_one_key_in_one_block(device, placed, monkeypatch):
+    monkeypatch.setattr(partition, "_CROWDED", 2**40)
+    table = HashMap("int64", "int64", capacity=10**6, device=device.name)
+    rows = device.backend.xp.arange(10**6)
+    mask = table.insert(rows * 0 + 5, rows)
+    assert int(mask.sum()) == len(table) == 1
+    assert int(table.find(device.array([5]))[0][0]) == int(mask.argmax())
+    assert placed == [10**6]
+
+
+@pytest.mark.parametrize("crowded", [2, 2**40])
+def test_zipf(device, monkeypatch, crowded):
+    monkeypatch.setattr(partition, "_CROWDED", crowded)
+    table, model = made(device, "u8", "u8", capacity=40_000)
+    keys = np.random.default_rng(3).zipf(1.5, 40_000).astype("u8")
+    insert(device, table, model, keys)
+    agree(device, table, model)
+
+
+@pytest.mark.parametrize("crowded", [2, 2**40])
+def test_keys_that_all_begin_in_one_region(device, placed, monkeypatch, crowded):
+    """Twice as many as it has slots: the others go elsewhere."""
+    monkeypatch.setattr(partition, "_CROWDED", crowded)
+    table, model = made(device, "u8", None, capacity=60_000)
+    slots = table._opened().slots
+    keys = np.arange(1 << 19, dtype=np.uint64)
+    hashes = device.backend.to_host(device.backend.hash_keys(device.array(keys), 0))
+    start = (hashes >> np.uint64(32)) * np.uint64(slots.buckets) >> np.uint64(32)
+    keys = keys[start >> np.uint64(region_args.REGION_SHIFT) == 4]
+    assert len(keys) > 2 * 8 * 2**region_args.REGION_SHIFT
+    insert(device, table, model, keys)
+    assert len(placed) == (crowded > 2)
+    agree(device, table, model)
+
+
+def test_without_memory_for_the_order_of_regions(device, placed, monkeypatch):
+    table, model = made(device, "u8", "u8", capacity=20_000)
+
+    def refused(*batch, **settings):
+        raise OutOfMemoryError("no room")
+
+    monkeypatch.setattr(regions, "order_by_bucket", refused)
+    insert(device, table, model, random_keys("u8", 15_000, 1))
+    assert placed == []
+    agree(device, table, model)
+
+
+@pytest.mark.parametrize("value", [None, "int64", "S20"])
+def test_memory_that_runs_out_between_regions_and_the_rest(device, placed, monkeypatch, value):
+    table, model = made(device, "int64", value, capacity=4000)
+    insert(device, table, model, random_keys("int64", 3000, 1))
+    with monkeypatch.context() as scarce:
+
+        def refused(self, slots, left):
+            raise OutOfMemoryError("no room for them")
+
+        scarce.setattr(regions.RegionBatch, "insert_left", refused)
+        scarce.setattr(expectation, "LEAST_ROWS", 1000)
+        scarce.setattr(expectation, "new_keys", lambda *batch: expectation.NewKeys(0, few=False))
+        keys = device.array(random_keys("int64", 30_000, 2))
+        with pytest.raises(OutOfMemoryError):
+            if value is None:
+                table.insert(keys)
+            else:
+                table.insert(keys, device.array(random_values(value, 30_000, 1)))
+    assert len(placed) == 2
+    agree(device, table, model)
+
+
+def test_sequences(device):
+    @given(
+        st.sampled_from(WORDS),
+        st.sampled_from([0.3, 0.9, 0.99]),
+        st.lists(st.tuples(st.integers(1, 900), st.sampled_from([3, 1000, 2**32 - 1])), max_size=4),
+    )
+    def run(words, max_load, batches):
+        key, value = words
+        table, model = made(device, key, value, capacity=3000, max_load=max_load)
+        for seed, (rows, most) in enumerate(batches):
+            keys = random_keys(key, rows, seed) % np.dtype(key).type(most)
+            insert(device, table, model, keys.astype(key))
+        agree(device, table, model)
+
+    run()
