@@ -47,15 +47,18 @@ class Payload:
         """Overwrite the rows `numbers` with `values`."""
         self._rows[numbers] = self._as_rows(values)
 
-    def take(self, numbers: Any, absent: Any = None, default: np.ndarray | None = None) -> Any:
-        """The values in the rows `numbers`, and `default` at the positions `absent`."""
+    def take(self, numbers: Any, found: Any = None, default: np.ndarray | None = None) -> Any:
+        """The values in the rows `numbers`, and `default` where they were not `found`."""
         rows = (
             self._rows[numbers]
             if self.used
             else self._backend.zeros((len(numbers), self._columns), self._word)
         )
-        if default is not None and len(absent):
-            rows[absent] = self._backend.from_host(default.view(self._word))
+        if default is not None:
+            words = default.view(self._word)
+            # A number needs no copy to the device, which would wait for the work before it.
+            fill = self._backend.from_host(words) if words.any() else words.dtype.type(0)
+            rows = self._backend.xp.where(found[:, np.newaxis], rows, fill)
         carried = carrier(self._backend, self._dtype)
         if carried.itemsize == self._dtype.itemsize:
             return rows.view(carried).reshape(len(rows))

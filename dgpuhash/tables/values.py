@@ -130,8 +130,7 @@ class WideValues:
     def find(self, store: Storage, bits: Any, default: np.ndarray) -> tuple[Any, Any]:
         """See `Values`."""
         numbers, found = store.find(bits)
-        absent = self._backend.xp.flatnonzero(~found)
-        return self._payload.take(numbers.view(np.int64), absent, default), found
+        return self._payload.take(numbers.view(np.int64), found, default), found
 
     def decode(self, words: Any) -> Any:
         """See `Values`."""

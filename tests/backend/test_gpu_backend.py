@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from dgpuhash import backend
-from dgpuhash.backend import cache
+from dgpuhash.backend import Kernel, cache
+from dgpuhash.backend.args import LIMIT
 from dgpuhash.errors import DeviceError, OutOfMemoryError, ShapeError
 from dgpuhash.tables import HashMap
 
@@ -103,3 +105,28 @@ def test_work_is_ordered_on_the_current_stream(gpu: backend.Backend) -> None:
         keys += gpu.xp.arange(len(host), dtype=np.uint64)
         hashes = gpu.to_host(gpu.hash_keys(keys, 3))
     np.testing.assert_array_equal(hashes, backend.get("cpu").hash_keys(host, 3))
+
+
+@pytest.mark.parametrize("value", ["float64", "S12"])
+def test_verbs_do_not_wait_for_the_device(gpu: backend.Backend, value: str) -> None:
+    keys = gpu.xp.arange(1000)
+    values = gpu.zeros((1000, 12), np.uint8) if value == "S12" else gpu.zeros(1000, value)
+    table = HashMap("int64", value, 10_000, device="cuda")
+    table.insert(keys, values)
+    verbs = [partial(verb, keys) for verb in (table.find, table.contains, table.count, table.erase)]
+    if value != "S12":
+        verbs.append(partial(table.insert, keys, values))
+    for verb in verbs:
+        verb()
+    source, target = gpu.zeros((2, 2**16), np.uint8)
+    done = gpu.xp.cuda.Event()
+    # A tenth of a second of copying.
+    gpu.run(
+        Kernel("dg::limit_copy<1>", "launch/limits.cuh"), LIMIT, 2**35,
+        values=target, slots=source, slot_count=2**12,
+    )  # fmt: skip
+    done.record()
+    for verb in verbs:
+        verb()
+    assert not done.done
+    gpu.synchronize()
