@@ -78,6 +78,7 @@ __all__ = [
     "open_lines",
     "open_rehash",
     "open_settle",
+    "open_settle_late",
     "overflow_bits",
     "owner_of",
     "run_count",
@@ -117,7 +118,9 @@ OPEN_ITEMS = _words("offsets", "keys", "values", "n", table=OPEN_STORAGE)
 OPEN_LINES = _words("present", "absent", "n", table=OPEN_STORAGE)
 OPEN_REHASH = _words("n", table=OPEN_STORAGE, target=OPEN_STORAGE)
 
-OPEN_SETTLE = _words("keys", "values", "rest", "rows", "segment_rows", "n", table=OPEN_STORAGE)
+OPEN_SETTLE = _words(
+    "keys", "values", "later", "late", "rows", "segment_rows", "n", table=OPEN_STORAGE
+)
 
 GROWTH = _words("slots_end", "levels", "link_slots")
 LIST_ENTRIES = _words(
@@ -159,9 +162,13 @@ RUN_COUNT = _words(
     "keys", "counts", "mixed", "mixed_rows", "mixed_most", "rows", "segment_rows", "n",
     order=RUN_ORDER,
 )  # fmt: skip
-RUN_MIXED = _words("keys", "mixed_rows", "firsts", "lengths", "rows", "n", order=RUN_ORDER)
+RUN_MIXED = _words(
+    "keys", "mixed", "mixed_rows", "firsts", "lengths", "many", "most", "rows", "n",
+    order=RUN_ORDER,
+)  # fmt: skip
 RUN_MEND = _words(
-    "keys", "values", "firsts", "lengths", "places", "scratch_keys", "scratch_values", "n",
+    "keys", "values", "counts", "mixed", "firsts", "lengths", "scratch_keys", "scratch_values",
+    "most", "segment_rows", "n",
     order=RUN_ORDER,
 )  # fmt: skip
 RUN_WRITE = _words("keys", "places", "starts", "run_keys", "rows", "segment_rows", "n")
@@ -276,6 +283,11 @@ def open_settle(key: DTypeLike, value: DTypeLike) -> Kernel:
     return Kernel(f"dg::open_settle<{_word(key)},{_word(value)},32>", "launch/settle.cuh", 32)
 
 
+def open_settle_late(key: DTypeLike, value: DTypeLike) -> Kernel:
+    """Stores what `open_settle` left; takes `OPEN_SETTLE`, a row is a pair."""
+    return Kernel(f"dg::open_settle_late<{_word(key)},{_word(value)},4>", "launch/settle.cuh", 4)
+
+
 def list_weigh() -> Kernel:
     """Counts the runs that need lists; takes `LIST_WEIGH`, a row is a segment of runs."""
     return Kernel("dg::list_weigh<32>", "launch/bucket_list.cuh", 32)
@@ -338,12 +350,12 @@ def run_count(key: DTypeLike) -> Kernel:
 
 def run_mixed(key: DTypeLike) -> Kernel:
     """Finds the rows around mixed ones; takes `RUN_MIXED`, a row is a mixed row."""
-    return Kernel(f"dg::run_mixed<{_word(key)}>", "launch/runs.cuh")
+    return _by_warp("run_mixed", key, "runs")
 
 
 def run_mend(key: DTypeLike, value: DTypeLike) -> Kernel:
     """Brings equal keys together; takes `RUN_MEND`, a row is a few rows of the batch."""
-    return Kernel(f"dg::run_mend<{_word(key)},{_word(value)},4>", "launch/runs.cuh", 4)
+    return Kernel(f"dg::run_mend<{_word(key)},{_word(value)},32>", "launch/runs.cuh", 32)
 
 
 def run_write(key: DTypeLike) -> Kernel:

@@ -19,6 +19,8 @@ _FEW_ROWS = {"cpu": 2**12, "cuda": 2**16}
 _HASH_BITS = 32
 # Rows of keys that are not told apart, for one tile to part them.
 _MOST_MENDED = 2**12
+# There is room for one mixed row in so many.
+_MIXED_PART = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +45,77 @@ def key_runs(backend: Backend, bits: Any, values: Any, seed: int) -> KeyRuns:
     if rows <= _FEW_ROWS[backend.name]:
         order = backend.stable_order(bits)
         bits, values = bits[order], values[order]
-        return _write(backend, bits, values, _count(backend, bits)[0], by_hash=False)
+        return _write(backend, bits, values, _sums(backend, _count(backend, bits)), by_hash=False)
     bits, values = backend.sort_by_hash(bits, values, bits=_HASH_BITS, seed=seed)
-    owners = seed, 2**_HASH_BITS - 1
-    mixed_rows = backend.empty(max(rows // 16, 1), np.int64)
-    places, mixed = _count(backend, bits, owners, mixed_rows)
-    if mixed > len(mixed_rows):
-        _sort(backend, bits, values, seed)
-    elif mixed:
-        _mend(backend, bits, values, owners, mixed_rows[:mixed])
-    if mixed:
-        places, _ = _count(backend, bits)
-    return _write(backend, bits, values, places, by_hash=True)
+    return _write(backend, bits, values, _parted(backend, bits, values, seed), by_hash=True)
+
+
+def _parted(backend: Backend, bits: Any, values: Any, seed: int) -> Any:
+    """Part the keys that the order by some bits of the hash does not tell apart.
+
+    Gives where the runs of each segment begin and the last one's end.
+    """
+    mixed = _Mixed(backend, len(bits), seed)
+    counts = _count(backend, bits, mixed)
+    mixed.mend(bits, values, counts)
+    places = _sums(backend, counts)
+    if mixed.left(bits, values):
+        places = _sums(backend, _count(backend, bits))
+    return places
+
+
+class _Mixed:
+    """Rows whose key is another than before and has the same part of the hash.
+
+    Those of few rows are parted without a word to the host.
+    """
+
+    def __init__(self, backend: Backend, rows: int, seed: int) -> None:
+        room = rows // _MIXED_PART + 1
+        self._backend, self._seed = backend, seed
+        self.order = seed, 2**_HASH_BITS - 1
+        self.rows, self._firsts, self._lengths = (backend.empty(room, np.int64) for _ in range(3))
+        self._told = backend.zeros(2, np.uint64)
+        self.number, self._many = self._told[:1], self._told[1:]
+
+    def mend(self, bits: Any, values: Any, counts: Any) -> None:
+        """Bring rows with the same part of the hash into the order of all of it.
+
+        Corrects `counts`.
+        """
+        backend, rows, room = self._backend, len(bits), len(self.rows)
+        _, segment = _segments(backend, rows)
+        backend.run(
+            args.run_mixed(bits.dtype), args.RUN_MIXED, room,
+            order=self.order, keys=bits, mixed=self.number, mixed_rows=self.rows,
+            firsts=self._firsts, lengths=self._lengths, many=self._many, most=_MOST_MENDED,
+            rows=rows,
+        )  # fmt: skip
+        backend.run(
+            args.run_mend(bits.dtype, values.dtype), args.RUN_MEND, room,
+            order=self.order, keys=bits, values=values, counts=counts, mixed=self.number,
+            firsts=self._firsts, lengths=self._lengths,
+            scratch_keys=backend.empty(rows, bits.dtype),
+            scratch_values=backend.empty(rows, values.dtype),
+            most=_MOST_MENDED, segment_rows=segment,
+        )  # fmt: skip
+
+    def left(self, bits: Any, values: Any) -> bool:
+        """Whether there was more than `mend` does; it is done now."""
+        backend = self._backend
+        mixed, many = (int(told) for told in backend.to_host(self._told))
+        if mixed > len(self.rows):
+            _sort(backend, bits, values, self._seed)
+            return True
+        if many:
+            found = backend.xp.flatnonzero(self._lengths[:mixed] > _MOST_MENDED)
+            firsts, lengths = (
+                backend.to_host(each[found]) for each in (self._firsts, self._lengths)
+            )
+            for first, length in zip(firsts.tolist(), lengths.tolist(), strict=True):
+                part = slice(first, first + length)
+                _sort(backend, bits[part], values[part], self._seed)
+        return many > 0
 
 
 def _sort(backend: Backend, bits: Any, values: Any, seed: int) -> None:
@@ -68,26 +129,29 @@ def _segments(backend: Backend, rows: int) -> tuple[int, int]:
     return math.ceil(rows / segment), segment
 
 
-def _count(
-    backend: Backend, bits: Any, owners: tuple[int, int] = (0, 0), mixed_rows: Any = None
-) -> tuple[Any, int]:
-    """Where the runs of each segment begin and the last one's end; and the number of mixed rows.
-
-    Those are the rows whose key is another than before and has the same one of the `owners`, which
-    are given as seed and number.
-    """
+def _count(backend: Backend, bits: Any, mixed: _Mixed | None = None) -> Any:
+    """How many runs begin in each segment; `mixed` is told of its rows."""
     rows = len(bits)
     segments, segment = _segments(backend, rows)
-    places = backend.zeros(segments + 1, np.uint64)
-    mixed = backend.zeros(1, np.uint64)
+    counts = backend.empty(segments, np.uint64)
+    of_mixed: dict[str, Any] = {}
+    if mixed is not None:
+        of_mixed = {
+            "order": mixed.order, "mixed": mixed.number,
+            "mixed_rows": mixed.rows, "mixed_most": len(mixed.rows),
+        }  # fmt: skip
     backend.run(
         args.run_count(bits.dtype), args.RUN_COUNT, segments,
-        order=owners, keys=bits, counts=places[1:], mixed=mixed, mixed_rows=mixed_rows,
-        mixed_most=0 if mixed_rows is None else len(mixed_rows),
-        rows=rows, segment_rows=segment,
+        keys=bits, counts=counts, rows=rows, segment_rows=segment, **of_mixed,
     )  # fmt: skip
-    backend.xp.cumsum(places, out=places)
-    return places, 0 if mixed_rows is None else int(mixed[0])
+    return counts
+
+
+def _sums(backend: Backend, counts: Any) -> Any:
+    """What stands before each segment, and all together."""
+    sums = backend.zeros(len(counts) + 1, np.uint64)
+    backend.xp.cumsum(counts, out=sums[1:])
+    return sums
 
 
 def _write(backend: Backend, bits: Any, values: Any, places: Any, *, by_hash: bool) -> KeyRuns:
@@ -102,35 +166,3 @@ def _write(backend: Backend, bits: Any, values: Any, places: Any, *, by_hash: bo
         keys=bits, places=places, starts=starts, run_keys=keys, rows=rows, segment_rows=segment,
     )  # fmt: skip
     return KeyRuns(keys, starts, values, by_hash)
-
-
-def _mend(
-    backend: Backend, bits: Any, values: Any, owners: tuple[int, int], mixed_rows: Any
-) -> None:
-    """Bring rows with the same owner into the order of all bits of their hashes."""
-    xp, mixed = backend.xp, len(mixed_rows)
-    firsts, lengths = (backend.empty(mixed, np.int64) for _ in range(2))
-    backend.run(
-        args.run_mixed(bits.dtype), args.RUN_MIXED, mixed,
-        order=owners, keys=bits, mixed_rows=mixed_rows, firsts=firsts, lengths=lengths,
-        rows=len(bits),
-    )  # fmt: skip
-    many = xp.flatnonzero(lengths > _MOST_MENDED)
-    for first, length in _distinct(backend, firsts[many], lengths[many]):
-        part = slice(first, first + length)
-        _sort(backend, bits[part], values[part], owners[0])
-    lengths[many] = 0
-    places = xp.cumsum(lengths)
-    room = int(places[-1])
-    backend.run(
-        args.run_mend(bits.dtype, values.dtype), args.RUN_MEND, mixed,
-        order=owners, keys=bits, values=values,
-        firsts=firsts, lengths=lengths, places=places - lengths,
-        scratch_keys=backend.empty(room, bits.dtype),
-        scratch_values=backend.empty(room, values.dtype),
-    )  # fmt: skip
-
-
-def _distinct(backend: Backend, firsts: Any, lengths: Any) -> list[tuple[int, int]]:
-    pairs = zip(backend.to_host(firsts).tolist(), backend.to_host(lengths).tolist(), strict=True)
-    return sorted(set(pairs))

@@ -179,12 +179,16 @@ class Slots:
     def settle(self, keys: Any, values: Any) -> None:
         """Store pairs of different keys, by ascending hash, in slots that were just cleared."""
         assert self._value is not None
-        rows, kernel = len(keys), args.open_settle(self._key, self._value)
-        for rest in (0, 1):
-            self._backend.run(
-                kernel, args.OPEN_SETTLE, -(-rows // _SETTLED_ROWS),
-                table=self.storage, keys=keys, values=values,
-                rest=rest, rows=rows, segment_rows=_SETTLED_ROWS,
+        rows, backend = len(keys), self._backend
+        later, late = backend.empty(rows, np.uint64), backend.zeros(1, np.uint64)
+        for kernel, tiles in (
+            (args.open_settle(self._key, self._value), -(-rows // _SETTLED_ROWS)),
+            (args.open_settle_late(self._key, self._value), rows),
+        ):
+            backend.run(
+                kernel, args.OPEN_SETTLE, tiles,
+                table=self.storage, keys=keys, values=values, later=later, late=late,
+                rows=rows, segment_rows=_SETTLED_ROWS,
             )  # fmt: skip
         self._state[0] = rows
         self.blank = False

@@ -1,16 +1,14 @@
 /// Runs of equal neighbours in a column of keys: where they begin.
 #pragma once
 
+#include "batch/rows.cuh"
+#include "core/bucket.cuh"
 #include "core/hash.cuh"
 #include "core/platform.cuh"
+#include "core/slot.cuh"
 #include "core/tile.cuh"
 
 namespace dg {
-
-template <class Key>
-DG_FN bool begins_run(const Key* keys, u64 row) {
-  return row == 0 || keys[row] != keys[row - 1];
-}
 
 /// What a batch was ordered by: the owner among `spread` of its keys' hashes. Equal keys stand
 /// together but where other keys have the same owner.
@@ -24,42 +22,85 @@ struct RunOrder {
   }
 };
 
-/// The runs that begin in rows [first, last). `mixed(row)` is called by the lane that sees another
-/// key than before where the order does not tell the two apart.
+/// Calls `visit(row, keys, before, inside)` for rows [first, last), every lane with as many neighbouring
+/// rows as fit 16 bytes: `inside` of its `keys` are rows from `row` on, `before` is the key before them.
+template <class Tile, class Key, class Visit>
+DG_FN void for_each_neighbours(Tile tile, const Key* keys, u64 first, u64 last,
+                               const Visit& visit) {
+  constexpr u32 together = kQuarterBytes / sizeof(Key);
+  Key before = first > 0 ? keys[first - 1] : Key{0};
+  for (u64 start = first; start < last; start += together * Tile::size) {
+    const u64 row = start + together * tile.lane();
+    const u64 left = row < last ? last - row : 0;
+    Key own[together];
+    if (left >= together && reinterpret_cast<unsigned long long>(keys + row) % kQuarterBytes == 0) {
+      const Quarter seen = load_quarter<Access::frozen, Key>(keys + row);
+      DG_UNROLL
+      for (u32 i = 0; i < together; ++i) own[i] = Slot<Key, void>::key(seen, i);
+    } else {
+      DG_UNROLL
+      for (u32 i = 0; i < together; ++i) own[i] = i < left ? keys[row + i] : Key{0};
+    }
+    const Key ended = own[together - 1];
+    const Key passed = tile.shuffle(ended, (tile.lane() - 1) & (Tile::size - 1));
+    visit(row, own, tile.lane() == 0 ? before : passed,
+          static_cast<u32>(left < together ? left : together));
+    before = tile.shuffle(ended, Tile::size - 1);
+  }
+}
+
+/// Which of a lane's `inside` rows from `row` on begin a run, as bits.
+template <u32 together, class Key>
+DG_FN u32 runs_begun(u64 row, const Key (&keys)[together], Key before, u32 inside) {
+  u32 begun = 0;
+  DG_UNROLL
+  for (u32 i = 0; i < together; ++i) {
+    const bool begins = keys[i] != (i == 0 ? before : keys[i == 0 ? 0 : i - 1]) || row + i == 0;
+    begun |= static_cast<u32>(begins && i < inside) << i;
+  }
+  return begun;
+}
+
+/// The runs that begin in rows [first, last), as the tile's last lane is told. `mixed(row)` is called
+/// by the lane that sees another key than before where the order does not tell the two apart.
 template <class Tile, class Key, class Mixed>
 DG_FN u64 count_runs(Tile tile, const Key* keys, const RunOrder& order, u64 first, u64 last,
                      const Mixed& mixed) {
   u64 runs = 0;
-  u64 left_owner = order.spread && first > 0 ? order.owner(keys[first - 1]) : 0;
-  for (u64 start = first; start < last; start += Tile::size) {
-    const u64 row = start + tile.lane();
-    const bool begins = row < last && begins_run(keys, row);
-    if (order.spread) {
-      const u64 owner = row < last ? order.owner(keys[row]) : 0;
-      const u64 before = tile.shuffle(owner, (tile.lane() - 1) & (Tile::size - 1));
-      if (begins && row > 0 && owner == (tile.lane() == 0 ? left_owner : before)) mixed(row);
-      left_owner = tile.shuffle(owner, Tile::size - 1);
-    }
-    runs += count_ones(tile.ballot(begins));
-  }
-  return runs;
+  for_each_neighbours(tile, keys, first, last,
+                      [&](u64 row, const auto& own, Key before, u32 inside) {
+                        const u32 begun = runs_begun(row, own, before, inside);
+                        runs += count_ones(begun);
+                        if (order.spread == 0 || begun == 0) return;
+                        u64 owner_before = order.owner(before);
+                        DG_UNROLL
+                        for (u32 i = 0; i < kQuarterBytes / sizeof(Key); ++i) {
+                          const u64 owner = order.owner(own[i]);
+                          if (begun >> i & 1 && owner == owner_before && row + i > 0)
+                            mixed(row + i);
+                          owner_before = owner;
+                        }
+                      });
+  return inclusive_sum(tile, runs);
 }
 
 /// Writes the first row and the key of each run that begins in rows [first, last), from `place` on.
 template <class Tile, class Key>
 DG_FN void write_runs(Tile tile, const Key* keys, u64 first, u64 last, u64 place, i64* starts,
                       Key* run_keys) {
-  for (u64 start = first; start < last; start += Tile::size) {
-    const u64 row = start + tile.lane();
-    const bool begins = row < last && begins_run(keys, row);
-    const u32 peers = tile.ballot(begins);
-    if (begins) {
-      const u64 mine = place + count_ones(peers & ones_below(tile.lane()));
-      starts[mine] = static_cast<i64>(row);
-      run_keys[mine] = keys[row];
-    }
-    place += count_ones(peers);
-  }
+  for_each_neighbours(tile, keys, first, last,
+                      [&](u64 row, const auto& own, Key before, u32 inside) {
+                        const u32 begun = runs_begun(row, own, before, inside);
+                        const u64 mine = count_ones(begun), sum = inclusive_sum(tile, mine);
+                        u64 next = place + sum - mine;
+                        DG_UNROLL
+                        for (u32 i = 0; i < kQuarterBytes / sizeof(Key); ++i) {
+                          if (!(begun >> i & 1)) continue;
+                          starts[next] = static_cast<i64>(row + i);
+                          run_keys[next++] = own[i];
+                        }
+                        place += tile.shuffle(sum, Tile::size - 1);
+                      });
 }
 
 /// Rows of one owner, more than one key among them.
@@ -69,23 +110,31 @@ struct MixedRows {
 };
 
 /// The rows around `row`, which has another key than the one before it and the same owner. Of the
-/// rows of one owner all but the first such `row` get a length of 0, unless there are very many.
-template <class Key>
-DG_FN MixedRows mixed_rows(const Key* keys, u64 rows, const RunOrder& order, u64 row) {
-  constexpr u64 looked_at = 64;
+/// rows of one owner all but the first such `row` get a length of 0.
+template <class Tile, class Key>
+DG_FN MixedRows mixed_rows(Tile tile, const Key* keys, u64 rows, const RunOrder& order, u64 row) {
   const u64 owner = order.owner(keys[row]);
   u64 first = row, step = 1;
   for (; first >= step && order.owner(keys[first - step]) == owner; step *= 2) first -= step;
   for (; step > 0; step /= 2)
     if (first >= step && order.owner(keys[first - step]) == owner) first -= step;
-  for (u64 other = first + 1; other < row && other < first + looked_at; ++other)
-    if (keys[other] != keys[first]) return {first, 0};
+  for (u64 start = first; start < row; start += Tile::size) {
+    const u64 other = start + tile.lane();
+    if (tile.any(other < row && keys[other] != keys[first])) return {first, 0};
+  }
   u64 last = row;
   for (step = 1; last + step < rows && order.owner(keys[last + step]) == owner; step *= 2)
     last += step;
   for (; step > 0; step /= 2)
     if (last + step < rows && order.owner(keys[last + step]) == owner) last += step;
   return {first, last + 1 - first};
+}
+
+/// Calls `begins(row)` for the runs that begin after the first of rows [first, last).
+template <class Tile, class Key, class Begins>
+DG_FN void for_each_run(Tile tile, const Key* keys, u64 first, u64 last, const Begins& begins) {
+  for (u64 row = first + 1 + tile.lane(); row < last; row += Tile::size)
+    if (keys[row] != keys[row - 1]) begins(row);
 }
 
 /// Brings the equal keys of a few rows together, in row order, by ascending hash. The scratch has as

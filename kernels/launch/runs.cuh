@@ -23,22 +23,28 @@ struct RunCountArgs {
 struct RunMixedArgs {
   RunOrder order;
   const void* keys;
+  const u64* mixed;  // how many
   const i64* mixed_rows;
   i64* firsts;   // of the rows to gather, for each mixed row
   i64* lengths;  // and how many; 0 where another mixed row stands for them
+  u64* many;     // added to: those that are more than `most`
+  u64 most;
   u64 rows;
-  u64 n;  // mixed rows
+  u64 n;  // room for mixed rows
 };
 
 struct RunMendArgs {
   RunOrder order;
   void* keys;
   void* values;
+  u64* counts;  // of each segment: runs, which change
+  const u64* mixed;
   const i64* firsts;
   const i64* lengths;
-  const i64* places;  // of each one's rows in the scratch
-  void* scratch_keys;
+  void* scratch_keys;  // of as many rows as there are
   void* scratch_values;
+  u64 most;  // more rows are left
+  u64 segment_rows;
   u64 n;
 };
 
@@ -61,29 +67,43 @@ DG_KERNEL run_count(RunCountArgs args) {
                      const u64 place = atomic_add<Order::relaxed>(args.mixed, 1);
                      if (place < args.mixed_most) args.mixed_rows[place] = static_cast<i64>(row);
                    });
-    if (tile.lane() == 0) args.counts[segment] = runs;
+    if (tile.lane() == tile.size - 1) args.counts[segment] = runs;
   });
 }
 
-template <class Key>
+/// Nothing when there is no room for all mixed rows.
+template <class Key, int W>
 DG_KERNEL run_mixed(RunMixedArgs args) {
-  for_each_tile<1>(args.n, [&](auto, u64 i) {
-    const MixedRows found = mixed_rows(static_cast<const Key*>(args.keys), args.rows, args.order,
-                                       static_cast<u64>(args.mixed_rows[i]));
+  const u64 mixed = *args.mixed <= args.n ? *args.mixed : 0;
+  for_each_tile<W>(mixed, [&](auto tile, u64 i) {
+    const MixedRows found = mixed_rows(tile, static_cast<const Key*>(args.keys), args.rows,
+                                       args.order, static_cast<u64>(args.mixed_rows[i]));
+    if (tile.lane() != 0) return;
     args.firsts[i] = static_cast<i64>(found.first);
     args.lengths[i] = static_cast<i64>(found.length);
+    if (found.length > args.most) atomic_add<Order::relaxed>(args.many, 1);
   });
 }
 
 template <class Key, class Value, int W>
 DG_KERNEL run_mend(RunMendArgs args) {
-  for_each_tile<W>(args.n, [&](auto tile, u64 i) {
+  const u64 mixed = *args.mixed <= args.n ? *args.mixed : 0;
+  Key* const keys = static_cast<Key*>(args.keys);
+  for_each_tile<W>(mixed, [&](auto tile, u64 i) {
     const u64 first = static_cast<u64>(args.firsts[i]);
-    const u64 place = static_cast<u64>(args.places[i]);
-    gather_keys(tile, args.order.seed, static_cast<Key*>(args.keys) + first,
-                static_cast<Value*>(args.values) + first, static_cast<u64>(args.lengths[i]),
-                static_cast<Key*>(args.scratch_keys) + place,
-                static_cast<Value*>(args.scratch_values) + place);
+    const u64 length = static_cast<u64>(args.lengths[i]);
+    if (length == 0 || length > args.most) return;
+    const auto recount = [&](u64 change) {
+      for_each_run(tile, keys, first, first + length, [&](u64 row) {
+        atomic_add<Order::relaxed>(args.counts + row / args.segment_rows, change);
+      });
+    };
+    recount(~0ull);
+    gather_keys(tile, args.order.seed, keys + first, static_cast<Value*>(args.values) + first,
+                length, static_cast<Key*>(args.scratch_keys) + first,
+                static_cast<Value*>(args.scratch_values) + first);
+    tile.sync();
+    recount(1);
   });
 }
 

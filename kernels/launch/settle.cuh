@@ -10,15 +10,15 @@ struct OpenSettleArgs {
   OpenStorage table;  // cleared
   const void* keys;   // different ones, by ascending hash
   const void* values;
-  u64 rest;  // 0: place the keys that their first buckets have slots for; 1: then insert the others
+  u64* later;  // rows whose first buckets have no slot for them
+  u64* late;   // how many; added to
   u64 rows;
   u64 segment_rows;
   u64 n;  // segments
 };
 
 /// A key's rank among the keys of its first bucket is its slot there. Segments need not agree on more
-/// than the rows, so that no slot is written twice; the keys that find their bucket full go on in a
-/// second launch.
+/// than the rows, so that no slot is written twice; the keys that find their bucket full are told of.
 template <class Key, class Value, int W>
 DG_KERNEL open_settle(OpenSettleArgs args) {
   using Table = OpenTable<Key, Value>;
@@ -44,17 +44,27 @@ DG_KERNEL open_settle(OpenSettleArgs args) {
       const u32 behind = heads & (ones_below(tile.lane()) | 1u << tile.lane());
       const u64 rank = behind ? tile.lane() - highest_one(behind) : held + tile.lane();
       const bool fits = rank < room && !Table::reserved(key);
-      if (args.rest == 0) {
-        if (inside && fits) table.fill(bucket * room + rank, key, values[row]);
-      } else {
-        for (u32 others = tile.ballot(inside && !fits); others != 0; others &= others - 1) {
-          const u64 other = start + lowest_one(others);
-          table.insert(tile, keys[other], values[other], Table::unlimited);
-        }
+      if (inside && fits) table.fill(bucket * room + rank, key, values[row]);
+      if (const u32 others = tile.ballot(inside && !fits); others != 0) {
+        u64 place = 0;
+        if (tile.lane() == 0) place = atomic_add<Order::relaxed>(args.late, count_ones(others));
+        place = tile.shuffle(place, 0) + count_ones(others & ones_below(tile.lane()));
+        if (others >> tile.lane() & 1) args.later[place] = row;
       }
       held = heads ? tile.size - highest_one(heads) : held + tile.size;
       bucket_before = tile.shuffle(bucket, tile.size - 1);
     }
+  });
+}
+
+/// Stores the keys that `open_settle` told of.
+template <class Key, class Value, int W>
+DG_KERNEL open_settle_late(OpenSettleArgs args) {
+  const OpenTable<Key, Value> table{args.table};
+  for_each_tile<W>(*args.late, [&](auto tile, u64 i) {
+    const u64 row = args.later[i];
+    table.insert(tile, static_cast<const Key*>(args.keys)[row],
+                 static_cast<const Value*>(args.values)[row], table.unlimited);
   });
 }
 

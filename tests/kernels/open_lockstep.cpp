@@ -202,9 +202,20 @@ void settles(u64 segments, u64 segment_shift) {
       batch.keys.push_back(key);
     }
     const u64 rows = batch.keys.size(), segment = 45;
-    for (const u64 rest : {0, 1})
-      open_settle<Key, u64, W>({settled.storage, batch.keys.data(), batch.values.data(), rest, rows,
-                                segment, (rows + segment - 1) / segment});
+    std::vector<u64> later(rows);
+    u64 late = 0;
+    OpenSettleArgs args{settled.storage,
+                        batch.keys.data(),
+                        batch.values.data(),
+                        later.data(),
+                        &late,
+                        rows,
+                        segment,
+                        (rows + segment - 1) / segment};
+    open_settle<Key, u64, W>(args);
+    CHECK(late >= 2 && late < rows);
+    args.n = rows;
+    open_settle_late<Key, u64, W>(args);
     std::vector<u8> found;
     CHECK((find<Key, u64, W>(settled, batch.keys, found)) == batch.values);
     for (const u8 flag : found) CHECK(flag == 1);

@@ -19,48 +19,53 @@ void runs() {
     if (static_cast<i64>(keys.size()) == expected.back())
       expected.pop_back(), expected_keys.pop_back();
   }
-  const u64 rows = keys.size(), segment = 41, n = (rows + segment - 1) / segment;
-  // One owner of all keys.
-  for (const u64 spread : {0, 1}) {
-    std::vector<i64> mixed_rows(rows), wanted;
-    for (u64 run = 1; spread && run < expected.size(); ++run) wanted.push_back(expected[run]);
-    std::vector<u64> counts(n), places(n);
-    u64 mixed = 0;
-    run_count<Key, W>({{7, spread},
-                       keys.data(),
-                       counts.data(),
-                       &mixed,
-                       mixed_rows.data(),
-                       rows,
-                       rows,
-                       segment,
-                       n});
-    mixed_rows.resize(mixed);
-    std::sort(mixed_rows.begin(), mixed_rows.end());
-    CHECK(mixed_rows == wanted);
-    u64 total = 0;
-    for (u64 i = 0; i < n; ++i) {
-      places[i] = total;
-      total += counts[i];
+  const u64 rows = keys.size();
+  // Segments that cut through 16 bytes, and such that do not; one owner of all keys.
+  for (const u64 segment : {41, 64}) {
+    const u64 n = (rows + segment - 1) / segment;
+    for (const u64 spread : {0, 1}) {
+      std::vector<i64> mixed_rows(rows), wanted;
+      for (u64 run = 1; spread && run < expected.size(); ++run) wanted.push_back(expected[run]);
+      std::vector<u64> counts(n), places(n);
+      u64 mixed = 0;
+      run_count<Key, W>({{7, spread},
+                         keys.data(),
+                         counts.data(),
+                         &mixed,
+                         mixed_rows.data(),
+                         rows,
+                         rows,
+                         segment,
+                         n});
+      mixed_rows.resize(mixed);
+      std::sort(mixed_rows.begin(), mixed_rows.end());
+      CHECK(mixed_rows == wanted);
+      u64 total = 0;
+      for (u64 i = 0; i < n; ++i) {
+        places[i] = total;
+        total += counts[i];
+      }
+      CHECK(total == expected.size());
+      std::vector<i64> starts(total);
+      std::vector<Key> run_keys(total);
+      run_write<Key, W>(
+          {keys.data(), places.data(), starts.data(), run_keys.data(), rows, segment, n});
+      CHECK(starts == expected && run_keys == expected_keys);
     }
-    CHECK(total == expected.size());
-    std::vector<i64> starts(total);
-    std::vector<Key> run_keys(total);
-    run_write<Key, W>(
-        {keys.data(), places.data(), starts.data(), run_keys.data(), rows, segment, n});
-    CHECK(starts == expected && run_keys == expected_keys);
   }
 }
 
-/// Batches in the order of a few owners, whose keys stand in any order.
+/// Batches in the order of a few owners, whose keys stand in any order, or each 70 times in a row.
 template <class Key, int W>
 void mends() {
   std::mt19937 random(W);
   const RunOrder order{3, 12};
-  for (const u64 rows : {2, 40, 260}) {
+  for (const u64 rows : {2, 40, 260, 700}) {
     std::vector<Key> keys;
-    for (u64 i = 0; i < rows; ++i)
-      keys.push_back(random() % 4 ? static_cast<Key>(random() % 40) : 7);
+    for (u64 i = 0; i < rows; ++i) {
+      const Key some = random() % 4 ? static_cast<Key>(random() % 40) : 7;
+      keys.push_back(rows == 700 ? static_cast<Key>(i / 70 % 5) : some);
+    }
     keys[0] = Mark<Key>::empty;
     std::stable_sort(keys.begin(), keys.end(),
                      [&](Key a, Key b) { return order.owner(a) < order.owner(b); });
@@ -70,24 +75,28 @@ void mends() {
       values.push_back(static_cast<Key>(row));
       model[keys[row]].push_back(static_cast<Key>(row));
     }
-    u64 runs = 0, mixed = 0;
-    std::vector<i64> mixed_rows(rows);
-    run_count<Key, W>({order, keys.data(), &runs, &mixed, mixed_rows.data(), rows, rows, rows, 1});
-    std::vector<i64> firsts(mixed), lengths(mixed), places(mixed);
-    run_mixed<Key>(
-        {order, keys.data(), mixed_rows.data(), firsts.data(), lengths.data(), rows, mixed});
-    u64 room = 0;
+    const u64 segment = 64, segments = (rows + segment - 1) / segment;
+    std::vector<u64> counts(segments), counted(segments);
+    u64 mixed = 0, many = 0, none = 0;
+    std::vector<i64> mixed_rows(rows), firsts(rows), lengths(rows);
+    run_count<Key, W>({order, keys.data(), counts.data(), &mixed, mixed_rows.data(), rows, rows,
+                       segment, segments});
+    run_mixed<Key, W>({order, keys.data(), &mixed, mixed_rows.data(), firsts.data(), lengths.data(),
+                       &many, rows, rows, rows});
+    CHECK(many == 0);
+    u64 told = 0;
     for (u64 i = 0; i < mixed; ++i) {
-      places[i] = static_cast<i64>(room);
-      // Rows of one owner that are very many are told of more than once.
-      for (u64 j = 0; j < i; ++j)
-        if (firsts[j] == firsts[i] && lengths[j]) lengths[i] = 0;
-      room += static_cast<u64>(lengths[i]);
+      told += static_cast<u64>(lengths[i]);
+      for (u64 j = 0; j < i; ++j) CHECK(!lengths[i] || !lengths[j] || firsts[i] != firsts[j]);
     }
-    CHECK(room <= rows);
-    std::vector<Key> scratch_keys(room), scratch_values(room);
-    run_mend<Key, Key, W>({order, keys.data(), values.data(), firsts.data(), lengths.data(),
-                           places.data(), scratch_keys.data(), scratch_values.data(), mixed});
+    CHECK(told <= rows && (told > 0) == (mixed > 0));
+    std::vector<Key> scratch_keys(rows), scratch_values(rows);
+    run_mend<Key, Key, W>({order, keys.data(), values.data(), counts.data(), &mixed, firsts.data(),
+                           lengths.data(), scratch_keys.data(), scratch_values.data(), rows,
+                           segment, rows});
+    run_count<Key, W>(
+        {{order.seed, 0}, keys.data(), counted.data(), &none, nullptr, 0, rows, segment, segments});
+    CHECK(counts == counted);
     u64 row = 0;
     while (row < rows) {
       const Key key = keys[row];

@@ -40,3 +40,19 @@ def test_runs(device, monkeypatch, bits, most_mended, key, value):
         for start, end in itertools.pairwise(starts):
             assert (np.diff(order[start:end].astype(np.int64)) > 0).all()
         assert (device.backend.to_host(given[0]) == keys).all()
+
+
+@pytest.mark.parametrize("length", [64, 65, 300])
+def test_runs_of_keys_that_take_turns(device, monkeypatch, length):
+    """Many rows of one key, of another, of the first again, none of them told apart by the hash."""
+    monkeypatch.setattr(key_runs, "_FEW_ROWS", {"cpu": 10, "cuda": 10})
+    monkeypatch.setattr(key_runs, "_HASH_BITS", 1)
+    monkeypatch.setattr(key_runs, "_MIXED_PART", 8)
+    keys = np.tile(np.repeat(np.arange(20, dtype="u4"), length), 3)
+    given = device.array(keys), device.array(np.arange(len(keys), dtype="u8"))
+    found = key_runs.key_runs(device.backend, *given, seed=5)
+    order = device.backend.to_host(found.values).astype(np.int64)
+    lengths = np.diff(device.backend.to_host(found.starts))
+    assert (lengths == 3 * length).all()
+    assert (keys[order] == np.repeat(device.backend.to_host(found.keys), lengths)).all()
+    assert (np.diff(order.reshape(20, -1)) > 0).all()
