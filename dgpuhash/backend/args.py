@@ -284,7 +284,7 @@ def open_settle(key: DTypeLike, value: DTypeLike) -> Kernel:
 
 
 def open_settle_late(key: DTypeLike, value: DTypeLike) -> Kernel:
-    """Stores what `open_settle` left; takes `OPEN_SETTLE`, a row is a pair."""
+    """Stores what `open_settle` left; takes `OPEN_SETTLE`, a row is a segment."""
     return Kernel(f"dg::open_settle_late<{_word(key)},{_word(value)},4>", "launch/settle.cuh", 4)
 
 

@@ -8,15 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from dgpuhash.backend import Backend, args
+from dgpuhash.backend import Backend, args, partition_args
+from dgpuhash.tables.sampling import Sample
 
 __all__ = ["KeyRuns", "key_runs"]
 
 _SEGMENT = {"cpu": 2**14, "cuda": 2**12}
 # Below, sorting by key is cheaper than the passes of a sort by hash.
 _FEW_ROWS = {"cpu": 2**12, "cuda": 2**16}
-# Bits of the hash to sort by: about one in 2**32 pairs of different keys is not told apart.
+# Bits of the hash to sort by: about one in 2**32 pairs of different keys is not told apart. Fewer,
+# of whole passes, will do when that leaves so small a part of the keys together with another.
 _HASH_BITS = 32
+_TOGETHER = 1 / 8
 # Rows of keys that are not told apart, for one tile to part them.
 _MOST_MENDED = 2**12
 # There is room for one mixed row in so many.
@@ -36,26 +39,40 @@ class KeyRuns:
     """Whether the keys come by ascending hash."""
 
 
-def key_runs(backend: Backend, bits: Any, values: Any, seed: int) -> KeyRuns:
+def key_runs(
+    backend: Backend, bits: Any, values: Any, seed: int, sample: Sample | None = None
+) -> KeyRuns:
     """The pairs of key words and value words, neither of them changed, grouped by key.
 
-    The keys of large batches come by ascending hash, as they stand in a table with that seed.
+    The keys of large batches come by ascending hash, as they stand in a table with that seed. A
+    `sample` of the keys tells how far to sort.
     """
     rows = len(bits)
     if rows <= _FEW_ROWS[backend.name]:
         order = backend.stable_order(bits)
         bits, values = bits[order], values[order]
         return _write(backend, bits, values, _sums(backend, _count(backend, bits)), by_hash=False)
-    bits, values = backend.sort_by_hash(bits, values, bits=_HASH_BITS, seed=seed)
-    return _write(backend, bits, values, _parted(backend, bits, values, seed), by_hash=True)
+    width = _width(backend, rows, sample or Sample.of(backend, bits))
+    bits, values = backend.sort_by_hash(bits, values, bits=width, seed=seed)
+    order = seed, 2**width - 1
+    return _write(backend, bits, values, _parted(backend, bits, values, order), by_hash=True)
 
 
-def _parted(backend: Backend, bits: Any, values: Any, seed: int) -> Any:
+def _width(backend: Backend, rows: int, sample: Sample) -> int:
+    """Bits of the hash to sort by; all where the rows of two keys may be too many for a tile."""
+    each = partition_args.PASS_PARTS[backend.name].bit_length() - 1
+    if sample.heavy or 4 * rows > _MOST_MENDED * sample.keys:
+        return _HASH_BITS
+    fewer = range(each, _HASH_BITS, each)
+    return next((bits for bits in fewer if sample.keys <= _TOGETHER * 2**bits), _HASH_BITS)
+
+
+def _parted(backend: Backend, bits: Any, values: Any, order: tuple[int, int]) -> Any:
     """Part the keys that the order by some bits of the hash does not tell apart.
 
     Gives where the runs of each segment begin and the last one's end.
     """
-    mixed = _Mixed(backend, len(bits), seed)
+    mixed = _Mixed(backend, len(bits), order)
     counts = _count(backend, bits, mixed)
     mixed.mend(bits, values, counts)
     places = _sums(backend, counts)
@@ -70,10 +87,9 @@ class _Mixed:
     Those of few rows are parted without a word to the host.
     """
 
-    def __init__(self, backend: Backend, rows: int, seed: int) -> None:
+    def __init__(self, backend: Backend, rows: int, order: tuple[int, int]) -> None:
         room = rows // _MIXED_PART + 1
-        self._backend, self._seed = backend, seed
-        self.order = seed, 2**_HASH_BITS - 1
+        self._backend, self.order = backend, order
         self.rows, self._firsts, self._lengths = (backend.empty(room, np.int64) for _ in range(3))
         self._told = backend.zeros(2, np.uint64)
         self.number, self._many = self._told[:1], self._told[1:]
@@ -105,7 +121,7 @@ class _Mixed:
         backend = self._backend
         mixed, many = (int(told) for told in backend.to_host(self._told))
         if mixed > len(self.rows):
-            _sort(backend, bits, values, self._seed)
+            _sort(backend, bits, values, self.order[0])
             return True
         if many:
             found = backend.xp.flatnonzero(self._lengths[:mixed] > _MOST_MENDED)
@@ -114,7 +130,7 @@ class _Mixed:
             )
             for first, length in zip(firsts.tolist(), lengths.tolist(), strict=True):
                 part = slice(first, first + length)
-                _sort(backend, bits[part], values[part], self._seed)
+                _sort(backend, bits[part], values[part], self.order[0])
         return many > 0
 
 
@@ -134,7 +150,7 @@ def _count(backend: Backend, bits: Any, mixed: _Mixed | None = None) -> Any:
     rows = len(bits)
     segments, segment = _segments(backend, rows)
     counts = backend.empty(segments, np.uint64)
-    of_mixed: dict[str, Any] = {}
+    of_mixed: dict[str, Any] = {"order": (0, 0)}
     if mixed is not None:
         of_mixed = {
             "order": mixed.order, "mixed": mixed.number,

@@ -6,14 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from dgpuhash.tables.key_runs import KeyRuns
+from dgpuhash.tables.key_runs import KeyRuns, key_runs
 from dgpuhash.tables.lists import NONE, Lists
+from dgpuhash.tables.sampling import Sample
 from dgpuhash.tables.storage import Storage
 
-__all__ = ["append", "contents", "handles", "settle", "settle_unique"]
+__all__ = ["append", "contents", "fill", "handles", "settle"]
 
-# Rows that tell whether it is worth a try to store a large batch as if its keys all differed.
-_SAMPLE = 2**16
+# Of a batch, to look at some first.
+_SAMPLED_ROWS = 2**18
 
 
 def handles(store: Storage, lists: Lists, bits: Any) -> tuple[Any, Any]:
@@ -29,11 +30,23 @@ def contents(store: Storage, lists: Lists) -> tuple[Any, Any, Any]:
     return bits, offsets, words
 
 
-def settle(store: Storage, lists: Lists, batch: KeyRuns) -> Storage:
-    """Make the batch what the lists hold; gives a table with their entries.
+def fill(store: Storage, lists: Lists, bits: Any, words: Any, seed: int) -> Storage:
+    """Make pairs what the lists hold; gives a table with their entries.
 
     That is `store`, which has no keys, if it fits.
     """
+    sample = None
+    if len(bits) >= _SAMPLED_ROWS:
+        sample = Sample.of(store.backend, bits)
+        if sample.unique:
+            made = _settle_unique(store, lists, bits, words)
+            if made is not None:
+                return made
+    return settle(store, lists, key_runs(store.backend, bits, words, seed, sample))
+
+
+def settle(store: Storage, lists: Lists, batch: KeyRuns) -> Storage:
+    """As `fill`, of a batch that is grouped."""
     entries = lists.settle(batch.values, batch.starts, len(batch.keys))
     store = store.emptied(entries.dtype, len(entries))
     if batch.by_hash:
@@ -43,15 +56,12 @@ def settle(store: Storage, lists: Lists, batch: KeyRuns) -> Storage:
     return store
 
 
-def settle_unique(store: Storage, lists: Lists, bits: Any, words: Any) -> Storage | None:
-    """As `settle`, of pairs that are not grouped; None when keys come twice.
+def _settle_unique(store: Storage, lists: Lists, bits: Any, words: Any) -> Storage | None:
+    """As `fill`, of pairs whose keys seem to differ; None when keys come twice.
 
-    Such a build moves nothing but keys and values to their slots. When a sample has no key twice
-    and the rest has, the work is lost.
+    Such a build moves nothing but keys and values to their slots. When it fails the work is lost.
     """
-    rows, sample = len(bits), bits[:_SAMPLE]
-    if rows < 4 * _SAMPLE or len(store.backend.xp.unique(sample)) < len(sample):
-        return None
+    rows = len(bits)
     entries = lists.settle(words, None, rows)
     made = store.emptied(entries.dtype, rows)
     made.insert(bits, entries)

@@ -15,7 +15,7 @@ from dgpuhash.tables.base import Buffers, Table
 from dgpuhash.tables.bits import value_bits, values_of, word
 from dgpuhash.tables.intake import adopt, natural_dtype
 from dgpuhash.tables.key_runs import KeyRuns, key_runs
-from dgpuhash.tables.keyed_lists import append, contents, handles, settle, settle_unique
+from dgpuhash.tables.keyed_lists import append, contents, fill, handles, settle
 from dgpuhash.tables.lists import Lists, owners_of
 from dgpuhash.tables.payload import Payload
 from dgpuhash.tables.scarcity import says_memory
@@ -322,10 +322,7 @@ class MultiMap(Table):
             self._append(key_runs(store.backend, bits, words, self._spec.seed))
         else:
             made = self._new_lists(store.backend)
-            filled = settle_unique(store, made, bits, words)
-            if filled is None:
-                batch = key_runs(store.backend, bits, words, self._spec.seed)
-                filled = settle(store, made, batch)
+            filled = fill(store, made, bits, words, self._spec.seed)
             self._store, self._lists = filled, made
         if self._payload is not None:
             self._payload.append(rows)

@@ -17,7 +17,7 @@ _LARGEST_SEGMENT = 2**region_args.REGION_SHIFT
 # A table is rounded up to whole segments, by less than this part of it.
 _ROUNDING = 128
 # Rows of a sorted batch that one tile stores.
-_SETTLED_ROWS = 2**10
+_SETTLED_ROWS = 2**8
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,13 +180,11 @@ class Slots:
         """Store pairs of different keys, by ascending hash, in slots that were just cleared."""
         assert self._value is not None
         rows, backend = len(keys), self._backend
-        later, late = backend.empty(rows, np.uint64), backend.zeros(1, np.uint64)
-        for kernel, tiles in (
-            (args.open_settle(self._key, self._value), -(-rows // _SETTLED_ROWS)),
-            (args.open_settle_late(self._key, self._value), rows),
-        ):
+        segments = -(-rows // _SETTLED_ROWS)
+        later, late = backend.empty(rows, np.uint64), backend.empty(segments, np.uint64)
+        for kernel in (args.open_settle, args.open_settle_late):
             backend.run(
-                kernel, args.OPEN_SETTLE, tiles,
+                kernel(self._key, self._value), args.OPEN_SETTLE, segments,
                 table=self.storage, keys=keys, values=values, later=later, late=late,
                 rows=rows, segment_rows=_SETTLED_ROWS,
             )  # fmt: skip

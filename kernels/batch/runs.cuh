@@ -62,25 +62,42 @@ DG_FN u32 runs_begun(u64 row, const Key (&keys)[together], Key before, u32 insid
 }
 
 /// The runs that begin in rows [first, last), as the tile's last lane is told. `mixed(row)` is called
-/// by the lane that sees another key than before where the order does not tell the two apart.
+/// by the lane that sees the second of several keys that the order does not tell apart; as far as the
+/// rows tell, so that the first run of the rows may be such as well.
 template <class Tile, class Key, class Mixed>
 DG_FN u64 count_runs(Tile tile, const Key* keys, const RunOrder& order, u64 first, u64 last,
                      const Mixed& mixed) {
+  constexpr u32 together = kQuarterBytes / sizeof(Key);
   u64 runs = 0;
-  for_each_neighbours(tile, keys, first, last,
-                      [&](u64 row, const auto& own, Key before, u32 inside) {
-                        const u32 begun = runs_begun(row, own, before, inside);
-                        runs += count_ones(begun);
-                        if (order.spread == 0 || begun == 0) return;
-                        u64 owner_before = order.owner(before);
-                        DG_UNROLL
-                        for (u32 i = 0; i < kQuarterBytes / sizeof(Key); ++i) {
-                          const u64 owner = order.owner(own[i]);
-                          if (begun >> i & 1 && owner == owner_before && row + i > 0)
-                            mixed(row + i);
-                          owner_before = owner;
-                        }
-                      });
+  bool owner_began = true;  // with the run before: its owner has no rows before it
+  for_each_neighbours(
+      tile, keys, first, last, [&](u64 row, const auto& own, Key before, u32 inside) {
+        const u32 begun = runs_begun(row, own, before, inside);
+        runs += count_ones(begun);
+        if (order.spread == 0) return;
+        u32 fresh = 0;  // runs whose owner begins with them
+        if (begun != 0) {
+          u64 owner_before = order.owner(before);
+          DG_UNROLL
+          for (u32 i = 0; i < together; ++i) {
+            const u64 owner = order.owner(own[i]);
+            fresh |= static_cast<u32>(owner != owner_before || row + i == 0) << i;
+            owner_before = owner;
+          }
+        }
+        const bool last_fresh = begun != 0 && (fresh >> highest_one(begun) & 1);
+        const u32 lanes = tile.ballot(begun != 0), lanes_fresh = tile.ballot(last_fresh);
+        const u32 below = lanes & ones_below(tile.lane());
+        bool before_fresh = below ? lanes_fresh >> highest_one(below) & 1 : owner_began;
+        DG_UNROLL
+        for (u32 i = 0; i < together; ++i) {
+          if (!(begun >> i & 1)) continue;
+          const bool is_fresh = fresh >> i & 1;
+          if (before_fresh && !is_fresh) mixed(row + i);
+          before_fresh = is_fresh;
+        }
+        if (lanes) owner_began = lanes_fresh >> highest_one(lanes) & 1;
+      });
   return inclusive_sum(tile, runs);
 }
 
@@ -133,6 +150,7 @@ DG_FN MixedRows mixed_rows(Tile tile, const Key* keys, u64 rows, const RunOrder&
 /// Calls `begins(row)` for the runs that begin after the first of rows [first, last).
 template <class Tile, class Key, class Begins>
 DG_FN void for_each_run(Tile tile, const Key* keys, u64 first, u64 last, const Begins& begins) {
+  DG_ROLL
   for (u64 row = first + 1 + tile.lane(); row < last; row += Tile::size)
     if (keys[row] != keys[row - 1]) begins(row);
 }
@@ -144,6 +162,7 @@ DG_FN void gather_keys(Tile tile, u64 seed, Key* keys, Value* values, u64 length
                        Value* scratch_values) {
   const auto least_from = [&](u64 bound) {
     u64 least = ~0ull;
+    DG_ROLL
     for (u64 row = tile.lane(); row < length; row += Tile::size) {
       const u64 hash = hash_key(keys[row], seed);
       if (hash >= bound && hash < least) least = hash;
@@ -159,6 +178,7 @@ DG_FN void gather_keys(Tile tile, u64 seed, Key* keys, Value* values, u64 length
   u64 hash = 0;
   for (u64 place = 0; place < length; ++hash) {
     hash = least_from(hash);
+    DG_ROLL
     for (u64 start = 0; start < length; start += Tile::size) {
       const u64 row = start + tile.lane();
       const bool mine = row < length && hash_key(keys[row], seed) == hash;
@@ -172,6 +192,7 @@ DG_FN void gather_keys(Tile tile, u64 seed, Key* keys, Value* values, u64 length
     }
   }
   tile.sync();
+  DG_ROLL
   for (u64 row = tile.lane(); row < length; row += Tile::size) {
     keys[row] = scratch_keys[row];
     values[row] = scratch_values[row];

@@ -12,7 +12,7 @@ struct RunCountArgs {
   RunOrder order;
   const void* keys;
   u64* counts;      // of each segment
-  u64* mixed;       // added to: rows where the order does not tell a key from the one before
+  u64* mixed;       // added to: rows where the order does not tell a second key from the one before
   i64* mixed_rows;  // some of them
   u64 mixed_most;   // how many fit
   u64 rows;

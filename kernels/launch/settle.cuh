@@ -10,8 +10,8 @@ struct OpenSettleArgs {
   OpenStorage table;  // cleared
   const void* keys;   // different ones, by ascending hash
   const void* values;
-  u64* later;  // rows whose first buckets have no slot for them
-  u64* late;   // how many; added to
+  u64* later;  // rows whose first buckets have no slot for them, from each segment's first row on
+  u64* late;   // how many, of each segment
   u64 rows;
   u64 segment_rows;
   u64 n;  // segments
@@ -29,11 +29,14 @@ DG_KERNEL open_settle(OpenSettleArgs args) {
   for_each_segment<W>(args.n, args.segment_rows, [&](auto tile, u64 segment) {
     const u64 first = segment * args.segment_rows, last = end_of_rows(args, segment);
     u64 bucket_before = first > 0 ? table.first_bucket(keys[first - 1]) : ~0ull;
-    u64 held =
-        first > 0;  // rows just before that have this bucket, as far as ranks below `room` tell
-    while (held > 0 && held < room && held < first &&
-           table.first_bucket(keys[first - 1 - held]) == bucket_before)
-      ++held;
+    // Rows just before that have this bucket, as far as ranks below `room` tell.
+    u64 held = 0;
+    for (u32 others = first == 0; others == 0 && held < room;) {
+      const u64 back = held + tile.lane() + 1;
+      others = tile.ballot(back > first || table.first_bucket(keys[first - back]) != bucket_before);
+      held += others ? lowest_one(others) : tile.size;
+    }
+    u64 late = first;
     for (u64 start = first; start < last; start += tile.size) {
       const u64 row = start + tile.lane();
       const bool inside = row < last;
@@ -45,15 +48,13 @@ DG_KERNEL open_settle(OpenSettleArgs args) {
       const u64 rank = behind ? tile.lane() - highest_one(behind) : held + tile.lane();
       const bool fits = rank < room && !Table::reserved(key);
       if (inside && fits) table.fill(bucket * room + rank, key, values[row]);
-      if (const u32 others = tile.ballot(inside && !fits); others != 0) {
-        u64 place = 0;
-        if (tile.lane() == 0) place = atomic_add<Order::relaxed>(args.late, count_ones(others));
-        place = tile.shuffle(place, 0) + count_ones(others & ones_below(tile.lane()));
-        if (others >> tile.lane() & 1) args.later[place] = row;
-      }
+      const u32 others = tile.ballot(inside && !fits);
+      if (inside && !fits) args.later[late + count_ones(others & ones_below(tile.lane()))] = row;
+      late += count_ones(others);
       held = heads ? tile.size - highest_one(heads) : held + tile.size;
       bucket_before = tile.shuffle(bucket, tile.size - 1);
     }
+    if (tile.lane() == 0) args.late[segment] = late - first;
   });
 }
 
@@ -61,10 +62,11 @@ DG_KERNEL open_settle(OpenSettleArgs args) {
 template <class Key, class Value, int W>
 DG_KERNEL open_settle_late(OpenSettleArgs args) {
   const OpenTable<Key, Value> table{args.table};
-  for_each_tile<W>(*args.late, [&](auto tile, u64 i) {
-    const u64 row = args.later[i];
-    table.insert(tile, static_cast<const Key*>(args.keys)[row],
-                 static_cast<const Value*>(args.values)[row], table.unlimited);
+  for_each_segment<W>(args.n, args.segment_rows, [&](auto tile, u64 segment) {
+    const u64* const later = args.later + segment * args.segment_rows;
+    for (u64 i = 0; i < args.late[segment]; ++i)
+      table.insert(tile, static_cast<const Key*>(args.keys)[later[i]],
+                   static_cast<const Value*>(args.values)[later[i]], table.unlimited);
   });
 }
 

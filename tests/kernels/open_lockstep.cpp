@@ -184,11 +184,11 @@ void full(u64 limit) {
 
 /// A sorted batch into an empty table, whose buckets are all full at last.
 template <class Key, int W>
-void settles(u64 segments, u64 segment_shift) {
+void settles(u64 table_segments, u64 segment_shift) {
   std::mt19937_64 random(W);
-  const u64 slots = (segments << segment_shift) * Slot<Key, u64>::per_bucket;
+  const u64 slots = (table_segments << segment_shift) * Slot<Key, u64>::per_bucket;
   for (const u64 wanted : {slots / 2, slots}) {
-    TableMemory<Key, u64> settled(segments, segment_shift);
+    TableMemory<Key, u64> settled(table_segments, segment_shift);
     std::map<u64, Key> by_hash;
     for (const Key key : {Mark<Key>::empty, Mark<Key>::erased})
       by_hash.emplace(hash_key(key, settled.storage.seed), key);
@@ -202,19 +202,15 @@ void settles(u64 segments, u64 segment_shift) {
       batch.keys.push_back(key);
     }
     const u64 rows = batch.keys.size(), segment = 45;
-    std::vector<u64> later(rows);
-    u64 late = 0;
-    OpenSettleArgs args{settled.storage,
-                        batch.keys.data(),
-                        batch.values.data(),
-                        later.data(),
-                        &late,
-                        rows,
-                        segment,
-                        (rows + segment - 1) / segment};
+    const u64 segments = (rows + segment - 1) / segment;
+    std::vector<u64> later(rows), late(segments);
+    const OpenSettleArgs args{settled.storage, batch.keys.data(), batch.values.data(),
+                              later.data(),    late.data(),       rows,
+                              segment,         segments};
     open_settle<Key, u64, W>(args);
-    CHECK(late >= 2 && late < rows);
-    args.n = rows;
+    u64 told = 0;
+    for (const u64 each : late) told += each;
+    CHECK(told >= 2 && told < rows);
     open_settle_late<Key, u64, W>(args);
     std::vector<u8> found;
     CHECK((find<Key, u64, W>(settled, batch.keys, found)) == batch.values);

@@ -9,7 +9,7 @@ from model import MultiMapModel, rows_of
 from strategies import KEY_DTYPES, VALUE_DTYPES, random_keys, random_values
 
 from dgpuhash.errors import CapacityError
-from dgpuhash.tables import MultiMap, key_runs, keyed_lists, lists, numbering
+from dgpuhash.tables import MultiMap, key_runs, keyed_lists, lists, numbering, sampling
 
 ROWS = 200
 
@@ -247,7 +247,8 @@ def test_more_lists_than_short_entries_can_number(device, monkeypatch, most, val
 @pytest.mark.parametrize(("key", "value"), [("int64", "int32"), ("int32", "S20")])
 def test_batch_of_unique_keys(device, monkeypatch, key, value, where):
     """And such that only seem to be unique."""
-    monkeypatch.setattr(keyed_lists, "_SAMPLE", 16)
+    monkeypatch.setattr(keyed_lists, "_SAMPLED_ROWS", 16)
+    monkeypatch.setattr(sampling, "_ROWS", 16)
     keys = np.random.default_rng(0).permutation(3000).astype(key)
     if where != "nowhere":
         keys[[0, 7] if where == "first" else [100, -1]] = 5000
