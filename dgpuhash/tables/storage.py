@@ -92,6 +92,7 @@ class Storage:
             return self._insert_growing(keys, values)
         batch = RegionBatch.of(self.backend, self._slots, keys, values)
         if batch is None:
+            self._slots.fill()
             return self._slots.insert(keys, values)
         fresh = self.backend.zeros(len(keys), np.uint8)
         try:
@@ -143,6 +144,7 @@ class Storage:
 
         There is room for them.
         """
+        self._slots.fill()
         self._slots.settle(keys, values)
         self._taken_bound = len(keys)
 
@@ -155,7 +157,7 @@ class Storage:
     def emptied(self, value: np.dtype[Any], keys: int) -> Storage:
         """A table without keys that has room for `keys`, and words of `value` beside them.
 
-        That is this one, which has no keys either, if it is so.
+        That is this one, which has no keys either, if it is so. What comes next stores keys.
         """
         if value == self._value and keys <= self.capacity:
             if self._slots.state().erased:
@@ -163,7 +165,7 @@ class Storage:
             return self
         made = copy.copy(self)
         made._value = value
-        made._slots = made._allocate(made._slots_for(keys))
+        made._slots = made._allocate(made._slots_for(keys), filled=False)
         made._taken_bound = 0
         return made
 
