@@ -26,6 +26,9 @@ _FEW_GROUPS = 2**12
 _LEAST_SCATTERED, _MOST_SCATTERED, _REGIONS_OF_TABLE = 2**23, 2**25, 64
 _LEAST_ROWS = 2**24
 _WORDS = {4: np.uint32, 8: np.uint64}
+# From here on a CPU adds up beside the keys faster than by number: 2^16 groups of 8 million rows take
+# 155 ms of both cores and not 166, 2^18 groups 163 and not 534.
+_CPU_MANY_GROUPS = 2**15
 
 _CPU_SEGMENTS = 16
 # On a CPU a region's totals stay in its caches.
@@ -85,9 +88,11 @@ def group_counts(backend: Backend, codes: Any, groups: int) -> Any:
 def adds_at_once(backend: Backend, estimate: Estimate, columns: Sequence[Reduced]) -> bool:
     """Whether `reduce_keys` is fast, and gives what is promised: where few floats are added up, the
     same bits in every run."""
-    if backend.name == "cpu" or not 0 < len(columns) <= _MOST_AT_ONCE:
+    if not 0 < len(columns) <= _MOST_AT_ONCE:
         return False
     unordered = any(column.fold == "real_sum" for column in columns)
+    if backend.name == "cpu":
+        return estimate.least > _CPU_MANY_GROUPS and not unordered
     return estimate.least > _GPU_OWN_GROUPS or not unordered
 
 

@@ -153,15 +153,13 @@ template <int W>
 DG_KERNEL list_weigh(ListWeighArgs args) {
   for_each_segment<W>(args.n, args.segment_rows, [&](auto tile, u64 segment) {
     u64 lists = 0, values = 0;
-    for_each_step(
-        tile, segment * args.segment_rows, end_of_rows(args, segment),
-        [&](u64 row, bool inside) {
-          if (!inside) return;
-          const SettledRun run = settled_run(args, row);
-          lists += run.listed;
-          if (run.listed) values += run.length;
-        },
-        NoPrefetch{});
+    for_each_step(tile, segment * args.segment_rows, end_of_rows(args, segment),
+                  [&](u64 row, bool inside) {
+                    if (!inside) return;
+                    const SettledRun run = settled_run(args, row);
+                    lists += run.listed;
+                    if (run.listed) values += run.length;
+                  });
     lists = inclusive_sum(tile, lists);
     values = inclusive_sum(tile, values);
     if (tile.lane() != tile.size - 1) return;
@@ -192,8 +190,7 @@ DG_KERNEL list_settle(ListSettleArgs args) {
     u64 number = args.lists ? static_cast<u64>(args.lists[segment]) : 0;
     u64 place = args.lists ? static_cast<u64>(args.places[segment]) : 0;
     for_each_step(
-        tile, segment * args.segment_rows, end_of_rows(args, segment),
-        [&](u64 row, bool inside) {
+        tile, segment * args.segment_rows, end_of_rows(args, segment), [&](u64 row, bool inside) {
           const SettledRun run = inside ? settled_run(args, row) : SettledRun{0, 0, false};
           if (!args.lists) {
             if (inside) settle(row, run, row, run.start);
@@ -205,8 +202,7 @@ DG_KERNEL list_settle(ListSettleArgs args) {
           if (inside) settle(row, run, number + numbers - run.listed, place + places - length);
           number += tile.shuffle(numbers, tile.size - 1);
           place += tile.shuffle(places, tile.size - 1);
-        },
-        NoPrefetch{});
+        });
   });
 }
 

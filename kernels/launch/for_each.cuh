@@ -124,15 +124,15 @@ DG_FN void for_each_tile(u64 rows, const Body& body, const Ahead& ahead = {}) {
 /// One tile for as many rows as it has lanes: `body(tile, row, asked)` is called by every lane with
 /// its own row, also by the lanes past the end, which are not asked but take part in the
 /// collectives.
-template <int Width, class Body, class Ahead = NoPrefetch>
-DG_FN void for_each_lane(u64 rows, const Body& body, [[maybe_unused]] const Ahead& ahead = {}) {
+template <int Width, class Body>
+DG_FN void for_each_lane(u64 rows, const Body& body) {
 #if DG_GPU || defined(DG_LOCKSTEP)
   for_each_tile<Width>((rows + Width - 1) / Width, [&](auto tile, u64 group) {
     const u64 row = group * Width + tile.lane();
     body(tile, row, row < rows);
   });
 #else
-  for_each_tile<Width>(rows, [&](auto tile, u64 row) { body(tile, row, true); }, ahead);
+  for_each_tile<Width>(rows, [&](auto tile, u64 row) { body(tile, row, true); });
 #endif
 }
 
@@ -162,14 +162,10 @@ DG_FN void for_each_segment(u64 segments, u64 segment_rows, const Body& body) {
 
 /// The rows [first, last) of a segment, as many at a time as the tile has lanes: `body(row, inside)` is
 /// called by every lane, also by those past the end.
-template <class Tile, class Body, class Ahead>
-DG_FN void for_each_step(Tile tile, u64 first, u64 last, const Body& body,
-                         [[maybe_unused]] const Ahead& ahead) {
+template <class Tile, class Body>
+DG_FN void for_each_step(Tile tile, u64 first, u64 last, const Body& body) {
   for (u64 start = first; start < last; start += Tile::size) {
     const u64 row = start + tile.lane();
-#if !DG_GPU && !defined(DG_LOCKSTEP)
-    if (row + kPrefetchRows < last) ahead(row + kPrefetchRows);
-#endif
     body(row, row < last);
   }
 }

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "batch/row_set.cuh"
-#include "launch/for_each.cuh"
+#include "launch/turns.cuh"
 #include "table/groups.cuh"
 
 namespace dg {
@@ -87,18 +87,29 @@ DG_KERNEL group_place(GroupPlaceArgs args) {
                         const u64 last = first + args.segment_rows < args.rows
                                              ? first + args.segment_rows
                                              : args.rows;
-                        for_each_step(
-                            tile, first, last,
-                            [&](u64 row, bool inside) {
-                              GroupTable::Placed placed{0, false};
-                              if (inside) placed = table.place(keys[row], row);
-                              tile.sync();
-                              if (inside) args.slots[row] = placed.slot;
-                              created.of[0] += placed.created;
-                              if (placed.slot == GroupTable::kNone)
-                                atomic_store<Order::relaxed>(args.refused, u64{1});
-                            },
-                            [&](u64 row) { table.prefetch_first(keys[row]); });
+                        const auto tell = [&](u64 row, const GroupTable::Placed& placed) {
+                          args.slots[row] = placed.slot;
+                          created.of[0] += placed.created;
+                          if (placed.slot == GroupTable::kNone)
+                            atomic_store<Order::relaxed>(args.refused, u64{1});
+                        };
+                        if constexpr (kInTurns<W>) {
+                          take_turns(
+                              first, last, [&](u64 row) { return table.begin(keys[row]); },
+                              [&](u64 row, auto& walk) {
+                                GroupTable::Placed placed;
+                                if (table.place_step(keys[row], row, walk, placed)) return true;
+                                tell(row, placed);
+                                return false;
+                              });
+                        } else {
+                          for_each_step(tile, first, last, [&](u64 row, bool inside) {
+                            GroupTable::Placed placed{0, false};
+                            if (inside) placed = table.place(keys[row], row);
+                            tile.sync();
+                            if (inside) tell(row, placed);
+                          });
+                        }
                       });
 }
 
@@ -110,15 +121,24 @@ DG_KERNEL group_find(GroupFindArgs args) {
     const u64 first = segment * args.segment_rows;
     const u64 last = first + args.segment_rows < args.rows ? first + args.segment_rows : args.rows;
     u32 found = 0;
-    for_each_step(
-        tile, first, last,
-        [&](u64 row, bool inside) {
-          const u64 word = inside ? table.find(keys[row]).word : GroupTable::kNone;
-          tile.sync();
-          if (inside) args.words[row] = word;
-          if (args.counts) found += count_ones(tile.ballot(word != GroupTable::kNone));
-        },
-        [&](u64 row) { table.prefetch_first(keys[row]); });
+    if constexpr (kInTurns<W>) {
+      take_turns(
+          first, last, [&](u64 row) { return table.begin(keys[row]); },
+          [&](u64 row, auto& walk) {
+            GroupTable::Found at;
+            if (table.find_step(keys[row], walk, at)) return true;
+            args.words[row] = at.word;
+            found += at.word != GroupTable::kNone;
+            return false;
+          });
+    } else {
+      for_each_step(tile, first, last, [&](u64 row, bool inside) {
+        const u64 word = inside ? table.find(keys[row]).word : GroupTable::kNone;
+        tile.sync();
+        if (inside) args.words[row] = word;
+        if (args.counts) found += count_ones(tile.ballot(word != GroupTable::kNone));
+      });
+    }
     if (args.counts && tile.lane() == 0) args.counts[segment] = found;
   });
 }

@@ -3,7 +3,7 @@
 
 #include "batch/front.cuh"
 #include "batch/reduce.cuh"
-#include "launch/for_each.cuh"
+#include "launch/turns.cuh"
 #include "table/groups.cuh"
 
 namespace dg {
@@ -66,29 +66,49 @@ DG_KERNEL group_reduce(ReduceArgs args) {
   });
 }
 
-/// The totals of a key with a first row of at most `row`, or null where it found no place.
-DG_FN u64* placed_totals(const GroupBatch& batch, u64 key, u64 row) {
-  const GroupTable table{batch.table};
-  const u64 slot = table.place(key, row).slot;
-  if (slot != GroupTable::kNone) return table.record(slot) + 2;
+/// The totals of a key that was placed, or null where it found no place.
+DG_FN u64* totals_or_refuse(const GroupBatch& batch, u64 slot) {
+  if (slot != GroupTable::kNone) return GroupTable{batch.table}.record(slot) + 2;
   atomic_store<Order::relaxed>(batch.refused, u64{1});
   return nullptr;
+}
+
+/// The totals of a key with a first row of at most `row`, or null where it found no place.
+DG_FN u64* placed_totals(const GroupBatch& batch, u64 key, u64 row) {
+  return totals_or_refuse(batch, GroupTable{batch.table}.place(key, row).slot);
 }
 
 template <class Key, int W>
 DG_KERNEL group_add(GroupAddArgs args) {
   const GroupBatch& batch = args.batch;
   const Key* keys = static_cast<const Key*>(batch.keys) + args.first_row;
-  for_each_lane<W>(
-      args.n,
-      [&](auto tile, u64 index, bool asked) {
-        if (tile.any(atomic_load_stale(batch.refused) != 0)) return;
-        const u64 place = args.first_row + index;
-        const u64 row = batch.rows && asked ? static_cast<u64>(batch.rows[place]) : place;
-        add_rows(tile, batch.columns, batch.column_count, asked ? keys[index] : Key{0}, place, row,
-                 asked, [&](Key key, u64 row) { return placed_totals(batch, key, row); });
-      },
-      [&](u64 index) { GroupTable{batch.table}.prefetch_first(keys[index]); });
+  const auto row_at = [&](u64 place) {
+    return batch.rows ? static_cast<u64>(batch.rows[place]) : place;
+  };
+  if constexpr (kInTurns<W>) {
+    const GroupTable table{batch.table};
+    for_each_in_turns(
+        args.n, Totals<0>{}, [&](u64 index) { return table.begin(keys[index]); },
+        [&](u64 index, auto& walk, Tally<0>&) {
+          const u64 place = args.first_row + index, row = row_at(place);
+          GroupTable::Placed placed;
+          if (table.place_step(keys[index], row, walk, placed))
+            return atomic_load_stale(batch.refused) == 0;
+          u64* const totals = totals_or_refuse(batch, placed.slot);
+          for (u64 i = 0; totals && i < batch.column_count; ++i) {
+            const ReduceColumn& column = batch.columns[i];
+            add_to_total(totals + i, column.fold, term_of(column, place, row), false);
+          }
+          return false;
+        });
+  } else {
+    for_each_lane<W>(args.n, [&](auto tile, u64 index, bool asked) {
+      if (tile.any(atomic_load_stale(batch.refused) != 0)) return;
+      const u64 place = args.first_row + index, row = asked ? row_at(place) : place;
+      add_rows(tile, batch.columns, batch.column_count, asked ? keys[index] : Key{0}, place, row,
+               asked, [&](Key key, u64 row) { return placed_totals(batch, key, row); });
+    });
+  }
 }
 
 /// The same with totals of each block's own, for few groups.
@@ -133,16 +153,26 @@ template <class Key, int W>
 DG_KERNEL group_gather(GroupGatherArgs args) {
   const GroupTable table{args.table};
   const Key* keys = static_cast<const Key*>(args.keys);
-  for_each_lane<W>(
-      args.n,
-      [&](auto tile, u64 group, bool asked) {
-        const u64 slot = asked ? table.find(keys[args.rows[group]]).slot : 0;
-        tile.sync();
-        if (!asked) return;
-        for (u64 i = 0; i < args.columns; ++i)
-          args.totals[i * args.n + group] = table.record(slot)[2 + i];
-      },
-      [&](u64 group) { table.prefetch_first(keys[args.rows[group]]); });
+  const auto gather = [&](u64 group, u64 slot) {
+    for (u64 i = 0; i < args.columns; ++i)
+      args.totals[i * args.n + group] = table.record(slot)[2 + i];
+  };
+  if constexpr (kInTurns<W>) {
+    for_each_in_turns(
+        args.n, Totals<0>{}, [&](u64 group) { return table.begin(keys[args.rows[group]]); },
+        [&](u64 group, auto& walk, Tally<0>&) {
+          GroupTable::Found found;
+          if (table.find_step(keys[args.rows[group]], walk, found)) return true;
+          gather(group, found.slot);
+          return false;
+        });
+  } else {
+    for_each_lane<W>(args.n, [&](auto tile, u64 group, bool asked) {
+      const u64 slot = asked ? table.find(keys[args.rows[group]]).slot : 0;
+      tile.sync();
+      if (asked) gather(group, slot);
+    });
+  }
 }
 
 }  // namespace dg

@@ -37,18 +37,31 @@ struct GroupTable {
     bool created;
   };
 
+  struct Found {
+    u64 slot;
+    u64 word;  // the first row or the number; kNone where the key is absent
+  };
+
   DG_FN u64* record(u64 slot) const { return at.records + slot * at.words; }
   DG_FN u64 aside() const { return at.lines * at.line_records; }
 
-  DG_FN void prefetch_first(u64 key) const {
-    prefetch(record(mulhi(hash_key(key, 0), at.lines) * at.line_records));
+  /// A walk of one lane that takes turns with others: the line that comes next, which is asked for,
+  /// and how many come before it.
+  struct Walk {
+    u64 hash;
+    u64 line;
+    u64 steps;
+  };
+
+  DG_FN Walk begin(u64 key) const {
+    const u64 hash = hash_key(key, 0), line = mulhi(hash, at.lines);
+    prefetch(record(line * at.line_records));
+    return {hash, line, 0};
   }
 
-  /// Makes sure that the key is there with a first row of at most `row`.
-  DG_FN Placed place(u64 key, u64 row) const {
-    if (key == kNone) return place_aside(row);
-    Placed placed{kNone, false};
-    walk(key, [&](u64 slot, const Quarter& seen) {
+ private:
+  DG_FN auto placing(u64 key, u64 row, Placed& placed) const {
+    return [this, key, row, &placed](u64 slot, const Quarter& seen) {
       u64* const own = record(slot);
       u64 found = Slot<u64, u64>::key(seen, 0), first_row = Slot<u64, u64>::value(seen, 0);
       if (found == kNone) {
@@ -62,25 +75,58 @@ struct GroupTable {
       lower(own + 1, first_row, row);
       placed.slot = slot;
       return true;
-    });
+    };
+  }
+
+  DG_FN auto finding(u64 key, Found& result) const {
+    return [key, &result](u64 slot, const Quarter& seen) {
+      const u64 found = Slot<u64, u64>::key(seen, 0);
+      if (found == key) result = {slot, Slot<u64, u64>::value(seen, 0)};
+      return found == key || found == kNone;
+    };
+  }
+
+ public:
+  /// Makes sure that the key is there with a first row of at most `row`.
+  DG_FN Placed place(u64 key, u64 row) const {
+    if (key == kNone) return place_aside(row);
+    Placed placed{kNone, false};
+    walk(key, placing(key, row, placed));
     return placed;
   }
 
-  struct Found {
-    u64 slot;
-    u64 word;  // the first row or the number; kNone where the key is absent
-  };
+  /// The same, one line of the walk: whether another comes next.
+  DG_FN bool place_step(u64 key, u64 row, Walk& walk, Placed& placed) const {
+    placed = {kNone, false};
+    if (key != kNone) return step(walk, placing(key, row, placed));
+    placed = place_aside(row);
+    return false;
+  }
 
   /// Nobody writes meanwhile.
   DG_FN Found find(u64 key) const {
     if (key == kNone) return {aside(), record(aside())[1]};
-    Found result{kNone, kNone};
-    walk(key, [&](u64 slot, const Quarter& seen) {
-      const u64 found = Slot<u64, u64>::key(seen, 0);
-      if (found == key) result = {slot, Slot<u64, u64>::value(seen, 0)};
-      return found == key || found == kNone;
-    });
-    return result;
+    Found found{kNone, kNone};
+    walk(key, finding(key, found));
+    return found;
+  }
+
+  /// The same, one line of the walk: whether another comes next.
+  DG_FN bool find_step(u64 key, Walk& walk, Found& found) const {
+    if (key == kNone) {
+      found = {aside(), record(aside())[1]};
+      return false;
+    }
+    found = {kNone, kNone};
+    // In equal time wherever the key stands: branches that nobody foresees would take longer.
+    const u64 first = walk.line * at.line_records;
+    u32 hits = 0;
+    for (u64 i = 0; i < at.line_records; ++i)
+      hits |= static_cast<u32>(record(first + i)[0] == key) << i;
+    if (hits == 0) return step(walk, finding(key, found));
+    const u64 slot = first + lowest_one(hits);
+    found = {slot, record(slot)[1]};
+    return false;
   }
 
  private:
@@ -92,11 +138,8 @@ struct GroupTable {
     const u64 hash = hash_key(key, 0);
     u64 line = mulhi(hash, at.lines);
     for (u64 lines = 0; lines < at.most_lines; ++lines) {
-      for (u64 i = 0; i < at.line_records; ++i) {
-        const u64 slot = line * at.line_records + ((hash ^ i) & (at.line_records - 1));
-        if (visit(slot, load_quarter<Access::stale, u64>(record(slot)))) return;
-      }
-      line = line + 1 == at.lines ? 0 : line + 1;
+      if (visit_line(hash, line, visit)) return;
+      line = after(line);
     }
   }
 
@@ -110,6 +153,27 @@ struct GroupTable {
     if (found == kNone) atomic_min<Order::relaxed>(own + 1, row);
 #endif
   }
+
+  /// One line of a walk: whether another comes next.
+  template <class Visit>
+  DG_FN bool step(Walk& walk, const Visit& visit) const {
+    if (visit_line(walk.hash, walk.line, visit)) return false;
+    walk.line = after(walk.line);
+    prefetch(record(walk.line * at.line_records));
+    return ++walk.steps < at.most_lines;
+  }
+
+  /// Whether the walk ends in this line.
+  template <class Visit>
+  DG_FN bool visit_line(u64 hash, u64 line, const Visit& visit) const {
+    for (u64 i = 0; i < at.line_records; ++i) {
+      const u64 slot = line * at.line_records + ((hash ^ i) & (at.line_records - 1));
+      if (visit(slot, load_quarter<Access::stale, u64>(record(slot)))) return true;
+    }
+    return false;
+  }
+
+  DG_FN u64 after(u64 line) const { return line + 1 == at.lines ? 0 : line + 1; }
 
   DG_FN Placed place_aside(u64 row) const {
     u64* const first_row = record(aside()) + 1;

@@ -223,6 +223,20 @@ def test_no_room_to_put_rows_in_order(device, monkeypatch):
     agree(device, random_keys("int64", 400, 1), np.arange(400), "sum")
 
 
+@pytest.mark.parametrize("distinct", [40_000, 10**6])
+def test_many_groups(device, distinct):
+    random = np.random.default_rng(0)
+    # -1 is the key that has no record of its own kind.
+    frame = pd.DataFrame(random.integers(-1, [distinct, 1000], (300_000, 2)), columns=["k", "v"])
+    keys, values = device.array(frame["k"].to_numpy()), device.array(frame["v"].to_numpy())
+    hows = ["sum", "count", "min", "max", "first", "last"]
+    groups, results = dgpuhash.group_reduce(keys, values, hows)
+    expected = frame.groupby("k", sort=False)["v"].agg(hows)
+    assert device.backend.to_host(groups).tolist() == expected.index.tolist()
+    for how in hows:
+        assert device.backend.to_host(results[how]).tolist() == expected[how].tolist()
+
+
 @pytest.mark.parametrize("distinct", [50, 40_000])
 def test_sums_do_not_depend_on_threads(distinct):
     random = np.random.default_rng(0)
