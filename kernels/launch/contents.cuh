@@ -4,7 +4,7 @@
 #pragma once
 
 #include "launch/turns.cuh"
-#include "table/open.cuh"
+#include "table/open_walks.cuh"
 
 namespace dg {
 
@@ -147,17 +147,17 @@ DG_KERNEL open_rehash(OpenRehashArgs args) {
   };
   const Totals<1> totals{{&args.target.state->occupied}};
   if constexpr (kInTurns<W>) {
+    const OpenWalks<Key, Value> walks{target};
     for_each_in_turns(
         args.n, totals,
         [&](u64 slot) {
           const Key key = *key_at(slot);
-          return live(key) ? target.begin(key) : typename Table::Walk{};
+          return live(key) ? walks.begin(key) : decltype(walks.begin(key)){};
         },
         [&](u64 slot, auto& walk, Tally<1>& moved) {
           const Key key = *key_at(slot);
           if (!live(key)) return false;
-          if (target.insert_step(key, value_at(slot), Table::unlimited, walk).outcome ==
-              Outcome::later)
+          if (walks.insert(key, value_at(slot), Table::unlimited, walk).outcome == Outcome::later)
             return true;
           ++moved.of[0];
           return false;

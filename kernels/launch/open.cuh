@@ -3,7 +3,7 @@
 
 #include "launch/share.cuh"
 #include "launch/turns.cuh"
-#include "table/open.cuh"
+#include "table/open_walks.cuh"
 
 namespace dg {
 
@@ -62,11 +62,12 @@ DG_KERNEL open_insert(OpenInsertArgs args) {
     }
   };
   if constexpr (kInTurns<W>) {
+    const OpenWalks<Key, Value> walks{table};
     for_each_in_turns(
-        args.n, totals, [&](u64 row) { return table.begin(keys[row]); },
+        args.n, totals, [&](u64 row) { return walks.begin(keys[row]); },
         [&](u64 row, auto& walk, Tally<1>& created) {
           const auto placed =
-              table.insert_step(keys[row], value_in_row<Table>(args.values, row), args.limit, walk);
+              walks.insert(keys[row], value_in_row<Table>(args.values, row), args.limit, walk);
           if (placed.outcome == Outcome::later) return true;
           tell(Tile<1>{}, row, placed, created);
           return false;
@@ -98,10 +99,11 @@ DG_KERNEL open_find(OpenFindArgs args) {
     if (args.found) args.found[row] = found;
   };
   if constexpr (kInTurns<W>) {
+    const OpenWalks<Key, Value> walks{table};
     for_each_in_turns(
-        args.n, Totals<0>{}, [&](u64 row) { return table.begin(keys[row]); },
+        args.n, Totals<0>{}, [&](u64 row) { return walks.begin(keys[row]); },
         [&](u64 row, auto& walk, Tally<0>&) {
-          const auto stop = table.find_step(keys[row], walk);
+          const auto stop = walks.find(keys[row], walk);
           if (stop.end == Table::End::later) return true;
           answer(row, stop);
           return false;

@@ -20,6 +20,9 @@
 
 namespace dg {
 
+template <class Key, class Value>
+struct OpenWalks;
+
 template <class KeyType, class ValueType>
 struct OpenTable : OpenSlots<KeyType, ValueType> {
   using Own = OpenSlots<KeyType, ValueType>;
@@ -58,13 +61,6 @@ struct OpenTable : OpenSlots<KeyType, ValueType> {
 
   /// What a walk ends at: the key alone, or the place for it too.
   enum class Goal { key, place };
-
-  /// A walk of one lane that takes turns with others: the bucket that comes next, which is asked for,
-  /// and how many come before it.
-  struct Walk {
-    u64 bucket;
-    u32 steps;
-  };
 
   DG_FN auto overflow() const {
     return OverflowFilter<overflow_bits(Slots::per_bucket)>{at.overflow};
@@ -112,61 +108,12 @@ struct OpenTable : OpenSlots<KeyType, ValueType> {
     return Stop{End::nowhere, 0, 0, Value{}};
   }
 
-  DG_FN Walk begin(Key key) const {
-    const Walk walk{first_bucket(key), 0};
-    prefetch(quarter(walk.bucket, 0));
-    return walk;
-  }
-
-  /// One bucket of a walk, read as a whole; `End::later` where another comes next.
-  template <Access access, Goal goal>
-  DG_FN Stop step(Key key, Walk& walk) const {
-    Quarter seen[kQuarters];
-    for (u32 part = 0; part < kQuarters; ++part)
-      seen[part] = load_quarter<access, typename Slots::Unit>(quarter(walk.bucket, part));
-    // Whatever stands where, in equal time: branches that nobody foresees take as long as all slots.
-    u32 hits = 0, gaps = 0;
-    for (u32 i = 0; i < Slots::per_bucket; ++i) {
-      const Key found = Slots::key(seen[i / Slots::per_quarter], i % Slots::per_quarter);
-      hits |= static_cast<u32>(found == key) << i;
-      gaps |= static_cast<u32>(found == Mark<Key>::empty) << i;
-    }
-    const u64 first = walk.bucket * Slots::per_bucket;
-    if (hits != 0) {
-      const u32 hit = lowest_one(hits);
-      Stop stop{End::key, 0, first + hit, Value{}};
-      if constexpr (Slots::paired)
-        stop.value = Slots::value(seen[hit / Slots::per_quarter], hit % Slots::per_quarter);
-      return stop;
-    }
-    const Stop nowhere{End::nowhere, 0, 0, Value{}};
-    auto probe = probe_of<Tile<1>>(key);
-    probe.visited = walk.steps;
-    if (gaps != 0) {
-      if constexpr (goal == Goal::place) pass_all(Tile<1>{}, probe, walk.steps);
-      return Stop{End::empty, 0, first + lowest_one(gaps), Value{}};
-    }
-    if (goal == Goal::key && !overflow().template passed<access>(walk.bucket, probe.low))
-      return nowhere;
-    probe.next();
-    if (probe.ended()) return nowhere;
-    walk = {probe.bucket(0), probe.visited};
-    prefetch(quarter(walk.bucket, 0));
-    return Stop{End::later, 0, 0, Value{}};
-  }
-
   /// Where the key stands, the side slots included.
   template <Access access, class Tile>
   DG_FN Stop find(Tile tile, Key key) const {
     if (reserved(key)) return find_aside(key);
     auto probe = probe_of<Tile>(key);
     return walk<access, Goal::key>(tile, key, probe);
-  }
-
-  /// The same, one bucket of the walk.
-  DG_FN Stop find_step(Key key, Walk& walk) const {
-    if (reserved(key)) return find_aside(key);
-    return step<Access::frozen, Goal::key>(key, walk);
   }
 
   /// Looks up the keys of the tile's `rows` and calls `answer(row, stop)` for each, in the lane that
@@ -215,12 +162,6 @@ struct OpenTable : OpenSlots<KeyType, ValueType> {
     auto probe = probe_of<Tile>(key);
     return insert_by(tile, key, value, limit,
                      [&] { return walk<Access::shared, Goal::place>(tile, key, probe); });
-  }
-
-  /// The same, one bucket of the walk.
-  DG_FN Placed insert_step(Key key, Value value, u64 limit, Walk& walk) const {
-    return insert_by(Tile<1>{}, key, value, limit,
-                     [&] { return step<Access::shared, Goal::place>(key, walk); });
   }
 
   /// The same; `seek` walks to the key or a place for it.
@@ -306,6 +247,8 @@ struct OpenTable : OpenSlots<KeyType, ValueType> {
   }
 
  private:
+  friend struct OpenWalks<KeyType, ValueType>;
+
   /// Whether each lane's own key stands in its own bucket, read by its group of four lanes.
   template <class Tile>
   DG_FN Stop look(Tile tile, Key key, u64 bucket) const {

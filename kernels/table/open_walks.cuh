@@ -1,0 +1,96 @@
+/// Walks through an open-addressing table that one lane of a CPU takes step by step, in turns with
+/// others (launch/turns.cuh). A step reads a bucket as a whole.
+#pragma once
+
+#include "table/open.cuh"
+
+namespace dg {
+
+#if !DG_GPU
+
+template <class KeyType, class ValueType>
+struct OpenWalks {
+  using Table = OpenTable<KeyType, ValueType>;
+  using Slots = typename Table::Slots;
+  using Key = typename Table::Key;
+  using Value = typename Table::Value;
+  using Stop = typename Table::Stop;
+  using End = typename Table::End;
+  using Goal = typename Table::Goal;
+  using Lone = Tile<1>;
+
+  Table table;
+
+  /// The bucket that comes next, which is asked for, and how many come before it.
+  struct Walk {
+    u64 bucket;
+    u32 steps;
+  };
+
+  Walk begin(Key key) const {
+    const Walk walk{table.first_bucket(key), 0};
+    ask_for(walk.bucket);
+    return walk;
+  }
+
+  /// `OpenTable::find`, or `End::later`.
+  Stop find(Key key, Walk& walk) const {
+    if (table.reserved(key)) return table.find_aside(key);
+    return step<Access::frozen, Goal::key>(key, walk);
+  }
+
+  /// `OpenTable::insert`, or `Outcome::later`.
+  typename Table::Placed insert(Key key, Value value, u64 limit, Walk& walk) const {
+    return table.insert_by(Lone{}, key, value, limit,
+                           [&] { return step<Access::shared, Goal::place>(key, walk); });
+  }
+
+ private:
+  /// `OpenTable::walk` by one bucket.
+  template <Access access, Goal goal>
+  Stop step(Key key, Walk& walk) const {
+    Quarter seen[kQuarters];
+    for (u32 part = 0; part < kQuarters; ++part)
+      seen[part] = load_quarter<access, typename Slots::Unit>(table.quarter(walk.bucket, part));
+    // In equal time whatever stands where: branches that nobody foresees take as long as all slots.
+    const u32 hits = slots_with<Slots::nbytes>(seen, key);
+    const u32 gaps = slots_with<Slots::nbytes>(seen, Mark<Key>::empty);
+    const u64 first = walk.bucket * Slots::per_bucket;
+    if (hits != 0) {
+      const u32 hit = lowest_one(hits);
+      Stop stop{End::key, 0, first + hit, Value{}};
+      if constexpr (Slots::paired)
+        stop.value = Slots::value(seen[hit / Slots::per_quarter], hit % Slots::per_quarter);
+      return stop;
+    }
+    const Stop nowhere{End::nowhere, 0, 0, Value{}};
+    auto probe = table.template probe_of<Lone>(key);
+    probe.visited = walk.steps;
+    if (gaps != 0) {
+      if constexpr (goal == Goal::place) table.pass_all(Lone{}, probe, walk.steps);
+      return Stop{End::empty, 0, first + lowest_one(gaps), Value{}};
+    }
+    if (goal == Goal::key && !table.overflow().template passed<access>(walk.bucket, probe.low))
+      return nowhere;
+    probe.next();
+    if (probe.ended()) return nowhere;
+    walk = {probe.bucket(0), probe.visited};
+    ask_for(walk.bucket);
+    return Stop{End::later, 0, 0, Value{}};
+  }
+
+  /// Values that stand elsewhere are asked for, too: or a lane waits at each value, and each
+  /// compare-and-swap for the value before it.
+  void ask_for(u64 bucket) const {
+    prefetch(table.quarter(bucket, 0));
+    if constexpr (Slots::has_value && !Slots::paired) {
+      constexpr u32 nbytes = Slots::per_bucket * sizeof(Value);
+      const char* const values = static_cast<const char*>(table.at.values) + bucket * nbytes;
+      for (u32 line = 0; line < nbytes; line += kBucketBytes) prefetch(values + line);
+    }
+  }
+};
+
+#endif
+
+}  // namespace dg
