@@ -26,8 +26,8 @@ _FEW_GROUPS = 2**12
 _LEAST_SCATTERED, _MOST_SCATTERED, _REGIONS_OF_TABLE = 2**23, 2**25, 64
 _LEAST_ROWS = 2**24
 _WORDS = {4: np.uint32, 8: np.uint64}
-# From here on a CPU adds up beside the keys faster than by number: 2^16 groups of 8 million rows take
-# 155 ms of both cores and not 166, 2^18 groups 163 and not 534.
+# From here on a CPU adds up beside the keys faster than by number: 2^16 groups of 8 million rows
+# take 155 ms of both cores and not 166, 2^18 groups 163 and not 534.
 _CPU_MANY_GROUPS = 2**15
 
 _CPU_SEGMENTS = 16
