@@ -130,7 +130,8 @@ NB_MODULE(_native, module) {
   module.def("structs", &dg::structs, "Names of the structs of arguments.");
   module.def("struct_layout", &dg::struct_layout, nb::arg("name"),
              "([(field, offset, bytes)], bytes) of a struct of arguments.");
-  module.def("set_threads", &dg::set_threads, nb::arg("n"),
-             "Threads of later launches; 0: DGPUHASH_NUM_THREADS or what the machine has.");
+  module.def(
+      "set_threads", &dg::set_threads, nb::arg("n"),
+      "Threads of later launches; 0: DGPUHASH_NUM_THREADS or the CPUs that the process may use.");
   module.def("threads", &dg::threads, "Threads that a launch uses.");
 }

@@ -1,6 +1,7 @@
 #include "host/pool.h"
 
 #include <pthread.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <atomic>
@@ -96,6 +97,10 @@ unsigned default_threads() {
     const long count = std::strtol(text, nullptr, 10);
     if (count > 0) return static_cast<unsigned>(std::min(count, 1024L));
   }
+  // What the process may use, which taskset and batch systems make fewer than the machine has.
+  cpu_set_t usable;
+  if (sched_getaffinity(0, sizeof usable, &usable) == 0)
+    return static_cast<unsigned>(std::max(1, CPU_COUNT(&usable)));
   return std::max(1u, std::thread::hardware_concurrency());
 }
 

@@ -3,7 +3,8 @@
 
 namespace dg {
 
-/// Threads that a launch uses: set_threads, else DGPUHASH_NUM_THREADS, else what the machine has.
+/// Threads that a launch uses: set_threads, else DGPUHASH_NUM_THREADS, else the CPUs that the process
+/// may use.
 unsigned threads();
 
 /// Takes effect for launches that begin later; those in progress keep their threads. 0: the default
