@@ -216,6 +216,34 @@ DG_FN void add_rows(Tile tile, const ReduceColumn* columns, u64 column_count, Ke
   }
 }
 
+/// Bytes of a value.
+DG_FN u32 nbytes_of(Reading reading) {
+  switch (reading) {
+    case Reading::i8:
+    case Reading::u8:
+      return 1;
+    case Reading::i16:
+    case Reading::u16:
+      return 2;
+    case Reading::i32:
+    case Reading::u32:
+    case Reading::f32:
+      return 4;
+    default:
+      return 8;
+  }
+}
+
+/// Asks for what is read of a row.
+DG_FN void ask_for_row(const ReduceBatch& batch, u64 row) {
+  prefetch(batch.codes + row);
+  for (u64 i = 0; i < batch.column_count; ++i) {
+    const ReduceColumn& column = batch.columns[i];
+    if (column.values)
+      prefetch(static_cast<const char*>(column.values) + row * nbytes_of(column.reading));
+  }
+}
+
 /// Adds rows [first, last), of the order where there is one, to the totals that begin at
 /// `first_total`.
 template <class Tile>
@@ -224,6 +252,12 @@ DG_FN void reduce_segment(Tile tile, const ReduceBatch& batch, u64 first, u64 la
   for (u64 start = first; start < last; start += Tile::size) {
     const u64 index = start + tile.lane();
     const bool inside = index < last;
+    if constexpr (Tile::size == 1) {
+      // The lanes of wider tiles wait for their rows at once.
+      constexpr u64 ahead = 24;
+      if (batch.order && index + ahead < last)
+        ask_for_row(batch, static_cast<u64>(batch.order[index + ahead]));
+    }
     u64 row = 0, code = ~0ull;
     if (inside) {
       row = batch.order ? static_cast<u64>(batch.order[index]) : index;
