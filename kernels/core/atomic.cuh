@@ -174,15 +174,6 @@ DG_FN u64 block_swap_if(u64* at, u64 expected, u64 desired) {
   return old;
 }
 
-DG_FN u32 block_swap_if(u32* at, u32 expected, u32 desired) {
-  u32 old;
-  asm volatile("atom.relaxed.cta.shared.cas.b32 %0, [%1], %2, %3;"
-               : "=r"(old)
-               : DG_SHARED(at), "r"(expected), "r"(desired)
-               : "memory");
-  return old;
-}
-
 DG_FN void block_store(u32* to, u32 word) {
   asm volatile("st.relaxed.cta.shared.u32 [%0], %1;" ::DG_SHARED(to), "r"(word) : "memory");
 }
@@ -203,6 +194,16 @@ DG_FN u32 block_fetch_add(u32* at, u32 term) {
 
 DG_FN void block_or(u32* at, u32 bits) {
   asm volatile("red.relaxed.cta.shared.or.b32 [%0], %1;" ::DG_SHARED(at), "r"(bits) : "memory");
+}
+
+/// As `block_or`; returns what stood there before.
+DG_FN u32 block_fetch_or(u32* at, u32 bits) {
+  u32 old;
+  asm volatile("atom.relaxed.cta.shared.or.b32 %0, [%1], %2;"
+               : "=r"(old)
+               : DG_SHARED(at), "r"(bits)
+               : "memory");
+  return old;
 }
 
 /// In halves: there are no atomics of 64 bits on shared memory but a loop around compare-and-swap.
@@ -316,8 +317,7 @@ void atomic_max(u64* at, u64 term) {
 }
 
 inline u64 block_load(const u64* from) { return atomic_load<Order::relaxed>(from); }
-template <class Word>
-Word block_swap_if(Word* at, Word expected, Word desired) {
+inline u64 block_swap_if(u64* at, u64 expected, u64 desired) {
   return atomic_swap_if<Order::relaxed>(at, expected, desired);
 }
 template <class Word>
@@ -326,6 +326,9 @@ void block_store(Word* to, Word word) {
 }
 inline u32 block_fetch_add(u32* at, u32 term) {
   return std::atomic_ref<u32>(*at).fetch_add(term, std::memory_order_relaxed);
+}
+inline u32 block_fetch_or(u32* at, u32 bits) {
+  return std::atomic_ref<u32>(*at).fetch_or(bits, std::memory_order_relaxed);
 }
 inline void block_or(u32* at, u32 bits) { atomic_or<Order::relaxed>(at, bits); }
 inline void block_add(u64* at, u64 term) { atomic_add<Order::relaxed>(at, term); }

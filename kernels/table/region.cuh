@@ -31,7 +31,7 @@ struct RegionOf {
 
     Quarter quarters[kRegionBuckets * kQuarters];
     u32 overflow[filter_words];
-    u32 created[slot_words];  // a bit for each slot
+    u32 created[slot_words];  // a bit for each slot that a lane has taken
     u32 created_count;
     u32 later_count, later_taken;  // rows whose first bucket was full, and those taken up again
     u32 later[kLaterRows];
@@ -108,8 +108,8 @@ struct OpenRegion {
     DG_UNROLL
     for (u32 step = 0; step < kQuarters; ++step) {
       const u32 part = (turn + step) % kQuarters;
-      const Quarter seen =
-          load_quarter<Access::block, Key>(memory.quarters + local * kQuarters + part);
+      const Quarter seen = load_quarter<Access::block, typename Slots::Unit>(
+          memory.quarters + local * kQuarters + part);
       const auto sight = Table::scan(seen, key);
       hit = hit || sight.hit < Slots::per_quarter;
       if (sight.gap < Slots::per_quarter && gap == Slots::per_bucket)
@@ -118,20 +118,25 @@ struct OpenRegion {
     return hit ? found : gap;
   }
 
+  /// A bit of `created` stands for the right to write a slot: one lane of those that saw it EMPTY gets
+  /// it, and the others look again, until they see its key. Compare-and-swaps in shared memory cost
+  /// more.
   DG_FN Step publish(u32 slot, Key key, Value value) const {
-    Key* const place =
-        reinterpret_cast<Key*>(memory.quarters) + slot * (Slots::nbytes / sizeof(Key));
-    const Key old = block_swap_if(place, Mark<Key>::empty, key);
-    // Nobody reads values before the block's next barrier.
-    if (old == Mark<Key>::empty) {
+    const u32 bit = 1u << slot % 32;
+    if (block_fetch_or(memory.created + slot / 32, bit) & bit) return Step::on;
+    if constexpr (Slots::one_word) {
+      block_store(reinterpret_cast<u64*>(memory.quarters) + slot, Slots::word(key, value));
+    } else {
+      Key* const place =
+          reinterpret_cast<Key*>(memory.quarters) + slot * (Slots::nbytes / sizeof(Key));
+      // Nobody reads values before the block's next barrier.
       if constexpr (Slots::paired)
         block_store(place + 1, value);
       else if constexpr (Slots::has_value)
         static_cast<Value*>(table.at.values)[first * Slots::per_bucket + slot] = value;
-      block_or(memory.created + slot / 32, 1u << slot % 32);
-      return Step::created;
+      block_store(place, key);
     }
-    return old == key ? Step::existed : Step::on;
+    return Step::created;
   }
 };
 
