@@ -31,7 +31,7 @@ def group(backend: Backend, bits: Any) -> tuple[Any, Any]:
     if 2 * len(doubled) > rows:
         return _sorted_groups(backend, bits)
     seen.clear()
-    seen.insert(doubled, None)
+    seen.add(doubled, None)
     contested = seen.contains(bits)
     shared, single = xp.flatnonzero(contested), xp.flatnonzero(~contested)
     order, starts = _sorted_groups(backend, bits[shared])

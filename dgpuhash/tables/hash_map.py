@@ -106,7 +106,10 @@ class HashMap(Table):
         """
         dtypes = natural_dtype(take(keys, "keys")), natural_dtype(take(values, "values"))
         made = cls(*dtypes, **settings)
-        made.insert(keys, values, keep=keep)
+        if keep == "any":
+            made._add(keys, values)
+        else:
+            made.insert(keys, values, keep=keep)
         return made
 
     @property
@@ -278,6 +281,13 @@ class HashMap(Table):
             made._values = self._values.copy()
         return made
 
+    @says_memory
+    @changes
+    def _add(self, keys: Any, values: Any) -> None:
+        """As `insert`, and tells nothing."""
+        _, bits, rows = self._pairs(keys, values)
+        self._values.add(self._opened(), bits, rows)
+
     def _value_word(self) -> np.dtype[Any]:
         return self._values_word
 
@@ -298,4 +308,4 @@ class HashMap(Table):
         values = buffers.get("values", self._value, size)
         store.reserve(size)
         rows = adopt(store.backend, Taken(values, None), self._value, "values")
-        self._values.insert(store, self._restored_bits(raw), rows)
+        self._values.add(store, self._restored_bits(raw), rows)

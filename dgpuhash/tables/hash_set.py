@@ -95,7 +95,7 @@ class HashSet(Table):
         2
         """
         made = cls(natural_dtype(take(keys, "keys")), **settings)
-        made.insert(keys)
+        made._add(keys)
         return made
 
     @says_memory
@@ -132,6 +132,13 @@ class HashSet(Table):
         """
         return self._stored_keys(self._opened().items()[0])
 
+    @says_memory
+    @changes
+    def _add(self, keys: Any) -> None:
+        """As `insert`, and tells nothing."""
+        _, bits = self._keys(keys)
+        self._opened().add(bits, None)
+
     def _saved_buffers(self) -> Mapping[str, np.ndarray]:
         store = self._opened()
         return {"keys": store.backend.to_host(store.items()[0])}
@@ -140,4 +147,4 @@ class HashSet(Table):
         store = self._opened()
         raw = buffers.get("keys", word(self.key_dtype), size)
         store.reserve(size)
-        store.insert(self._restored_bits(raw), None)
+        store.add(self._restored_bits(raw), None)

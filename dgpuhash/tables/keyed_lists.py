@@ -52,7 +52,7 @@ def settle(store: Storage, lists: Lists, batch: KeyRuns) -> Storage:
     if batch.by_hash:
         store.settle(batch.keys, entries)
     else:
-        store.insert(batch.keys, entries)
+        store.add(batch.keys, entries)
     return store
 
 
@@ -64,7 +64,7 @@ def _settle_unique(store: Storage, lists: Lists, bits: Any, words: Any) -> Stora
     rows = len(bits)
     entries = lists.settle(words, None, rows)
     made = store.emptied(entries.dtype, rows)
-    made.insert(bits, entries)
+    made.add(bits, entries)
     if len(made) == rows:
         return made
     if made is store:

@@ -45,5 +45,5 @@ def isin(values: Any, keys: Any) -> Any:
     """
     backend, taken, asked, stored = meet(values, keys, ("values", "keys"))
     table = Storage(backend, stored.dtype, None, capacity=len(stored))
-    table.insert(stored, None)
+    table.add(stored, None)
     return taken.wrap(table.contains(asked), np.dtype(bool))

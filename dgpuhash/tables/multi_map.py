@@ -374,7 +374,7 @@ class MultiMap(Table):
             store.replace(bits, entries)
         else:
             store = store.emptied(entries.dtype, store.capacity)
-            store.insert(bits, entries)
+            store.add(bits, entries)
         self._store, self._lists, self._payload = store, made, payload
 
     def _saved_buffers(self) -> Mapping[str, np.ndarray]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dgpuhash.backend import Backend, region_args
+from dgpuhash.backend import Backend, ran_out, region_args
 from dgpuhash.backend.partition import Ordered, order_by_bucket
 from dgpuhash.errors import OutOfMemoryError
 from dgpuhash.tables.slots import Slots
@@ -49,8 +49,10 @@ class RegionBatch:
                 return None
             starts = backend.full(slots.regions + 1, rows, np.uint64)
             created = _bits(backend, slots)
-        except OutOfMemoryError:
-            return None
+        except Exception as error:
+            if isinstance(error, OutOfMemoryError) or ran_out(error):
+                return None
+            raise
         backend.run(
             region_args.region_starts(keys.dtype), region_args.REGION_STARTS, slots.regions,
             table=slots.storage, keys=ordered.keys, starts=starts, rows=rows,

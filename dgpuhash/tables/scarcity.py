@@ -28,9 +28,10 @@ def says_memory(
             if isinstance(error, DgpuhashError) or not ran_out(error):
                 raise
             free, _ = self._home().memory()
+            name = f"{type(self).__name__}.{verb.__name__.lstrip('_')}"
             raise OutOfMemoryError(
-                f"{type(self).__name__}.{verb.__name__} ran out of memory: {error}; {free:,} bytes "
-                "are free; use smaller batches, or give the whole capacity when making the table"
+                f"{name} ran out of memory: {error}; {free:,} bytes are free; "
+                "use smaller batches, or give the whole capacity when making the table"
             ) from error
 
     return said

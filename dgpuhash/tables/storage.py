@@ -88,24 +88,16 @@ class Storage:
 
     def insert(self, keys: Any, values: Any) -> Any:
         """Store the keys that are not there yet; 1 in the row that created each."""
-        if not self._has_room(len(keys)):
-            return self._insert_growing(keys, values)
-        batch = RegionBatch.of(self.backend, self._slots, keys, values)
-        if batch is None:
-            self._slots.fill()
-            return self._slots.insert(keys, values)
-        fresh = self.backend.zeros(len(keys), np.uint8)
-        try:
-            self._place_regions(batch, fresh)
-        except BaseException:
-            self.undo(keys, fresh)
-            raise
-        return fresh
+        return self._insert(keys, values, told=True)
+
+    def add(self, keys: Any, values: Any) -> None:
+        """As `insert`, for those who need not know which rows created keys: it may cost less."""
+        self._insert(keys, values, told=False)
 
     def upsert(self, keys: Any, values: Any) -> None:
         """Store pairs whose keys are distinct, over those that are there."""
         if not self._has_room(len(keys)):
-            self._insert_growing(keys, values)
+            self._insert_growing(keys, values, told=False)
         self.replace(keys, values)
 
     def replace(self, keys: Any, values: Any) -> None:
@@ -190,7 +182,23 @@ class Storage:
         self._taken_bound += rows
         return True
 
-    def _insert_growing(self, keys: Any, values: Any) -> Any:
+    def _insert(self, keys: Any, values: Any, *, told: bool) -> Any:
+        """1 in the row that created each key, if that is to be `told`."""
+        if not self._has_room(len(keys)):
+            return self._insert_growing(keys, values, told=told)
+        batch = RegionBatch.of(self.backend, self._slots, keys, values)
+        if batch is None:
+            self._slots.fill()
+            return self._slots.insert(keys, values)
+        fresh = self.backend.zeros(len(keys), np.uint8)
+        try:
+            self._place_regions(batch, fresh, told=told)
+        except BaseException:
+            self.undo(keys, fresh)
+            raise
+        return fresh
+
+    def _insert_growing(self, keys: Any, values: Any, *, told: bool) -> Any:
         """Insert, growing on the way; takes everything back when that fails.
 
         Rows whose keys are stored already take no place, so a batch of duplicates never grows
@@ -198,7 +206,7 @@ class Storage:
         """
         fresh = self.backend.zeros(len(keys), np.uint8)
         try:
-            self._place(keys, values, fresh)
+            self._place(keys, values, fresh, told=told)
         except BaseException:
             self.undo(keys, fresh)
             raise
@@ -208,7 +216,7 @@ class Storage:
             self._taken_bound = state.occupied + state.erased
         return fresh
 
-    def _place(self, keys: Any, values: Any, fresh: Any) -> None:
+    def _place(self, keys: Any, values: Any, fresh: Any, *, told: bool) -> None:
         """Insert a batch that may not fit, after the table has grown for the keys to be expected.
 
         A table that certainly has room is filled several times as fast as one whose places are
@@ -224,7 +232,7 @@ class Storage:
             self._enlarge(state.occupied + new.most, filled=False)
         batch = None if new.few else RegionBatch.of(self.backend, self._slots, keys, values)
         if batch is not None:
-            self._place_regions(batch, fresh)
+            self._place_regions(batch, fresh, told=told)
             return
         self._slots.fill()
         if self._has_room(rows):
@@ -232,7 +240,7 @@ class Storage:
         else:
             self._place_limited(keys, values, fresh)
 
-    def _place_regions(self, batch: RegionBatch, fresh: Any) -> None:
+    def _place_regions(self, batch: RegionBatch, fresh: Any, *, told: bool) -> None:
         """Insert a batch that is in the order of the table; `fresh` is 0 before.
 
         What does not fit after all, as the expected number of keys was too low, is there before the
@@ -252,6 +260,8 @@ class Storage:
         except BaseException:
             batch.claim(self._slots, fresh)
             raise
+        if not told:
+            return
         if self._slots.state().occupied == all_new:
             fresh.fill(np.uint8(1))
         else:

@@ -28,6 +28,9 @@ class Values(Protocol):
     def insert(self, store: Storage, bits: Any, values: Any) -> Any:
         """Store the pairs of new keys; 1 in the row that created each."""
 
+    def add(self, store: Storage, bits: Any, values: Any) -> None:
+        """As `insert`, and tells nothing."""
+
     def upsert(self, store: Storage, bits: Any, values: Any) -> None:
         """Store pairs with distinct keys."""
 
@@ -63,6 +66,10 @@ class InlineValues:
     def insert(self, store: Storage, bits: Any, values: Any) -> Any:
         """See `Values`."""
         return store.insert(bits, value_bits(self._backend, values, self._dtype))
+
+    def add(self, store: Storage, bits: Any, values: Any) -> None:
+        """See `Values`."""
+        store.add(bits, value_bits(self._backend, values, self._dtype))
 
     def upsert(self, store: Storage, bits: Any, values: Any) -> None:
         """See `Values`."""
@@ -117,6 +124,10 @@ class WideValues:
             store.undo(bits, fresh)
             raise
         return fresh
+
+    def add(self, store: Storage, bits: Any, values: Any) -> None:
+        """See `Values`."""
+        self.insert(store, bits, values)
 
     def upsert(self, store: Storage, bits: Any, values: Any) -> None:
         """See `Values`."""

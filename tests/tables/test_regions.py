@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from model import MapModel, SetModel
 from strategies import random_keys, random_values
 
+from dgpuhash import backend
 from dgpuhash.backend import partition, region_args
 from dgpuhash.errors import OutOfMemoryError
 from dgpuhash.tables import HashMap, HashSet, expectation, regions
@@ -78,6 +79,22 @@ def test_all_new_and_none_new(device, placed, key, value):
     agree(device, table, model)
 
 
+@pytest.mark.parametrize("value", [None, "u8"])
+def test_builds_that_tell_nothing(device, placed, monkeypatch, value):
+    monkeypatch.setattr(expectation, "LEAST_ROWS", 1000)
+    keys = device.array(random_keys("u8", 20_000, 3))
+    if value is None:
+        table = HashSet.from_keys(keys)
+    else:
+        table = HashMap.from_arrays(keys, keys ^ 1)
+        values, found = table.find(keys)
+        assert bool(found.all()) and bool((values == keys ^ 1).all())
+    assert len(placed) == 1
+    assert sorted(set(keys.tolist())) == sorted(
+        (table.items() if value is None else table.items()[0]).tolist()
+    )
+
+
 @pytest.mark.parametrize("wrong", [1, 7])
 @pytest.mark.parametrize(("key", "value"), [("u4", None), ("u8", "u8"), ("u4", "u8")])
 def test_growth_before_and_in_the_middle_of_a_batch(device, placed, monkeypatch, key, value, wrong):
@@ -97,6 +114,7 @@ def test_growth_before_and_in_the_middle_of_a_batch(device, placed, monkeypatch,
     agree(device, table, model)
 
 
+@pytest.mark.slow
 def test_one_key_ten_million_times(device, placed):
     table = HashMap("int64", "int64", capacity=10**7, device=device.name)
     rows = device.backend.xp.arange(10**7)
@@ -173,6 +191,29 @@ def test_memory_that_runs_out_between_regions_and_the_rest(device, placed, monke
                 table.insert(keys, device.array(random_values(value, 30_000, 1)))
     assert len(placed) == 2
     agree(device, table, model)
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+@pytest.mark.timeout(150)
+def test_more_than_two_to_the_31_pairs(placed):
+    gpu = backend.get("cuda")
+    rows, piece = 2**31 + 1, 2**28
+    if gpu.memory()[1] < 100 * 2**30:
+        pytest.skip("100 GiB of device memory are needed, for the table and twice its pairs")
+    keys = gpu.xp.arange(rows, dtype=np.uint32)
+    keys *= np.uint32(2654435761)
+    table = HashMap.from_arrays(keys, keys ^ 5)
+    assert (len(table), placed) == (rows, [rows])
+    for start in range(0, rows, piece):
+        asked = keys[start : start + piece]
+        values, found = table.find(asked)
+        assert bool(found.all())
+        assert bool((values == asked ^ 5).all())
+    absent = gpu.xp.arange(rows, rows + piece).astype(np.uint32) * np.uint32(2654435761)
+    assert not bool(table.contains(absent).any())
+    del table, keys, asked, values, found, absent
+    gpu.xp.get_default_memory_pool().free_all_blocks()
 
 
 def test_sequences(device):
