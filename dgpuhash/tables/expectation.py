@@ -6,10 +6,12 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from dgpuhash.backend import Backend, region_args
 from dgpuhash.tables.slots import Slots
 
-__all__ = ["LEAST_ROWS", "NewKeys", "new_keys"]
+__all__ = ["LEAST_ROWS", "NewKeys", "all_new", "new_keys"]
 
 # Of fewer rows there is no sample to be had that is worth it.
 LEAST_ROWS = 2**17
@@ -23,6 +25,11 @@ _DEVIATIONS = 4
 _LEAST_FOUND = 32
 # A batch has few new keys when at most one of so many rows brings one.
 _FEW = 16
+
+
+# Runs of neighbours that stand for all rows when the question is whether any key repeats. Where
+# every key comes twice, at random among 2**28 rows, 16 of theirs are to be expected twice.
+_RUNS, _RUN_ROWS = 2**8, 2**8
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,3 +66,18 @@ def new_keys(backend: Backend, slots: Slots, keys: Any) -> NewKeys:
         return NewKeys(0, few=True)
     most = math.ceil((found + _DEVIATIONS * math.sqrt(found)) * 2**zeros)
     return NewKeys(min(rows, most), few=_FEW * most < rows)
+
+
+def all_new(backend: Backend, slots: Slots, keys: Any) -> bool:
+    """Whether every row seems to bring a key that neither `slots` nor another row has."""
+    xp, rows = backend.xp, len(keys)
+    witnesses = keys
+    if rows > _RUNS * _RUN_ROWS:
+        firsts = xp.arange(_RUNS, dtype=np.int64) * (rows // _RUNS)
+        witnesses = keys[(firsts[:, None] + xp.arange(_RUN_ROWS, dtype=np.int64)).ravel()]
+    if not slots.blank and bool(slots.contains(witnesses).any()):
+        return False
+    seen = Slots(backend, keys.dtype, None, slots=2 * len(witnesses), seed=0, tile=None)
+    seen.clear()
+    seen.insert(witnesses, None)
+    return seen.state().occupied == len(witnesses)

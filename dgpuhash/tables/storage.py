@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dgpuhash.backend import Backend
-from dgpuhash.tables import expectation
+from dgpuhash.tables import expectation, regions
 from dgpuhash.tables.regions import RegionBatch
 from dgpuhash.tables.slots import Slots
 
@@ -186,7 +186,7 @@ class Storage:
         """1 in the row that created each key, if that is to be `told`."""
         if not self._has_room(len(keys)):
             return self._insert_growing(keys, values, told=told)
-        batch = RegionBatch.of(self.backend, self._slots, keys, values)
+        batch = self._by_region(keys, values, mostly_new=False)
         if batch is None:
             self._slots.fill()
             return self._slots.insert(keys, values)
@@ -230,7 +230,7 @@ class Storage:
         state = self._slots.state()
         if state.occupied + state.erased + new.most > self.capacity:
             self._enlarge(state.occupied + new.most, filled=False)
-        batch = None if new.few else RegionBatch.of(self.backend, self._slots, keys, values)
+        batch = self._by_region(keys, values, mostly_new=not told and 2 * new.most > rows)
         if batch is not None:
             self._place_regions(batch, fresh, told=told)
             return
@@ -239,6 +239,19 @@ class Storage:
             fresh[...] = self._slots.insert(keys, values)
         else:
             self._place_limited(keys, values, fresh)
+
+    def _by_region(self, keys: Any, values: Any, *, mostly_new: bool) -> RegionBatch | None:
+        """The batch in the order of regions, if that pays.
+
+        It does where all keys are new, and where they are `mostly_new` and nobody asks which.
+        Stored keys are passed over faster than they are ordered, and to tell which rows were new
+        takes one lookup more.
+        """
+        if not regions.pays(self.backend, self._slots, len(keys)):
+            return None
+        if not mostly_new and not expectation.all_new(self.backend, self._slots, keys):
+            return None
+        return RegionBatch.of(self.backend, self._slots, keys, values)
 
     def _place_regions(self, batch: RegionBatch, fresh: Any, *, told: bool) -> None:
         """Insert a batch that is in the order of the table; `fresh` is 0 before.

@@ -20,7 +20,7 @@ WORDS = [("u4", None), ("u8", None), ("u4", "u4"), ("u4", "u8"), ("u8", "u4"), (
 
 @pytest.fixture(autouse=True)
 def placed(monkeypatch):
-    """Place batches of any size by region; counts those that were."""
+    """Place batches of any size and any keys by region; notes those that were."""
     batches = []
     real = regions.RegionBatch.insert
 
@@ -31,6 +31,7 @@ def placed(monkeypatch):
     monkeypatch.setattr(regions.RegionBatch, "insert", insert)
     monkeypatch.setattr(regions, "_LEAST_ROWS", {"cpu": 1, "cuda": 1})
     monkeypatch.setattr(regions, "_LEAST_SHARE", 0)
+    monkeypatch.setattr(expectation, "all_new", lambda *batch: True)
     return batches
 
 
@@ -93,6 +94,30 @@ def test_builds_that_tell_nothing(device, placed, monkeypatch, value):
     assert sorted(set(keys.tolist())) == sorted(
         (table.items() if value is None else table.items()[0]).tolist()
     )
+
+
+def test_only_batches_of_new_keys_are_told_to_be_all_new(device, monkeypatch):
+    monkeypatch.undo()
+    slots = HashSet("u8", device=device.name)._opened().slots
+    keys = device.array(np.arange(300_000, dtype="u8"))
+    assert expectation.all_new(device.backend, slots, keys)
+    assert not expectation.all_new(device.backend, slots, keys // np.uint64(2))
+    filled = HashSet.from_keys(keys)._opened().slots
+    assert not expectation.all_new(device.backend, filled, keys)
+    assert not expectation.all_new(device.backend, filled, keys + np.uint64(200_000))
+    assert expectation.all_new(device.backend, filled, keys + np.uint64(300_000))
+
+
+@pytest.mark.parametrize("rows", [1 << 17, 1 << 19])
+@pytest.mark.parametrize("distinct", [100, 40_000, 1 << 17])
+def test_how_many_new_keys_are_expected(device, rows, distinct):
+    filled = HashSet.from_keys(device.array(np.arange(0, distinct, 2)))._opened().slots
+    keys = device.array(np.random.default_rng(1).integers(0, distinct, rows).view("u8"))
+    new = expectation.new_keys(device.backend, filled, keys)
+    there = len(np.unique(device.backend.to_host(keys)))
+    assert new.few == (16 * new.most < rows)
+    if distinct > 100:
+        assert distinct // 2 * min(1, there / distinct) * 0.9 <= new.most <= 0.8 * distinct
 
 
 @pytest.mark.parametrize("wrong", [1, 7])
