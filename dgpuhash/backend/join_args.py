@@ -9,12 +9,14 @@ from dgpuhash.backend.words import name_of_word as _word
 from dgpuhash.backend.words import struct_of_words as _words
 
 __all__ = [
+    "ALL_ROWS",
     "FOUND_COUNT",
     "FOUND_SELECT",
     "JOIN_PAIRS",
     "JOIN_SELECT",
     "JOIN_SIDES",
     "STRUCTS",
+    "all_rows",
     "found_count",
     "found_select",
     "join_pairs",
@@ -24,6 +26,7 @@ __all__ = [
 JOIN_SIDES = _words("offsets", "keys", "starts", "right_rows", "left_rows")
 JOIN_PAIRS = _words("left", "right", "pairs", "segment_pairs", "n", sides=JOIN_SIDES)
 JOIN_SELECT = _words("partner", "ends", "left", "right", "alone", "rows", "segment_rows", "n")
+ALL_ROWS = _words("rows", "n")
 FOUND_COUNT = _words("found", "counts", "rows", "segment_rows", "n")
 FOUND_SELECT = _words("found", "words", "ends", "rows_to", "words_to", "rows", "segment_rows", "n")
 
@@ -32,6 +35,7 @@ STRUCTS = {
     "JoinSides": JOIN_SIDES,
     "JoinPairsArgs": JOIN_PAIRS,
     "JoinSelectArgs": JOIN_SELECT,
+    "AllRowsArgs": ALL_ROWS,
     "FoundCountArgs": FOUND_COUNT,
     "FoundSelectArgs": FOUND_SELECT,
 }
@@ -45,6 +49,11 @@ def join_pairs(tile: int = 32) -> Kernel:
 def join_select(tile: int = 32) -> Kernel:
     """Writes rows that have a partner, or none; takes `JOIN_SELECT`, a row is a segment."""
     return Kernel(f"dg::join_select<{tile}>", "launch/join.cuh", tile)
+
+
+def all_rows() -> Kernel:
+    """Counts rows up; takes `ALL_ROWS`."""
+    return Kernel("dg::all_rows", "launch/join.cuh")
 
 
 def found_count() -> Kernel:

@@ -10,9 +10,16 @@ import numpy as np
 from dgpuhash.backend import Backend
 from dgpuhash.backend import join_args as args
 
-__all__ = ["found_rows"]
+__all__ = ["all_rows", "found_rows"]
 
 _SEGMENT_ROWS = {"cpu": 4096, "cuda": 1024}
+
+
+def all_rows(backend: Backend, rows: int) -> Any:
+    """0, 1 and so on (int64): CuPy's arange takes 0.63 ms for 2^27 on an H200, this 0.25."""
+    made = backend.empty(rows, np.int64)
+    backend.run(args.all_rows(), args.ALL_ROWS, rows, rows=made)
+    return made
 
 
 def found_rows(backend: Backend, found: Any, words: Any) -> tuple[Any, Any]:
@@ -30,7 +37,7 @@ def found_rows(backend: Backend, found: Any, words: Any) -> tuple[Any, Any]:
     ends = backend.xp.cumsum(counts, dtype=np.int64)
     chosen = int(ends[-1]) if rows else 0
     if chosen == rows:
-        return backend.xp.arange(rows, dtype=np.int64), words
+        return all_rows(backend, rows), words
     rows_to, words_to = backend.empty(chosen, np.int64), backend.empty(chosen, words.dtype)
     if chosen:
         backend.run(

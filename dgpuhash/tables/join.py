@@ -11,6 +11,7 @@ from dgpuhash.backend import Backend
 from dgpuhash.backend import join_args as args
 from dgpuhash.errors import SpecError
 from dgpuhash.tables.compacting import Groups, Placed
+from dgpuhash.tables.found import all_rows
 from dgpuhash.tables.meeting import meet
 from dgpuhash.tables.runs import Runs
 from dgpuhash.tables.scarcity import call_says_memory
@@ -75,7 +76,7 @@ def join_indices(left: Any, right: Any, how: str = "inner") -> tuple[Any, Any]:
         partners, counts, segment_rows = placed.find(asked)
         if how in ("inner", "semi", "anti"):
             return _selected(backend, partners, counts, segment_rows, alone=how == "anti")
-        pairs = xp.arange(len(asked), dtype=np.int64), partners
+        pairs = all_rows(backend, len(asked)), partners
         if how == "outer":
             matched = backend.zeros(len(stored), bool)
             matched[partners[partners >= 0]] = True
@@ -108,7 +109,7 @@ def _selected(
         ends = last.clip(None, rows) - ends
     chosen = int(ends[-1]) if rows else 0
     if chosen == rows and not alone:
-        return backend.xp.arange(rows, dtype=np.int64), partners
+        return all_rows(backend, rows), partners
     left = backend.empty(chosen, np.int64)
     right = backend.full(chosen, -1, np.int64) if alone else backend.empty(chosen, np.int64)
     if chosen:

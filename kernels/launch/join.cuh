@@ -28,11 +28,11 @@ struct JoinSelectArgs {
 };
 
 struct FoundCountArgs {
-  const u8* found;
-  u64* counts;  // of each segment
+  const u8* found;  // 1 or 0, aligned to eight rows
+  u64* counts;      // of each segment
   u64 rows;
-  u64 segment_rows;
-  u64 n;  // segments
+  u64 segment_rows;  // a multiple of eight
+  u64 n;             // segments
 };
 
 struct FoundSelectArgs {
@@ -45,6 +45,15 @@ struct FoundSelectArgs {
   u64 segment_rows;
   u64 n;  // segments
 };
+
+struct AllRowsArgs {
+  i64* rows;
+  u64 n;
+};
+
+DG_KERNEL all_rows(AllRowsArgs args) {
+  for_each_tile<1>(args.n, [&](auto, u64 row) { args.rows[row] = static_cast<i64>(row); });
+}
 
 template <int W>
 DG_KERNEL join_select(JoinSelectArgs args) {
@@ -66,11 +75,17 @@ DG_KERNEL found_count(FoundCountArgs args) {
     const u64 last = end_of_rows(args, segment);
     u64 count = 0;
     DG_ROLL
-    for (u64 start = segment * args.segment_rows; start < last; start += tile.size) {
-      const u64 row = start + tile.lane();
-      count += count_ones(tile.ballot(row < last && args.found[row] != 0));
+    for (u64 row = segment * args.segment_rows + 8 * tile.lane(); row < last;
+         row += 8 * tile.size) {
+      if (row + 8 <= last) {
+        count += count_ones(*reinterpret_cast<const u64*>(args.found + row));
+      } else {
+        DG_ROLL
+        for (u64 each = row; each < last; ++each) count += args.found[each];
+      }
     }
-    if (tile.lane() == 0) args.counts[segment] = count;
+    count = inclusive_sum(tile, count);
+    if (tile.lane() == tile.size - 1) args.counts[segment] = count;
   });
 }
 

@@ -274,23 +274,23 @@ void select(std::mt19937& random, u64 rows, u32 share) {
 /// Rows by what was found for them, and how many.
 template <class Word, int W>
 void found(std::mt19937& random, u64 rows, u32 share) {
-  std::vector<u8> marks(rows);
+  alignas(8) u8 marks[256];
   std::vector<Word> words(rows), chosen_words;
   std::vector<i64> chosen, ends;
-  std::vector<u64> counts((rows + 49) / 50), expected(counts.size());
+  std::vector<u64> counts((rows + 47) / 48), expected(counts.size());
   for (u64 row = 0; row < rows; ++row) {
     marks[row] = random() % share == 0;
     words[row] = static_cast<Word>(random());
-    expected[row / 50] += marks[row];
+    expected[row / 48] += marks[row];
     if (marks[row]) chosen.push_back(static_cast<i64>(row)), chosen_words.push_back(words[row]);
-    if (row % 50 == 49 || row + 1 == rows) ends.push_back(static_cast<i64>(chosen.size()));
+    if (row % 48 == 47 || row + 1 == rows) ends.push_back(static_cast<i64>(chosen.size()));
   }
-  found_count<W>({marks.data(), counts.data(), rows, 50, counts.size()});
+  found_count<W>({marks, counts.data(), rows, 48, counts.size()});
   CHECK(counts == expected);
   std::vector<i64> rows_to(chosen.size());
   std::vector<Word> words_to(chosen.size());
-  found_select<Word, W>({marks.data(), words.data(), ends.data(), rows_to.data(), words_to.data(),
-                         rows, 50, ends.size()});
+  found_select<Word, W>(
+      {marks, words.data(), ends.data(), rows_to.data(), words_to.data(), rows, 48, ends.size()});
   CHECK(rows_to == chosen);
   CHECK(words_to == chosen_words);
 }
