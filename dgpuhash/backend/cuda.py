@@ -62,7 +62,9 @@ class CudaBackend(Backend):
         device = self._device()
         try:
             loaded = self._load(kernel, device)
-            blocks = min(math.ceil(n * kernel.tile / kernel.threads), loaded.resident_blocks)
+            blocks = math.ceil(n * kernel.tile / kernel.threads)
+            if not kernel.in_order:
+                blocks = min(blocks, loaded.resident_blocks)
             struct = args if isinstance(args, bytes) else args.tobytes()
             # An array of one element is passed by value: the driver copies what CuPy points it to.
             passed = np.frombuffer(struct, f"V{len(struct)}")

@@ -71,9 +71,9 @@ REDUCE_COLUMN = _words("values", "totals", "reading", "term", "fold")
 REDUCE_BATCH = _words("codes", "order", "columns", "column_count", "alone", "wide")
 REDUCE = _words("edges", "rows", "segment_rows", "groups", "copies", "n", batch=REDUCE_BATCH)
 GROUP_BATCH = _words("columns", "column_count", "keys", "rows", "refused", table=GROUP_STORAGE)
-GROUP_ADD = _words("n", "first_row", batch=GROUP_BATCH)
+GROUP_ADD = _words("first_row", "rows", "segment_rows", "n", batch=GROUP_BATCH)
 GROUP_ADD_BY_BLOCK = _words("rows", "segment_rows", "slots", "copies", "n", batch=GROUP_BATCH)
-GROUP_GATHER = _words("keys", "rows", "totals", "columns", "n", table=GROUP_STORAGE)
+GROUP_GATHER = _words("keys", "rows", "keys_to", "totals", "columns", "n", table=GROUP_STORAGE)
 
 # By the C++ name.
 STRUCTS = {
@@ -142,9 +142,10 @@ def group_reduce(tile: int = 32) -> Kernel:
     return Kernel(f"dg::group_reduce<{tile}>", "launch/reduce.cuh", tile)
 
 
-def group_add(key: DTypeLike, tile: int = 32) -> Kernel:
-    """Stores keys and adds their columns up; takes `GROUP_ADD`, a tile's lanes are rows."""
-    return Kernel(f"dg::group_add<{_word(key)},{tile}>", "launch/reduce.cuh")
+def group_add(key: DTypeLike, *, in_order: bool = False) -> Kernel:
+    """Stores keys and adds their columns up; takes `GROUP_ADD`, a row is a segment of the keys."""
+    name = f"dg::group_add<{_word(key)},32>"
+    return Kernel(name, "launch/reduce.cuh", 32, in_order=in_order)
 
 
 def group_add_by_block(key: DTypeLike) -> Kernel:
@@ -154,5 +155,5 @@ def group_add_by_block(key: DTypeLike) -> Kernel:
 
 
 def group_gather(key: DTypeLike, tile: int = 32) -> Kernel:
-    """Reads totals out; takes `GROUP_GATHER`, a tile's lanes are groups."""
+    """Reads keys and totals out; takes `GROUP_GATHER`, a tile's lanes are groups."""
     return Kernel(f"dg::group_gather<{_word(key)},{tile}>", "launch/reduce.cuh")

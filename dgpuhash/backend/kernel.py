@@ -21,9 +21,13 @@ class Kernel:
         Lanes that serve one row on a GPU; on the CPU it is always one.
     threads : int
         Threads of a block on a GPU.
+    in_order : bool
+        Whether rows that are worked on at one time shall be neighbours on a GPU: blocks of few rows
+        start in order, instead of as many blocks as fill it, which drift apart.
     """
 
     expression: str
     file: str
     tile: int = 1
     threads: int = 256
+    in_order: bool = False

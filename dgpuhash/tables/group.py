@@ -44,16 +44,22 @@ class GroupedKeys:
         """The first row of each distinct key, by number."""
         return self.groups.first_rows
 
+    @functools.cached_property
+    def _distinct(self) -> Any:
+        """The words of each distinct key, by number."""
+        return self.bits[self.first_rows]
+
     def uniques(self, order: Any = None) -> Any:
         """The distinct keys by number, or in `order`, as an array of the kind of the keys."""
-        rows = self.first_rows if order is None else self.first_rows[order]
-        bits = self.bits[rows]
+        bits = self._distinct if order is None else self._distinct[order]
         return self.by_key(keys_of(self.backend, bits, self._dtype), self._dtype)
 
     def totals(self, columns: Sequence[Reduced]) -> list[Any]:
         """For each column the totals (uint64 words) of each distinct key, by number."""
         if "groups" not in vars(self) and adds_at_once(self.backend, self._estimate, columns):
-            self.first_rows, totals = reduce_keys(self.backend, self.bits, self._estimate, columns)
+            self.first_rows, self._distinct, totals = reduce_keys(
+                self.backend, self.bits, self._estimate, columns
+            )
             return totals
         return reduce_groups(self.backend, self.groups.codes, len(self.first_rows), columns)
 

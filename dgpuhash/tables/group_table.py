@@ -120,10 +120,14 @@ class GroupTable:
             made["n"] = math.ceil(len(bits) / _BLOCK_ROWS)
             self._backend.launch(args.group_add_by_block(self._key), made, int(made["n"]))
             return int(refused[0]) == 0
+        kernel = args.group_add(self._key, in_order=rows is not None)
+        made = np.zeros((), args.GROUP_ADD)
+        made["batch"] = batch
+        made["segment_rows"] = segment_rows = _SEGMENT_ROWS[self._backend.name]
         for first, last in _launches(len(bits), repeats):
-            made = np.zeros((), args.GROUP_ADD)
-            made["batch"], made["first_row"], made["n"] = batch, first, last - first
-            self._backend.launch(args.group_add(self._key), made, last - first)
+            made["first_row"], made["rows"] = first, last
+            made["n"] = math.ceil((last - first) / segment_rows)
+            self._backend.launch(kernel, made, int(made["n"]))
         return int(refused[0]) == 0
 
     def number(self, rows: int) -> Any:
@@ -158,14 +162,15 @@ class GroupTable:
         )  # fmt: skip
         return words.view(np.int64), counts, segment_rows
 
-    def totals(self, bits: Any, first_rows: Any, columns: int) -> list[Any]:
-        """The totals of each column (uint64 words), of the groups with these first rows."""
+    def totals(self, bits: Any, first_rows: Any, columns: int) -> tuple[Any, list[Any]]:
+        """The keys of the groups with these first rows, and the totals of each column (uint64)."""
+        keys = self._backend.empty(len(first_rows), bits.dtype)
         totals = self._backend.empty((columns, len(first_rows)), np.uint64)
         self._run(
             args.group_gather(self._key), args.GROUP_GATHER, len(first_rows),
-            keys=bits, rows=first_rows, totals=totals, columns=columns,
+            keys=bits, rows=first_rows, keys_to=keys, totals=totals, columns=columns,
         )  # fmt: skip
-        return list(totals)
+        return keys, list(totals)
 
     def _ranked(self, rows: int) -> tuple[Any, Any]:
         """The set of the first rows, ready to rank them, and its members in order."""

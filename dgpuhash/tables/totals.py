@@ -21,10 +21,9 @@ _MOST_AT_ONCE = 6
 # Up to here totals of each block's own are faster: on an H200 2^27 rows of 4,096 groups take 4.3 ms
 # and 5.4 without; of 65,536 groups 4.5 without.
 _FEW_GROUPS = 2**12
-# Groups whose totals are beyond the L2 cache, but not those of one region of so many: rows are
-# partitioned first, where there are enough to fill a GPU many times.
-_LEAST_SCATTERED, _MOST_SCATTERED, _REGIONS_OF_TABLE = 2**23, 2**25, 64
-_LEAST_ROWS = 2**24
+# From so many groups on totals do not stay in the L2 cache: rows are put in order of regions of the
+# table first, where there are enough to fill a GPU many times.
+_SCATTERED_GROUPS, _SCATTERED_ROWS, _REGIONS_OF_TABLE = 2**21, 2**24, 64
 _WORDS = {4: np.uint32, 8: np.uint64}
 # From here on a CPU adds up beside the keys faster than by number: 2^16 groups of 8 million rows
 # take 155 ms of both cores and not 166, 2^18 groups 163 and not 534.
@@ -98,11 +97,11 @@ def adds_at_once(backend: Backend, estimate: Estimate, columns: Sequence[Reduced
 
 def reduce_keys(
     backend: Backend, bits: Any, estimate: Estimate, columns: Sequence[Reduced]
-) -> tuple[Any, list[Any]]:
-    """The first rows (int64) of distinct keys, in order, and for each column their totals."""
+) -> tuple[Any, Any, list[Any]]:
+    """The first rows (int64) of distinct keys, in order; the keys; for each column their totals."""
     table = _added(backend, bits, estimate, columns)
     first_rows = table.first_rows(len(bits))
-    return first_rows, table.totals(bits, first_rows, len(columns))
+    return first_rows, *table.totals(bits, first_rows, len(columns))
 
 
 def _added(
@@ -147,8 +146,8 @@ def _by_region(
     read = {id(each.values): each.values for each in columns if each.values is not None}
     values = next(iter(read.values()), None)
     movable = values is None or values.dtype.itemsize in _WORDS
-    in_cache = not _LEAST_SCATTERED <= estimate.expected <= _MOST_SCATTERED
-    if in_cache or len(bits) < _LEAST_ROWS or len(read) > 1 or not movable:
+    scattered = estimate.expected >= _SCATTERED_GROUPS and len(bits) >= _SCATTERED_ROWS
+    if not scattered or len(read) > 1 or not movable:
         return _Ordered(bits, columns)
     words = None if values is None else values.view(_WORDS[values.dtype.itemsize])
     try:

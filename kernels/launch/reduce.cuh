@@ -30,8 +30,10 @@ struct GroupBatch {
 
 struct GroupAddArgs {
   GroupBatch batch;
-  u64 n;          // rows of this launch
-  u64 first_row;  // the first of them
+  u64 first_row;  // of this launch
+  u64 rows;       // behind the last one
+  u64 segment_rows;
+  u64 n;  // segments
 };
 
 struct GroupAddByBlockArgs {
@@ -47,7 +49,8 @@ struct GroupGatherArgs {
   GroupStorage table;
   const void* keys;
   const i64* rows;  // one of each group
-  u64* totals;      // of `columns` columns, `n` of each
+  void* keys_to;
+  u64* totals;  // of `columns` columns, `n` of each
   u64 columns;
   u64 n;  // groups
 };
@@ -81,34 +84,37 @@ DG_FN u64* placed_totals(const GroupBatch& batch, u64 key, u64 row) {
 template <class Key, int W>
 DG_KERNEL group_add(GroupAddArgs args) {
   const GroupBatch& batch = args.batch;
-  const Key* keys = static_cast<const Key*>(batch.keys) + args.first_row;
+  const Key* keys = static_cast<const Key*>(batch.keys);
   const auto row_at = [&](u64 place) {
     return batch.rows ? static_cast<u64>(batch.rows[place]) : place;
   };
-  if constexpr (kInTurns<W>) {
-    const GroupTable table{batch.table};
-    for_each_in_turns(
-        args.n, Totals<0>{}, [&](u64 index) { return table.begin(keys[index]); },
-        [&](u64 index, auto& walk, Tally<0>&) {
-          const u64 place = args.first_row + index, row = row_at(place);
-          GroupTable::Placed placed;
-          if (table.place_step(keys[index], row, walk, placed))
-            return atomic_load_stale(batch.refused) == 0;
-          u64* const totals = totals_or_refuse(batch, placed.slot);
-          for (u64 i = 0; totals && i < batch.column_count; ++i) {
-            const ReduceColumn& column = batch.columns[i];
-            add_to_total(totals + i, column.fold, term_of(column, place, row), false);
-          }
-          return false;
-        });
-  } else {
-    for_each_lane<W>(args.n, [&](auto tile, u64 index, bool asked) {
-      if (tile.any(atomic_load_stale(batch.refused) != 0)) return;
-      const u64 place = args.first_row + index, row = asked ? row_at(place) : place;
-      add_rows(tile, batch.columns, batch.column_count, asked ? keys[index] : Key{0}, place, row,
-               asked, [&](Key key, u64 row) { return placed_totals(batch, key, row); });
-    });
-  }
+  for_each_segment<W>(args.n, args.segment_rows, [&](auto tile, u64 segment) {
+    if (tile.any(atomic_load_stale(batch.refused) != 0)) return;
+    const u64 first = args.first_row + segment * args.segment_rows;
+    const u64 last = first + args.segment_rows < args.rows ? first + args.segment_rows : args.rows;
+    if constexpr (kInTurns<W>) {
+      const GroupTable table{batch.table};
+      take_turns(
+          first, last, [&](u64 place) { return table.begin(keys[place]); },
+          [&](u64 place, auto& walk) {
+            const u64 row = row_at(place);
+            GroupTable::Placed placed;
+            if (table.place_step(keys[place], row, walk, placed)) return true;
+            u64* const totals = totals_or_refuse(batch, placed.slot);
+            for (u64 i = 0; totals && i < batch.column_count; ++i) {
+              const ReduceColumn& column = batch.columns[i];
+              add_to_total(totals + i, column.fold, term_of(column, place, row), false);
+            }
+            return false;
+          });
+    } else {
+      for_each_step(tile, first, last, [&](u64 place, bool inside) {
+        add_rows(tile, batch.columns, batch.column_count, inside ? keys[place] : Key{0}, place,
+                 inside ? row_at(place) : place, inside,
+                 [&](Key key, u64 row) { return placed_totals(batch, key, row); });
+      });
+    }
+  });
 }
 
 /// The same with totals of each block's own, for few groups.
@@ -153,7 +159,8 @@ template <class Key, int W>
 DG_KERNEL group_gather(GroupGatherArgs args) {
   const GroupTable table{args.table};
   const Key* keys = static_cast<const Key*>(args.keys);
-  const auto gather = [&](u64 group, u64 slot) {
+  const auto gather = [&](u64 group, Key key, u64 slot) {
+    static_cast<Key*>(args.keys_to)[group] = key;
     for (u64 i = 0; i < args.columns; ++i)
       args.totals[i * args.n + group] = table.record(slot)[2 + i];
   };
@@ -161,16 +168,18 @@ DG_KERNEL group_gather(GroupGatherArgs args) {
     for_each_in_turns(
         args.n, Totals<0>{}, [&](u64 group) { return table.begin(keys[args.rows[group]]); },
         [&](u64 group, auto& walk, Tally<0>&) {
+          const Key key = keys[args.rows[group]];
           GroupTable::Found found;
-          if (table.find_step(keys[args.rows[group]], walk, found)) return true;
-          gather(group, found.slot);
+          if (table.find_step(key, walk, found)) return true;
+          gather(group, key, found.slot);
           return false;
         });
   } else {
     for_each_lane<W>(args.n, [&](auto tile, u64 group, bool asked) {
-      const u64 slot = asked ? table.find(keys[args.rows[group]]).slot : 0;
+      const Key key = asked ? keys[args.rows[group]] : Key{0};
+      const u64 slot = asked ? table.find(key).slot : 0;
       tile.sync();
-      if (asked) gather(group, slot);
+      if (asked) gather(group, key, slot);
     });
   }
 }

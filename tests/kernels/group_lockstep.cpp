@@ -120,15 +120,18 @@ void add(std::mt19937& random, u64 rows, u32 range, bool room, u64 slots = 0, u6
   if (slots != 0) {
     group_add_by_block<Key, W>({batch, rows, 60, slots, copies, (rows + 59) / 60});
   } else {
-    group_add<Key, W>({batch, rows / 3, 0});
-    group_add<Key, W>({batch, rows - rows / 3, rows / 3});
+    group_add<Key, W>({batch, 0, rows / 3, 23, (rows / 3 + 22) / 23});
+    group_add<Key, W>({batch, rows / 3, rows, 23, (rows - rows / 3 + 22) / 23});
   }
   CHECK(refused == !room);
   if (!room) return;
   std::vector<u64> marks, totals(3 * groups), wanted(3 * groups);
   const auto first_rows = memory.template rank<W>(marks, rows);
   CHECK(first_rows == expected.first_rows);
-  group_gather<Key, W>({memory.storage, keys, first_rows.data(), totals.data(), 3, groups});
+  std::vector<Key> distinct(groups);
+  group_gather<Key, W>(
+      {memory.storage, keys, first_rows.data(), distinct.data(), totals.data(), 3, groups});
+  for (u64 group = 0; group < groups; ++group) CHECK(distinct[group] == keys[first_rows[group]]);
   for (u64 group = 0; group < groups; ++group) wanted[groups + group] = ~0ull;
   for (u64 row = 0; row < rows; ++row) {
     const u64 group = expected.numbers[row];
@@ -151,7 +154,7 @@ void add_in_order(std::mt19937& random, u64 rows, u32 range) {
   });
   std::vector<u64> keys(rows), values(rows);
   const u64 groups = expected.first_rows.size();
-  std::vector<u64> wanted(2 * groups), totals(2 * groups), marks;
+  std::vector<u64> wanted(2 * groups), totals(2 * groups), distinct(groups), marks;
   for (u64 place = 0; place < rows; ++place) {
     const u64 row = static_cast<u64>(order[place]);
     keys[place] = expected.keys[row];
@@ -167,12 +170,12 @@ void add_in_order(std::mt19937& random, u64 rows, u32 range) {
   const GroupMemory memory(2 * rows, 4, 2 * rows);
   u64 refused = 0;
   const GroupBatch batch{memory.storage, columns, 2, keys.data(), order.data(), &refused};
-  group_add<u64, W>({batch, rows, 0});
+  group_add<u64, W>({batch, 0, rows, 64, (rows + 63) / 64});
   CHECK(refused == 0);
   const auto first_rows = memory.template rank<W>(marks, rows);
   CHECK(first_rows == expected.first_rows);
-  group_gather<u64, W>(
-      {memory.storage, expected.keys.data(), first_rows.data(), totals.data(), 2, groups});
+  group_gather<u64, W>({memory.storage, expected.keys.data(), first_rows.data(), distinct.data(),
+                        totals.data(), 2, groups});
   CHECK(totals == wanted);
 }
 

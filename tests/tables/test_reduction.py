@@ -50,8 +50,8 @@ def plan(request, monkeypatch):
         monkeypatch.setattr(totals, "_FEW_GROUPS", 2**62 if "blocks" in request.param else 0)
         monkeypatch.setattr(group_table, "_BLOCK_ROWS", 100)
         if "region" in request.param:
-            monkeypatch.setattr(totals, "_LEAST_SCATTERED", 0)
-            monkeypatch.setattr(totals, "_LEAST_ROWS", 0)
+            monkeypatch.setattr(totals, "_SCATTERED_GROUPS", 0)
+            monkeypatch.setattr(totals, "_SCATTERED_ROWS", 0)
 
 
 def by_hand(values, how):
@@ -217,8 +217,8 @@ def test_no_room_to_put_rows_in_order(device, monkeypatch):
         raise MemoryError("Unable to allocate 8 TiB")
 
     monkeypatch.setattr(group, "adds_at_once", lambda *_: True)
-    monkeypatch.setattr(totals, "_LEAST_SCATTERED", 0)
-    monkeypatch.setattr(totals, "_LEAST_ROWS", 0)
+    monkeypatch.setattr(totals, "_SCATTERED_GROUPS", 0)
+    monkeypatch.setattr(totals, "_SCATTERED_ROWS", 0)
     monkeypatch.setattr(type(device.backend), "partition", no_room)
     agree(device, random_keys("int64", 400, 1), np.arange(400), "sum")
 
