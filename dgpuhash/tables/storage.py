@@ -276,7 +276,7 @@ class Storage:
         if not told:
             return
         if self._slots.state().occupied == all_new:
-            fresh.fill(np.uint8(1))
+            _set_all(fresh)
         else:
             batch.claim(self._slots, fresh)
 
@@ -323,3 +323,10 @@ class Storage:
         self._slots.move_to(moved)
         self._slots = moved
         self._taken_bound = len(self)
+
+
+def _set_all(flags: Any) -> None:
+    """Make bytes 1, by words: CuPy fills 2²⁷ bytes one by one in 0.65 ms on an H200."""
+    words = len(flags) // 8 * 8
+    flags[:words].view(np.uint64).fill(np.uint64(0x0101010101010101))
+    flags[words:].fill(np.uint8(1))
