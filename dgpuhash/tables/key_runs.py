@@ -19,7 +19,7 @@ _FEW_ROWS = {"cpu": 2**12, "cuda": 2**16}
 # Bits of the hash to sort by: about one in 2**32 pairs of different keys is not told apart. Fewer,
 # of whole passes, will do when that leaves so small a part of the keys together with another.
 _HASH_BITS = 32
-_TOGETHER = 1 / 8
+_TOGETHER = 3 / 16
 # Rows of keys that are not told apart, for one tile to part them.
 _MOST_MENDED = 2**12
 # There is room for one mixed row in so many.
