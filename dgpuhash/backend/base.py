@@ -180,7 +180,7 @@ class Backend(ABC):
         """The batch in the order of its keys' hashes: the rows of each of `parts` equal ranges.
 
         A row's part is that of `owner_of`, of the hash of `hash_keys`; rows of one part stay in
-        input order. On a GPU the copy and half a byte for each row are all the memory that it
+        input order. On a GPU the copy and 10 MB are all the memory that it
         takes with 256 parts; there is a second copy for more than `partition_args.PASS_PARTS`.
 
         Parameters

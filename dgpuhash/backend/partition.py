@@ -25,10 +25,10 @@ __all__ = [
 ]
 
 MAX_PARTS = 2**16
-# On a GPU two steps of a block: with fewer the counters are many, with more neighbouring runs are
-# written far apart in time. On a CPU segments enough for its threads.
-_GPU_ROWS = 2**13
-_CPU_SEGMENTS, _CPU_ROWS = 16, 2**12
+# Segments enough for a device's blocks or threads; more would cut more of a GPU's granules.
+_SEGMENTS = {"cpu": 16, "cuda": 2048}
+# The fewest rows of a segment, of which the others have a multiple: on a GPU whole steps.
+_LEAST_ROWS = {"cpu": 2**12, "cuda": 2**13}
 # A part is crowded with so many times the mean of rows, and some that come by chance in small ones.
 _CROWDED, _CROWD_ROWS = 2, 2**10
 
@@ -133,6 +133,10 @@ def _pass(
     )
     if rows == 0:
         return moved, backend.zeros(digit.parts + 1, np.uint64)
+    if rows > structs.PASS_ROWS:
+        raise SpecError(
+            f"{rows:,} rows; {structs.PASS_ROWS:,} at most are partitioned at once: split the batch"
+        )
     value = None if values is None else values.dtype
     segment_rows = _segment_rows(backend.name, rows)
     segments = math.ceil(rows / segment_rows)
@@ -156,9 +160,8 @@ def _pass(
 
 
 def _segment_rows(device: str, rows: int) -> int:
-    if device == "cuda":
-        return _GPU_ROWS
-    return max(_CPU_ROWS, math.ceil(rows / _CPU_SEGMENTS))
+    least = _LEAST_ROWS[device]
+    return least * math.ceil(rows / _SEGMENTS[device] / least)
 
 
 @dataclass(frozen=True, slots=True)

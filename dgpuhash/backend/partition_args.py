@@ -13,6 +13,7 @@ __all__ = [
     "DIGIT",
     "PARTITION",
     "PASS_PARTS",
+    "PASS_ROWS",
     "STRUCTS",
     "partition_count",
     "partition_scatter",
@@ -20,6 +21,8 @@ __all__ = [
 
 # Parts of one pass, as in kernels/batch/partition.cuh, and threads of a block.
 PASS_PARTS = {"cpu": 2048, "cuda": 256}
+# Rows of one pass: on a GPU 31 bits number granules of at least 4 rows.
+PASS_ROWS = 2**33
 BLOCK_THREADS = 512
 
 DIGIT = _words("seed", "spread", "shift", "mask")

@@ -26,6 +26,9 @@ struct Block {
 
   /// Adds to a counter in the block's shared memory, to which other lanes add meanwhile.
   DG_FN void add(u32* counter, u32 term) const { atomicAdd(counter, term); }
+
+  /// Stores a word of shared memory where other lanes store the same one meanwhile.
+  DG_FN void store(u64* to, u64 word) const { *to = word; }
 #endif
 };
 
@@ -40,6 +43,7 @@ struct Block<1> {
   DG_FN u32 tile_index() const { return 0; }
   DG_FN void sync() const {}
   DG_FN void add(u32* counter, u32 term) const { *counter += term; }
+  DG_FN void store(u64* to, u64 word) const { *to = word; }
 };
 
 /// The sum of what the threads before this one brought. `scratch` is shared, of one word for each

@@ -11,6 +11,7 @@
 // Blocks that share memory, as many as give 1,024 threads to a multiprocessor.
 #define DG_BLOCK_KERNEL(Threads) __global__ void __launch_bounds__(Threads, 1024 / Threads)
 #define DG_UNROLL _Pragma("unroll")
+#define DG_UNROLL_BY_4 _Pragma("unroll 4")
 #define DG_ROLL _Pragma("unroll 1")
 #else
 #include <sched.h>
@@ -21,6 +22,7 @@
 #define DG_KERNEL inline void
 #define DG_BLOCK_KERNEL(Threads) inline void
 #define DG_UNROLL
+#define DG_UNROLL_BY_4
 #define DG_ROLL
 #endif
 
@@ -37,6 +39,17 @@ template <class Left, class Right>
 inline constexpr bool same = false;
 template <class Type>
 inline constexpr bool same<Type, Type> = true;
+
+/// Shared memory that a block can have, in KiB; on the CPU as much as anywhere.
+#if !DG_GPU || __CUDA_ARCH__ == 900 || __CUDA_ARCH__ == 1000
+inline constexpr u32 kBlockKib = 227;
+#elif __CUDA_ARCH__ < 800
+inline constexpr u32 kBlockKib = 64;
+#elif __CUDA_ARCH__ == 800
+inline constexpr u32 kBlockKib = 163;
+#else
+inline constexpr u32 kBlockKib = 99;
+#endif
 
 /// The upper half of the 128-bit product: maps a uniform `left` onto [0, right).
 DG_FN u64 mulhi(u64 left, u64 right) {
@@ -100,6 +113,13 @@ DG_FN void back_off(u32& nanoseconds) {
   sched_yield();
 #endif
   if (nanoseconds < 4096) nanoseconds *= 2;
+}
+
+/// What depends on `word` is computed from here on, and not kept in registers until it is needed.
+DG_FN void compute_afresh([[maybe_unused]] u32& word) {
+#if DG_GPU
+  asm volatile("" : "+r"(word));
+#endif
 }
 
 DG_FN void prefetch(const void* address) {

@@ -206,6 +206,10 @@ class LockstepBlock {
     std::atomic_ref<u32>(*counter).fetch_add(term, std::memory_order_relaxed);
   }
 
+  void store(u64* to, u64 word) const {
+    std::atomic_ref<u64>(*to).store(word, std::memory_order_relaxed);
+  }
+
   void end_segment() const {
     tile_.approach(Collective::end_of_row);
     crew_->meet(thread_, *phase_, Collective::end_of_row, 0);

@@ -52,8 +52,8 @@ partition_scatter(
       static_cast<const Key*>(args.keys), static_cast<const Word*>(args.values),
       static_cast<Key*>(args.keys_to), static_cast<Word*>(args.values_to), args.numbers_to};
   for_each_block(args, [&](auto block, auto& step, u64 segment) {
-    for (u32 part = block.thread(); part < args.parts; part += block.threads)
-      step.cursors[part] = args.counters[part * args.n + segment];
+    for (u32 part = block.thread(); part < step.parts; part += block.threads)
+      open_part(step, part, part < args.parts ? args.counters[part * args.n + segment] : 0);
     block.sync();
     scatter_parts(block, step, args.digit, columns, segment * args.segment_rows,
                   end_of_segment(args, segment));

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dgpuhash import backend as backends
-from dgpuhash.backend import Backend
+from dgpuhash.backend import Backend, partition, partition_args
 from dgpuhash.errors import ShapeError, SpecError
 
 Array = np.ndarray[Any, Any]
@@ -87,6 +87,22 @@ def test_partition_of_unequal_parts(used: Backend) -> None:
     random = np.random.default_rng(8)
     keys = random.zipf(1.5, 200_000).astype(np.uint64)
     check_partition(used, keys, keys + np.uint64(1), 200, numbered=True)
+
+
+@pytest.mark.parametrize("parts", [3, 40, 256])
+@pytest.mark.parametrize("key", ["u4", "u8"])
+def test_partition_of_long_segments(
+    used: Backend, monkeypatch: pytest.MonkeyPatch, parts: int, key: str
+) -> None:
+    monkeypatch.setitem(partition._SEGMENTS, used.name, 3)
+    keys = np.random.default_rng(parts).integers(0, 2**32, 200_003).astype(key)
+    check_partition(used, keys, keys + keys.dtype.type(1), parts, numbered=True)
+
+
+def test_too_many_rows_at_once(used: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partition_args, "PASS_ROWS", 99)
+    with pytest.raises(SpecError, match="100 rows; 99 at most"):
+        used.partition(used.from_host(np.zeros(100, np.uint32)), parts=2, seed=0)
 
 
 def test_partition_of_a_slice(used: Backend) -> None:

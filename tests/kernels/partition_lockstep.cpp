@@ -29,7 +29,8 @@ void partition(const Case& wanted, const std::vector<Key>& keys) {
   using Word = typename StoredAs<Value>::Type;
   constexpr bool has_value = !same<Value, void>;
   using Step = PartStep<lockstep::LockstepBlock<Threads>, Key, Word>;
-  const u64 segment_rows = Threads == 1 ? 100 : 2 * Step::rows;
+  u64 segment_rows = 100;
+  if constexpr (Threads != 1) segment_rows = 2 * Step::rows;
   const u64 segments = (wanted.rows + segment_rows - 1) / segment_rows;
   std::vector<u64> counters(segments * wanted.parts, ~0ull);
   std::vector<Word> values(wanted.rows), values_to(wanted.rows);
@@ -67,6 +68,8 @@ void cases(std::mt19937& random) {
   partition<Key, Value, Threads>({900, 7, {3, 7, 0, ~0u}}, keys(900, 1000));
   partition<Key, Value, Threads>({700, 256, {0, 0, 8, 255}}, keys(700, 65536));
   partition<Key, Value, Threads>({500, 200, {1, 51200, 8, 255}}, keys(500, ~Key{0}));
+  // Steps that fill granules and leave some of a part waiting, over several segments.
+  partition<Key, Value, Threads>({3000, 3, {3, 3, 0, ~0u}}, keys(3000, ~Key{0}));
   // One key alone.
   partition<Key, Value, Threads>({600, 256, {0, 256, 0, 255}}, keys(600, 1));
 }
