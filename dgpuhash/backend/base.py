@@ -12,6 +12,7 @@ from numpy.typing import DTypeLike
 from dgpuhash.backend import args as structs
 from dgpuhash.backend.kernel import Kernel
 from dgpuhash.backend.partition import Partitioned, multisplit, partition, sort_by_hash
+from dgpuhash.backend.region_args import REGION_SHIFT
 from dgpuhash.backend.words import packing, words_of
 from dgpuhash.errors import KeyTypeError, ShapeError
 
@@ -32,6 +33,11 @@ class Backend(ABC):
     name: str
     sorts_fast = False
     """Whether sorting a batch costs less than storing its keys in a table."""
+
+    @property
+    def region_shift(self) -> int:
+        """A region, which a block builds in its own memory, has 2 to this power buckets."""
+        return REGION_SHIFT
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled by name: each process has its own modules and loaded kernels."""

@@ -16,11 +16,14 @@ from dgpuhash.backend.compiler import architecture_for
 from dgpuhash.backend.kernel import Kernel
 from dgpuhash.backend.memory import ran_out
 from dgpuhash.backend.placement import device_of, reject_nulls, require_gpu
+from dgpuhash.backend.region_args import REGION_SHIFT, SMALL_REGION_SHIFT
 from dgpuhash.errors import DeviceError, OutOfMemoryError
 
 __all__ = ["CudaBackend"]
 
 OLDEST_CAPABILITY = 75
+# From here on a block may have more than 64 KiB of shared memory.
+ROOMY_CAPABILITY = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,11 @@ class CudaBackend(Backend):
     @property
     def xp(self) -> ModuleType:
         return self._cupy
+
+    @property
+    def region_shift(self) -> int:
+        small = self._capability(self._device()) < ROOMY_CAPABILITY
+        return SMALL_REGION_SHIFT if small else REGION_SHIFT
 
     def launch(self, kernel: Kernel, args: bytes | np.ndarray | np.void, n: int) -> None:
         if n == 0:

@@ -178,11 +178,11 @@ class Ordered:
 def order_by_bucket(
     backend: Backend, keys: Any, values: Any, *, buckets: int, seed: int, shift: int
 ) -> Ordered | None:
-    """The batch by ``first bucket >> shift``; None where a part is crowded.
+    """The batch by ``first bucket >> shift``; None where a part is crowded, or it is too large.
 
     One block, or one thread, works off a part.
     """
-    if buckets >= 2**32:
+    if buckets >= 2**32 or len(keys) > structs.PASS_ROWS:
         return None
     rows, bits = len(keys), max(1, (-(-buckets >> shift) - 1).bit_length())
     most = structs.PASS_PARTS[backend.name].bit_length() - 1

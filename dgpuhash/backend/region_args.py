@@ -16,6 +16,7 @@ __all__ = [
     "REGION_SHIFT",
     "REGION_STARTS",
     "SAMPLE_ROWS",
+    "SMALL_REGION_SHIFT",
     "STRUCTS",
     "open_sample",
     "region_claim",
@@ -23,9 +24,11 @@ __all__ = [
     "region_starts",
 ]
 
-# Of buckets, as in kernels/table/region.cuh, and threads of a block.
-REGION_SHIFT = 9
-_BLOCK_THREADS = 256
+# Of buckets: what a block builds in its shared memory, and what it does where it has no more than
+# 64 KiB, as in kernels/table/region.cuh.
+REGION_SHIFT, SMALL_REGION_SHIFT = 10, 9
+# Three blocks of so many threads have a multiprocessor's registers and shared memory.
+_BLOCK_THREADS = 320
 # Rows that a lane reads at once, as in kernels/launch/sample.cuh.
 SAMPLE_ROWS = 4
 

@@ -30,7 +30,7 @@ class HashMap(Table):
     """A map from keys to values on a CPU or a GPU.
 
     Open addressing with cooperative probing (WarpCore, Jünger et al. 2020, §IV-B): double hashing
-    between buckets of 64 bytes, which stays within 32 KiB; bits that tell which full buckets a key
+    between buckets of 64 bytes, which stays within 64 KiB; bits that tell which full buckets a key
     has passed end a search for an absent key.
 
     Parameters

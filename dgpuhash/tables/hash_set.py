@@ -23,7 +23,7 @@ class HashSet(Table):
     """A set of distinct keys on a CPU or a GPU.
 
     Open addressing with cooperative probing (WarpCore, Jünger et al. 2020, §IV-B): double hashing
-    between buckets of 64 bytes, which stays within 32 KiB; bits that tell which full buckets a key
+    between buckets of 64 bytes, which stays within 64 KiB; bits that tell which full buckets a key
     has passed end a search for an absent key.
 
     Parameters

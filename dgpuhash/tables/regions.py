@@ -44,7 +44,7 @@ class RegionBatch:
         try:
             ordered = order_by_bucket(
                 backend, keys, values,
-                buckets=slots.buckets, seed=slots.seed, shift=region_args.REGION_SHIFT,
+                buckets=slots.buckets, seed=slots.seed, shift=backend.region_shift,
             )  # fmt: skip
             if ordered is None:
                 return None

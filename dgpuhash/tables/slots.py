@@ -91,7 +91,7 @@ class Slots:
     @property
     def regions(self) -> int:
         """Pieces of the table that blocks build in memory of their own."""
-        return -(-self.buckets >> region_args.REGION_SHIFT)
+        return -(-self.buckets >> self._backend.region_shift)
 
     @functools.cached_property
     def storage(self) -> bytes:
@@ -164,7 +164,7 @@ class Slots:
             region_args.region_insert(self._key, self._value), region_args.REGION_INSERT,
             self.regions,
             table=self.storage, blank=self.blank,
-            segment_rows=2**region_args.REGION_SHIFT, **batch,
+            segment_rows=2**self._backend.region_shift, **batch,
         )  # fmt: skip
         self.blank, self._filled = False, True
         return int(self._host_state()["pending"])

@@ -13,12 +13,17 @@
 
 namespace dg {
 
-/// A region has 2^kRegionShift buckets: 32 KiB, of which every architecture holds two or more.
+/// A region has 2^kRegionShift buckets, 64 KiB; half of that on GPUs whose blocks have no more than 64
+/// KiB. Mirrored in dgpuhash/backend/region_args.py.
+#if DG_GPU && __CUDA_ARCH__ < 800
 inline constexpr u32 kRegionShift = 9;
+#else
+inline constexpr u32 kRegionShift = 10;
+#endif
 inline constexpr u32 kRegionBuckets = 1u << kRegionShift;
 
 /// Rows that a block puts off; further ones are left.
-inline constexpr u32 kLaterRows = 1024;
+inline constexpr u32 kLaterRows = 2 * kRegionBuckets;
 
 template <class KeyType, class ValueType>
 struct RegionOf {

@@ -17,7 +17,7 @@ std::vector<Key> crowded_keys(const TableMemory<Key, Value>& table, std::mt19937
   std::vector<Key> keys = contended_keys<Key>(random, rows / 2, rows / 4);
   while (keys.size() < rows) {
     const Key key = static_cast<Key>(random()) % 200000;
-    if (view.first_bucket(key) % kRegionBuckets < 2) keys.push_back(key);
+    if (view.first_bucket(key) % kRegionBuckets < 4) keys.push_back(key);
   }
   std::shuffle(keys.begin(), keys.end(), random);
   return keys;
@@ -93,8 +93,9 @@ void insert(TableMemory<Key, Value>& table, std::map<Key, u64>& model, const std
 template <class Key, class Value, u32 Threads>
 void cases(std::mt19937& random) {
   // Segments smaller than a region, as large, and larger; the last region is not a whole one.
-  for (const u64 shift : {6, 9, 10}) {
-    TableMemory<Key, Value> table((2 << (10 - shift)) + (shift < 9), shift);
+  for (const u64 shift : {u64{6}, u64{kRegionShift}, u64{kRegionShift + 1}}) {
+    TableMemory<Key, Value> table((2 << (kRegionShift + 1 - shift)) + (shift < kRegionShift),
+                                  shift);
     std::map<Key, u64> model;
     // What a blank table's memory holds does not matter.
     for (auto& bucket : table.buckets) bucket.word[3] = random();

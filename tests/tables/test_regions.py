@@ -11,7 +11,7 @@ from model import MapModel, SetModel
 from strategies import random_keys, random_values
 
 from dgpuhash import backend
-from dgpuhash.backend import partition, region_args
+from dgpuhash.backend import partition
 from dgpuhash.errors import OutOfMemoryError
 from dgpuhash.tables import HashMap, HashSet, expectation, regions
 
@@ -177,8 +177,9 @@ def test_keys_that_all_begin_in_one_region(device, placed, monkeypatch, crowded)
     keys = np.arange(1 << 19, dtype=np.uint64)
     hashes = device.backend.to_host(device.backend.hash_keys(device.array(keys), 0))
     start = (hashes >> np.uint64(32)) * np.uint64(slots.buckets) >> np.uint64(32)
-    keys = keys[start >> np.uint64(region_args.REGION_SHIFT) == 4]
-    assert len(keys) > 2 * 8 * 2**region_args.REGION_SHIFT
+    keys = keys[start >> np.uint64(device.backend.region_shift) == 4]
+    keys = keys[: 2 * 8 * 2**device.backend.region_shift]
+    assert len(keys) == 2 * 8 * 2**device.backend.region_shift
     insert(device, table, model, keys)
     assert len(placed) == (crowded > 2)
     agree(device, table, model)
