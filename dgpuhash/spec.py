@@ -13,9 +13,8 @@ from numpy.typing import DTypeLike
 
 from dgpuhash.errors import KeyTypeError, SpecError
 
-__all__ = ["TILE_WIDTHS", "TableSpec", "key_dtype_of", "value_dtype_of"]
+__all__ = ["TableSpec", "key_dtype_of", "value_dtype_of"]
 
-TILE_WIDTHS = (1, 2, 4, 8, 16, 32)
 MAX_CAPACITY = 2**48
 _KEY_KINDS = "biufmM"
 
@@ -100,8 +99,6 @@ class TableSpec:
         Share of slots in use above which the table grows; in [0.01, 1).
     seed : int
         Seed of the hash function, 64 bits.
-    tile : int, optional
-        Lanes that insert or erase one key on a GPU; None lets the backend choose.
     initial_bucket : int
         First bucket of a key's value list (multimaps; s0 of WarpCore §IV-C).
     growth : float
@@ -121,7 +118,6 @@ class TableSpec:
     value_dtype: Any = None
     max_load: float = 0.9
     seed: int = 0
-    tile: int | None = None
     initial_bucket: int = 1
     growth: float = 1.1
 
@@ -148,11 +144,6 @@ class TableSpec:
         if not 0 <= seed < 2**64:
             raise SpecError(f"seed={seed}; use an integer from 0 to 2**64 - 1")
         object.__setattr__(self, "seed", seed)
-        if self.tile is not None:
-            tile = _integer(self.tile, "tile")
-            if tile not in TILE_WIDTHS:
-                raise SpecError(f"tile={tile}; use one of {TILE_WIDTHS} or None")
-            object.__setattr__(self, "tile", tile)
         bucket = _integer(self.initial_bucket, "initial_bucket")
         if not 1 <= bucket <= 1024:
             raise SpecError(f"initial_bucket={bucket}; use 1 to 1024 values")

@@ -15,7 +15,6 @@ from dgpuhash.backend.words import struct_of_words as _words
 
 __all__ = [
     "BUCKET_BYTES",
-    "DEFAULT_TILE",
     "FLOAT_WORDS",
     "GROWTH",
     "HASH_COMBINE",
@@ -53,7 +52,6 @@ __all__ = [
     "RUN_ORDER",
     "RUN_WRITE",
     "STRUCTS",
-    "TILE_WIDTHS",
     "UNLIMITED",
     "float_words",
     "hash_combine",
@@ -87,8 +85,6 @@ __all__ = [
     "run_write",
 ]
 
-TILE_WIDTHS = (1, 2, 4, 8, 16, 32)
-DEFAULT_TILE = 4
 BUCKET_BYTES = 64
 UNLIMITED = 2**64 - 1
 
@@ -221,13 +217,8 @@ STRUCTS = {
 }
 
 
-def _few(tile: int) -> int:
-    """The widest tile up to `tile` that kernels with few instances have; all widths agree."""
-    return max(width for width in (1, 4, 32) if width <= tile)
-
-
-def _open(name: str, key: DTypeLike, value: DTypeLike | None, tile: int) -> Kernel:
-    return Kernel(f"dg::{name}<{_word(key)},{_word(value)},{tile}>", "launch/open.cuh", tile)
+def _open(name: str, key: DTypeLike, value: DTypeLike | None) -> Kernel:
+    return Kernel(f"dg::{name}<{_word(key)},{_word(value)},32>", "launch/open.cuh")
 
 
 def _contents(name: str, key: DTypeLike, value: DTypeLike | None) -> Kernel:
@@ -243,19 +234,19 @@ def _by_warp(name: str, word: DTypeLike, file: str) -> Kernel:
     return Kernel(f"dg::{name}<{_word(word)},32>", f"launch/{file}.cuh", 32)
 
 
-def open_insert(key: DTypeLike, value: DTypeLike | None, tile: int = DEFAULT_TILE) -> Kernel:
+def open_insert(key: DTypeLike, value: DTypeLike | None) -> Kernel:
     """Stores keys (`value` None) or pairs; takes `OPEN_INSERT`, a row is a key."""
-    return _open("open_insert", key, value, tile)
+    return _open("open_insert", key, value)
 
 
 def open_find(key: DTypeLike, value: DTypeLike | None) -> Kernel:
-    """Looks keys up, those of 32 rows by one warp; takes `OPEN_FIND`, a row is a key."""
-    return Kernel(f"dg::open_find<{_word(key)},{_word(value)},32>", "launch/open.cuh")
+    """Looks keys up; takes `OPEN_FIND`, a row is a key."""
+    return _open("open_find", key, value)
 
 
-def open_erase(key: DTypeLike, value: DTypeLike | None, tile: int = DEFAULT_TILE) -> Kernel:
+def open_erase(key: DTypeLike, value: DTypeLike | None) -> Kernel:
     """Removes keys; takes `OPEN_ERASE`, a row is a key."""
-    return _open("open_erase", key, value, _few(tile))
+    return _open("open_erase", key, value)
 
 
 def open_count(key: DTypeLike, value: DTypeLike | None) -> Kernel:
@@ -275,7 +266,7 @@ def open_lines(key: DTypeLike, value: DTypeLike | None) -> Kernel:
 
 def open_rehash(key: DTypeLike, value: DTypeLike | None) -> Kernel:
     """Inserts a table's keys into another; takes `OPEN_REHASH`, a row is a slot."""
-    return _contents("open_rehash", key, value)
+    return Kernel(f"dg::open_rehash<{_word(key)},{_word(value)},32>", "launch/contents.cuh")
 
 
 def open_settle(key: DTypeLike, value: DTypeLike) -> Kernel:

@@ -62,14 +62,10 @@ def region_starts(key: DTypeLike) -> Kernel:
 
 def region_insert(key: DTypeLike, value: DTypeLike | None) -> Kernel:
     """Stores a batch that is in the table's order; takes `REGION_INSERT`, a row is a region."""
-    return _kernel("region_insert", key, value, _BLOCK_THREADS, _BLOCK_THREADS)
+    name = f"dg::region_insert<{_word(key)},{_word(value)},{_BLOCK_THREADS}>"
+    return Kernel(name, "launch/region.cuh", _BLOCK_THREADS, _BLOCK_THREADS)
 
 
 def region_claim(key: DTypeLike, value: DTypeLike | None) -> Kernel:
     """Says which rows created keys; takes `REGION_CLAIM`, a row is a key."""
-    return _kernel("region_claim", key, value, 4, 256)
-
-
-def _kernel(name: str, key: DTypeLike, value: DTypeLike | None, tile: int, threads: int) -> Kernel:
-    expression = f"dg::{name}<{_word(key)},{_word(value)},{tile}>"
-    return Kernel(expression, "launch/region.cuh", tile, threads)
+    return Kernel(f"dg::region_claim<{_word(key)},{_word(value)},32>", "launch/region.cuh")

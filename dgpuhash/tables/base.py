@@ -235,7 +235,6 @@ class Table:
             self._value_word(),
             max_load=spec.max_load,
             seed=spec.seed,
-            tile=spec.tile,
             capacity=self._least_capacity,
         )
         self._backend = backend

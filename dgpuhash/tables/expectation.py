@@ -50,7 +50,7 @@ def new_keys(backend: Backend, slots: Slots, keys: Any) -> NewKeys:
     """
     rows = len(keys)
     zeros = max(rows.bit_length() - _SAMPLED.bit_length(), 1)
-    sample = Slots(backend, keys.dtype, None, slots=4 * _SAMPLED, seed=0, tile=None)
+    sample = Slots(backend, keys.dtype, None, slots=4 * _SAMPLED, seed=0)
     sample.clear()
     backend.run(
         region_args.open_sample(keys.dtype), region_args.OPEN_SAMPLE,
@@ -77,7 +77,7 @@ def all_new(backend: Backend, slots: Slots, keys: Any) -> bool:
         witnesses = keys[(firsts[:, None] + xp.arange(_RUN_ROWS, dtype=np.int64)).ravel()]
     if not slots.blank and bool(slots.contains(witnesses).any()):
         return False
-    seen = Slots(backend, keys.dtype, None, slots=2 * len(witnesses), seed=0, tile=None)
+    seen = Slots(backend, keys.dtype, None, slots=2 * len(witnesses), seed=0)
     seen.clear()
     seen.insert(witnesses, None)
     return seen.state().occupied == len(witnesses)

@@ -39,8 +39,6 @@ class HashSet(Table):
         None: where the first arrays are.
     seed : int
         Seed of the hash function.
-    tile : int, optional
-        Lanes that store or erase one key on a GPU: 1, 2, 4, 8, 16 or 32.
 
     Raises
     ------
@@ -79,9 +77,8 @@ class HashSet(Table):
         max_load: float = 0.9,
         device: str | None = None,
         seed: int = 0,
-        tile: int | None = None,
     ) -> None:
-        spec = TableSpec.of("set", key_dtype, max_load=max_load, seed=seed, tile=tile)
+        spec = TableSpec.of("set", key_dtype, max_load=max_load, seed=seed)
         super().__init__(spec, capacity, device)
 
     @classmethod

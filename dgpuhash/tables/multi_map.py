@@ -50,8 +50,6 @@ class MultiMap(Table):
         None: where the first arrays are.
     seed : int
         Seed of the hash function.
-    tile : int, optional
-        Lanes that store or erase one key on a GPU: 1, 2, 4, 8, 16 or 32.
     initial_bucket : int
         Values in the first bucket of a key's chain.
     growth : float
@@ -99,7 +97,6 @@ class MultiMap(Table):
         max_load: float = 0.9,
         device: str | None = None,
         seed: int = 0,
-        tile: int | None = None,
         initial_bucket: int = 1,
         growth: float = 1.1,
     ) -> None:
@@ -109,7 +106,6 @@ class MultiMap(Table):
             value_dtype,
             max_load=max_load,
             seed=seed,
-            tile=tile,
             initial_bucket=initial_bucket,
             growth=growth,
         )

@@ -43,8 +43,6 @@ class Slots:
         The least number of slots.
     seed : int
         Seed of the hash function.
-    tile : int, optional
-        Lanes that insert or erase one key.
     """
 
     def __init__(
@@ -55,15 +53,13 @@ class Slots:
         *,
         slots: int,
         seed: int,
-        tile: int | None,
     ) -> None:
         self._backend = backend
         self._key, self._value = key, value
         self.seed = seed
-        tile = tile or args.DEFAULT_TILE
-        self._insert_kernel = args.open_insert(key, value, tile)
+        self._insert_kernel = args.open_insert(key, value)
         self._find_kernel = args.open_find(key, value)
-        self._erase_kernel = args.open_erase(key, value, tile)
+        self._erase_kernel = args.open_erase(key, value)
         self._paired = value == key
         nbytes = key.itemsize * (2 if self._paired else 1)
         per_bucket = args.BUCKET_BYTES // nbytes

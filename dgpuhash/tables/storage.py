@@ -31,8 +31,6 @@ class Storage:
         Share of the slots above which the table grows.
     seed : int
         Seed of the hash function.
-    tile : int, optional
-        Lanes that insert or erase one key.
     capacity : int
         Keys that fit at first.
     """
@@ -45,12 +43,11 @@ class Storage:
         *,
         max_load: float = 0.9,
         seed: int = 0,
-        tile: int | None = None,
         capacity: int = 0,
     ) -> None:
         self.backend = backend
         self._key, self._value = key, value
-        self._max_load, self._seed, self._tile = max_load, seed, tile
+        self._max_load, self._seed = max_load, seed
         self._slots = self._allocate(self._slots_for(capacity))
         # At least as many slots as are taken, known without waiting for the device.
         self._taken_bound = 0
@@ -59,9 +56,7 @@ class Storage:
         return math.ceil(max(capacity, 1) / self._max_load) + 1
 
     def _allocate(self, slots: int, *, filled: bool = True) -> Slots:
-        made = Slots(
-            self.backend, self._key, self._value, slots=slots, seed=self._seed, tile=self._tile
-        )
+        made = Slots(self.backend, self._key, self._value, slots=slots, seed=self._seed)
         if filled:
             made.clear()
         else:

@@ -71,19 +71,13 @@ struct Slot {
       return join(quarter, 2);
   }
 
-  /// What `clue` tells of a slot in a quarter: its value where that is beside the key, else its index.
-  using Clue = typename Chosen<paired, Value, u32>::Type;
-
-  DG_FN static Clue clue(const Quarter& quarter, u32 index) {
-    if constexpr (paired) {
-      Clue found = value(quarter, 0);
-      DG_UNROLL
-      for (u32 i = 1; i < per_quarter; ++i)
-        if (i == index) found = value(quarter, i);
-      return found;
-    } else {
-      return index;
-    }
+  /// The same, of an index that only the running program knows; any value where it is past the end.
+  DG_FN static Value value_at(const Quarter& quarter, u32 index) {
+    Value found = value(quarter, 0);
+    DG_UNROLL
+    for (u32 i = 1; i < per_quarter; ++i)
+      if (i == index) found = value(quarter, i);
+    return found;
   }
 
   DG_FN static u64 word(Key key, Value value) {

@@ -3,7 +3,9 @@
 /// to Python, which reads OpenState anyway.
 #pragma once
 
+#include "launch/share.cuh"
 #include "launch/turns.cuh"
+#include "table/open_rows.cuh"
 #include "table/open_walks.cuh"
 
 namespace dg {
@@ -130,7 +132,7 @@ DG_KERNEL open_lines(OpenLinesArgs args) {
 
 template <class Key, class Value, int W>
 DG_KERNEL open_rehash(OpenRehashArgs args) {
-  using Table = OpenTable<Key, Value>;
+  using Table = OpenRows<Key, Value>;
   using Slots = typename Table::Slots;
   const Table target{args.target};
   const auto key_at = [&](u64 slot) {
@@ -163,15 +165,16 @@ DG_KERNEL open_rehash(OpenRehashArgs args) {
           return false;
         });
   } else {
-    for_each_tile<W>(
-        args.n, totals,
-        [&](auto tile, u64 slot, Tally<1>& moved) {
-          const Key key = *key_at(slot);
-          if (!live(key)) return;
-          target.insert(tile, key, value_at(slot), Table::unlimited);
-          moved.of[0] += tile.lane() == 0;
-        },
-        NoPrefetch{});
+    for_each_share<W>(args.n, totals, [&](auto tile, auto slots, Tally<1>& moved) {
+      target.insert_rows(
+          tile, slots, Table::unlimited,
+          [&](u64 slot, Key& key, typename Table::Value& value) {
+            key = *key_at(slot);
+            value = value_at(slot);
+            return live(key);
+          },
+          [&](u64, const auto&) { ++moved.of[0]; });
+    });
   }
 }
 

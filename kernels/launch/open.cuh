@@ -3,6 +3,7 @@
 
 #include "launch/share.cuh"
 #include "launch/turns.cuh"
+#include "table/open_rows.cuh"
 #include "table/open_walks.cuh"
 
 namespace dg {
@@ -22,7 +23,7 @@ struct OpenFindArgs {
   OpenStorage table;
   const void* keys;
   void* values;  // or null
-  u8* found;     // or null
+  u8* found;
   u64 n;
   u64 default_value;  // bits written where the key is absent
 };
@@ -45,15 +46,13 @@ DG_FN typename Table::Value value_in_row(const void* values, u64 row) {
 
 template <class Key, class Value, int W>
 DG_KERNEL open_insert(OpenInsertArgs args) {
-  using Table = OpenTable<Key, Value>;
+  using Table = OpenRows<Key, Value>;
   const Table table{args.table};
   const Key* keys = static_cast<const Key*>(args.keys);
   const Totals<1> totals{{&args.table.state->occupied}};
-  const auto tell = [&](auto tile, u64 row, const typename Table::Placed& placed,
-                        Tally<1>& created) {
-    if (placed.outcome == Outcome::existed && args.overwrite && tile.lane() == placed.lane)
+  const auto tell = [&](u64 row, const typename Table::Placed& placed, Tally<1>& created) {
+    if (placed.outcome == Outcome::existed && args.overwrite)
       table.replace(placed.slot, keys[row], value_in_row<Table>(args.values, row));
-    if (tile.lane() != 0) return;
     if (args.fresh) args.fresh[row] = placed.outcome == Outcome::created;
     if (placed.outcome == Outcome::created && args.limit == Table::unlimited) ++created.of[0];
     if (placed.outcome == Outcome::refused) {
@@ -69,24 +68,26 @@ DG_KERNEL open_insert(OpenInsertArgs args) {
           const auto placed =
               walks.insert(keys[row], value_in_row<Table>(args.values, row), args.limit, walk);
           if (placed.outcome == Outcome::later) return true;
-          tell(Tile<1>{}, row, placed, created);
+          tell(row, placed, created);
           return false;
         });
   } else {
-    for_each_tile<W>(
-        args.n, totals,
-        [&](auto tile, u64 row, Tally<1>& created) {
-          const auto placed =
-              table.insert(tile, keys[row], value_in_row<Table>(args.values, row), args.limit);
-          tell(tile, row, placed, created);
-        },
-        NoPrefetch{});
+    for_each_share<W>(args.n, totals, [&](auto tile, auto rows, Tally<1>& created) {
+      table.insert_rows(
+          tile, rows, args.limit,
+          [&](u64 row, Key& key, typename Table::Value& value) {
+            key = keys[row];
+            value = value_in_row<Table>(args.values, row);
+            return true;
+          },
+          [&](u64 row, const auto& placed) { tell(row, placed, created); });
+    });
   }
 }
 
 template <class Key, class Value, int W>
 DG_KERNEL open_find(OpenFindArgs args) {
-  using Table = OpenTable<Key, Value>;
+  using Table = OpenRows<Key, Value>;
   const Table table{args.table};
   const Key* keys = static_cast<const Key*>(args.keys);
   const auto answer = [&](u64 row, const typename Table::Stop& stop) {
@@ -96,7 +97,7 @@ DG_KERNEL open_find(OpenFindArgs args) {
         static_cast<typename Table::Value*>(args.values)[row] =
             found ? table.value_of(stop) : static_cast<typename Table::Value>(args.default_value);
     }
-    if (args.found) args.found[row] = found;
+    args.found[row] = found;
   };
   if constexpr (kInTurns<W>) {
     const OpenWalks<Key, Value> walks{table};
@@ -109,26 +110,44 @@ DG_KERNEL open_find(OpenFindArgs args) {
           return false;
         });
   } else {
-    for_each_share<W>(args.n,
-                      [&](auto tile, auto rows) { table.find_rows(tile, rows, keys, answer); });
+    for_each_share<W>(args.n, Totals<0>{}, [&](auto tile, auto rows, Tally<0>&) {
+      table.template find_rows<Table::Goal::key>(
+          tile, rows,
+          [&](u64 row, Key& key) {
+            key = keys[row];
+            return true;
+          },
+          answer);
+    });
   }
 }
 
 template <class Key, class Value, int W>
 DG_KERNEL open_erase(OpenEraseArgs args) {
-  const OpenTable<Key, Value> table{args.table};
+  using Table = OpenRows<Key, Value>;
+  const Table table{args.table};
   const Key* keys = static_cast<const Key*>(args.keys);
-  for_each_tile<W>(
-      args.n, Totals<2>{{&args.table.state->occupied, &args.table.state->erased}},
-      [&](auto tile, u64 row, Tally<2>& changed) {
-        bool leaves_mark;
-        const bool erased = table.erase(tile, keys[row], leaves_mark);
-        if (tile.lane() != 0) return;
-        changed.of[0] -= erased;
-        changed.of[1] += leaves_mark;
-        if (args.erased) args.erased[row] = erased;
-      },
-      [&](u64 row) { table.prefetch_first(keys[row]); });
+  const Totals<2> totals{{&args.table.state->occupied, &args.table.state->erased}};
+  const auto tell = [&](u64 row, const typename Table::Removed& removed, Tally<2>& changed) {
+    changed.of[0] -= removed.erased;
+    changed.of[1] += removed.left_mark;
+    if (args.erased) args.erased[row] = removed.erased;
+  };
+  if constexpr (kInTurns<W>) {
+    const OpenWalks<Key, Value> walks{table};
+    for_each_in_turns(
+        args.n, totals, [&](u64 row) { return walks.begin(keys[row]); },
+        [&](u64 row, auto& walk, Tally<2>& changed) {
+          const auto removed = walks.erase(keys[row], walk);
+          if (!removed.later) tell(row, removed, changed);
+          return removed.later;
+        });
+  } else {
+    for_each_share<W>(args.n, totals, [&](auto tile, auto rows, Tally<2>& changed) {
+      table.erase_rows(tile, rows, keys,
+                       [&](u64 row, const auto& removed) { tell(row, removed, changed); });
+    });
+  }
 }
 
 }  // namespace dg

@@ -172,30 +172,52 @@ region_insert(Sharing<RegionInsertArgs, Threads, RegionOf<Key, Value>::template 
 
 template <class Key, class Value, int W>
 DG_KERNEL region_claim(RegionClaimArgs args) {
-  using Table = OpenTable<Key, Value>;
+  using Table = OpenRows<Key, Value>;
+  using Stop = typename Table::Stop;
   const Table table{args.table};
   const Key* keys = static_cast<const Key*>(args.keys);
-  for_each_tile<W>(
-      args.n, Totals<0>{},
-      [&](auto tile, u64 row, Tally<0>&) {
-        if (args.marking && !args.fresh[row]) return;
-        const auto stop = table.template find<Access::frozen>(tile, keys[row]);
-        if (stop.end != Table::End::key || tile.lane() != stop.lane) return;
-        const u64 sides = args.table.buckets * Table::Slots::per_bucket;
-        const u64 slot = stop.slot >= Table::side(1) ? sides + ~stop.slot : stop.slot;
-        u32* word = args.created + slot / 32;
-        const u32 bit = 1u << slot % 32;
-        if (args.marking) {
-          atomic_or<Order::relaxed>(word, bit);
-          return;
-        }
-        if constexpr (Table::Slots::has_value) {
-          if (table.value_of(stop) != value_in_row<Table>(args.values, row)) return;
-        }
-        if (atomic_load<Order::relaxed>(word) & bit && atomic_and<Order::relaxed>(word, ~bit) & bit)
-          args.fresh[row] = 1;
-      },
-      [&](u64 row) { table.prefetch_first(keys[row]); });
+  const auto wanted = [&](u64 row) { return !args.marking || args.fresh[row]; };
+  const auto claim = [&](u64 row, const Stop& stop) {
+    if (stop.end != Table::End::key) return;
+    const bool aside = stop.slot >= Table::side(1);
+    const u64 sides = args.table.buckets * Table::Slots::per_bucket;
+    const u64 slot = aside ? sides + ~stop.slot : stop.slot;
+    u32* word = args.created + slot / 32;
+    const u32 bit = 1u << slot % 32;
+    if (args.marking) {
+      atomic_or<Order::relaxed>(word, bit);
+      return;
+    }
+    if constexpr (Table::Slots::has_value) {
+      if ((aside ? stop.value : table.value_in(stop.slot)) != value_in_row<Table>(args.values, row))
+        return;
+    }
+    if (atomic_load<Order::relaxed>(word) & bit && atomic_and<Order::relaxed>(word, ~bit) & bit)
+      args.fresh[row] = 1;
+  };
+  if constexpr (kInTurns<W>) {
+    const OpenWalks<Key, Value> walks{table};
+    for_each_in_turns(
+        args.n, Totals<0>{},
+        [&](u64 row) { return wanted(row) ? walks.begin(keys[row]) : decltype(walks.begin({})){}; },
+        [&](u64 row, auto& walk, Tally<0>&) {
+          if (!wanted(row)) return false;
+          const Stop stop = walks.find(keys[row], walk);
+          if (stop.end == Table::End::later) return true;
+          claim(row, stop);
+          return false;
+        });
+  } else {
+    for_each_share<W>(args.n, Totals<0>{}, [&](auto tile, auto rows, Tally<0>&) {
+      table.template find_rows<Table::Goal::place>(
+          tile, rows,
+          [&](u64 row, Key& key) {
+            key = keys[row];
+            return wanted(row);
+          },
+          claim);
+    });
+  }
 }
 
 }  // namespace dg

@@ -59,6 +59,13 @@ struct OpenTable : OpenSlots<KeyType, ValueType> {
     u64 slot;
   };
 
+  /// What became of a key that was to be removed; later: another bucket comes first.
+  struct Removed {
+    bool erased;
+    bool left_mark;
+    bool later;
+  };
+
   /// What a walk ends at: the key alone, or the place for it too.
   enum class Goal { key, place };
 
@@ -72,12 +79,9 @@ struct OpenTable : OpenSlots<KeyType, ValueType> {
 
   DG_FN u64 first_bucket(Key key) const { return mulhi(hash_key(key, at.seed), at.buckets); }
 
-  DG_FN void prefetch_first(Key key) const { prefetch(quarter(first_bucket(key), 0)); }
-
-  /// Follows the probe sequence to `key`, or to where it is certain not to be: for `Goal::place` the
-  /// first EMPTY slot, and the buckets before it are told. `probe` stays at the buckets where the walk
-  /// ended, so that a walk can be taken up again there.
-  template <Access access, Goal goal, class Tile>
+  /// Follows the probe sequence to `key` or to the first EMPTY slot; the buckets before that are told.
+  /// `probe` stays at the buckets where the walk ended, so that it can be taken up again there.
+  template <class Tile>
   DG_FN Stop walk(Tile tile, Key key, Probe<Tile>& probe) const {
     // Narrow tiles read a bucket in several steps.
     constexpr u32 steps = Tile::size < kQuarters ? kQuarters / Tile::size : 1;
@@ -87,7 +91,8 @@ struct OpenTable : OpenSlots<KeyType, ValueType> {
       DG_UNROLL
       for (u32 step = 0; step < steps; ++step) {
         const u32 part = (step * Tile::size + tile.lane()) % kQuarters;
-        const Quarter seen = load_quarter<access, typename Slots::Unit>(quarter(bucket, part));
+        const Quarter seen =
+            load_quarter<Access::shared, typename Slots::Unit>(quarter(bucket, part));
         const Sight sight = scan(seen, key);
         const u64 first = bucket * Slots::per_bucket + part * Slots::per_quarter;
         const u32 hits = tile.ballot(sight.hit < Slots::per_quarter);
@@ -97,60 +102,11 @@ struct OpenTable : OpenSlots<KeyType, ValueType> {
           gap = Stop{End::empty, lowest_one(gaps), first + sight.gap, Value{}};
       }
       if (gap.end == End::empty) {
-        if constexpr (goal == Goal::place)
-          pass_all(tile, probe, probe.visited + gap.lane / kQuarters);
+        pass_all(tile, probe, probe.visited + gap.lane / kQuarters);
         return gap;
-      }
-      if constexpr (goal == Goal::key) {
-        if (tile.any(!overflow().template passed<access>(bucket, probe.low))) break;
       }
     }
     return Stop{End::nowhere, 0, 0, Value{}};
-  }
-
-  /// Where the key stands, the side slots included.
-  template <Access access, class Tile>
-  DG_FN Stop find(Tile tile, Key key) const {
-    if (reserved(key)) return find_aside(key);
-    auto probe = probe_of<Tile>(key);
-    return walk<access, Goal::key>(tile, key, probe);
-  }
-
-  /// Looks up the keys of the tile's `rows` and calls `answer(row, stop)` for each, in the lane that
-  /// knows the slot. Each lane has a key of its own, which it hashes once; each group of four lanes
-  /// reads the next buckets of its four keys together. A lane whose key is answered takes the next
-  /// row, so that nobody waits for the longest walk of many.
-  template <class Tile, class Rows, class Answer>
-  DG_FN void find_rows(Tile tile, Rows rows, const Key* keys, const Answer& answer) const {
-    Key key{};
-    auto probe = probe_of<dg::Tile<1>>(key);
-    u64 row = 0, bucket = 0;
-    bool busy = false;
-    while (true) {
-      const u32 idle = tile.ballot(!busy);
-      if (!busy) {
-        row = rows.row(count_ones(idle & ones_below(tile.lane())));
-        busy = row < rows.end;
-        if (busy) {
-          key = keys[row];
-          probe = probe_of<dg::Tile<1>>(key);
-          bucket = probe.first;
-        }
-      }
-      rows.take(count_ones(idle));
-      if (!tile.any(busy)) return;
-      Stop stop = look(tile, key, bucket);
-      // What is searched for a reserved key is one of the marks.
-      if (reserved(key)) stop = find_aside(key);
-      if (busy && stop.end == End::nowhere && !reserved(key) &&
-          overflow().template passed<Access::frozen>(bucket, probe.low)) {
-        probe.next();
-        bucket = probe.bucket(0);
-        if (!probe.ended()) continue;
-      }
-      if (busy) answer(row, stop);
-      busy = false;
-    }
   }
 
   /// Stores the pair unless the key is there. Beyond `limit` slots in use no new key is placed.
@@ -160,8 +116,7 @@ struct OpenTable : OpenSlots<KeyType, ValueType> {
   template <class Tile>
   DG_FN Placed insert(Tile tile, Key key, Value value, u64 limit) const {
     auto probe = probe_of<Tile>(key);
-    return insert_by(tile, key, value, limit,
-                     [&] { return walk<Access::shared, Goal::place>(tile, key, probe); });
+    return insert_by(tile, key, value, limit, [&] { return walk(tile, key, probe); });
   }
 
   /// The same; `seek` walks to the key or a place for it.
@@ -189,25 +144,6 @@ struct OpenTable : OpenSlots<KeyType, ValueType> {
         atomic_add<Order::relaxed>(&at.state->occupied, ~0ull);
       return Placed{outcome, stop.lane, stop.slot};
     }
-  }
-
-  /// Whether the key was removed by this tile; `leaves_mark`: whether an ERASED slot is left
-  /// behind.
-  template <class Tile>
-  DG_FN bool erase(Tile tile, Key key, bool& leaves_mark) const {
-    leaves_mark = false;
-    if (reserved(key)) return erase_aside(tile, key);
-    const Stop stop = find<Access::shared>(tile, key);
-    if (stop.end != End::key) return false;
-    bool erased = false;
-    if (tile.lane() == stop.lane) {
-      // The answer does not change while keys are only erased, so all tiles at this bucket agree.
-      leaves_mark = overflow().template overflowed<Access::shared>(stop.slot / Slots::per_bucket);
-      erased = this->withdraw(stop.slot, key, stop.value,
-                              leaves_mark ? Mark<Key>::erased : Mark<Key>::empty);
-    }
-    leaves_mark = tile.any(erased && leaves_mark);
-    return tile.any(erased);
   }
 
   /// The value of a key that was found; called by the lane that knows the slot.
@@ -246,46 +182,8 @@ struct OpenTable : OpenSlots<KeyType, ValueType> {
     return sight;
   }
 
- private:
+ protected:
   friend struct OpenWalks<KeyType, ValueType>;
-
-  /// Whether each lane's own key stands in its own bucket, read by its group of four lanes.
-  template <class Tile>
-  DG_FN Stop look(Tile tile, Key key, u64 bucket) const {
-    static_assert(Tile::size >= kQuarters);
-    const u32 part = tile.lane() % kQuarters, home = tile.lane() - part;
-    Quarter seen[kQuarters];
-    DG_UNROLL
-    for (u32 turn = 0; turn < kQuarters; ++turn)
-      seen[turn] = load_quarter<Access::frozen, typename Slots::Unit>(
-          quarter(tile.shuffle(bucket, home + turn), part));
-    u32 hits = 0, gaps = 0;
-    typename Slots::Clue clue[kQuarters];
-    DG_UNROLL
-    for (u32 turn = 0; turn < kQuarters; ++turn) {
-      const Sight sight = scan(seen[turn], tile.shuffle(key, home + turn));
-      const u32 hit = tile.ballot(sight.hit < Slots::per_quarter);
-      const u32 gap = tile.ballot(sight.gap < Slots::per_quarter);
-      if (part == turn) hits = hit, gaps = gap;
-      clue[turn] = Slots::clue(seen[turn], sight.hit);
-    }
-    constexpr u32 group = (1u << kQuarters) - 1;
-    hits = hits >> home & group;
-    gaps = gaps >> home & group;
-    const u32 there = hits ? lowest_one(hits) : part;
-    Stop stop{hits ? End::key : gaps ? End::empty : End::nowhere, tile.lane(), 0, Value{}};
-    DG_UNROLL
-    for (u32 turn = 0; turn < kQuarters; ++turn) {
-      const auto told = tile.shuffle(clue[turn], home + there);
-      if (part == turn) {
-        if constexpr (Slots::paired)
-          stop.value = told;
-        else
-          stop.slot = bucket * Slots::per_bucket + there * Slots::per_quarter + told;
-      }
-    }
-    return stop;
-  }
 
   /// Tells the full buckets before a key's place that it passes them. There are few, and one lane, in
   /// a loop that all lanes run, takes the fewest registers.
@@ -367,15 +265,19 @@ struct OpenTable : OpenSlots<KeyType, ValueType> {
     return Placed{created ? Outcome::created : Outcome::existed, 0, side(index)};
   }
 
-  template <class Tile>
-  DG_FN bool erase_aside(Tile tile, Key key) const {
+  DG_FN Removed erase_at(u64 slot, Key key) const {
+    // The answer does not change while keys are only erased, so all lanes at this bucket agree.
+    const bool passed = overflow().template overflowed<Access::shared>(slot / Slots::per_bucket);
+    const bool erased = this->withdraw(slot, key, passed ? Mark<Key>::erased : Mark<Key>::empty);
+    return Removed{erased, erased && passed, false};
+  }
+
+  DG_FN Removed erase_aside(Key key) const {
     const u32 index = side_index(key);
-    u32 erased = 0;
-    if (tile.lane() == 0) {
-      erased = atomic_swap_if<Order::relaxed>(&at.state->side_present[index], 1ull, 0ull) == 1;
-      if (erased) atomic_store<Order::relaxed>(&at.state->side_value[index], ~0ull);
-    }
-    return tile.shuffle(erased, 0) != 0;
+    const bool erased =
+        atomic_swap_if<Order::relaxed>(&at.state->side_present[index], 1ull, 0ull) == 1;
+    if (erased) atomic_store<Order::relaxed>(&at.state->side_value[index], ~0ull);
+    return Removed{erased, false, false};
   }
 };
 

@@ -56,6 +56,14 @@ struct OpenSlots {
       return static_cast<Value*>(at.values) + slot;
   }
 
+  /// The value in a slot that is no side slot.
+  DG_FN Value value_in(u64 slot) const {
+    if constexpr (Slots::one_word)
+      return static_cast<Value>(static_cast<const u64*>(at.keys)[slot] >> 32);
+    else
+      return *value_at(slot);
+  }
+
   /// Replaces the value of a key that is stored; the whole of it.
   DG_FN void replace(u64 slot, Key key, Value value) const {
     if constexpr (Slots::has_value) {
@@ -107,13 +115,14 @@ struct OpenSlots {
     return found == key ? Outcome::existed : Outcome::refused;
   }
 
-  /// Leaves `mark` in the slot of `key`; `value` is its value where both are one word, and not looked
-  /// at elsewhere. One tile of those that erase the same key gets true.
-  DG_FN bool withdraw(u64 slot, Key key, Value value, Key mark) const {
+  /// Leaves `mark` in the slot of `key`. One lane of those that erase the same key gets true.
+  DG_FN bool withdraw(u64 slot, Key key, Key mark) const {
     if constexpr (Slots::one_word) {
-      const u64 word = Slots::word(key, value);
-      return atomic_swap_if<Order::relaxed>(static_cast<u64*>(at.keys) + slot, word,
-                                            Slots::word(mark, ~Value{0})) == word;
+      u64* place = static_cast<u64*>(at.keys) + slot;
+      // Its value does not change while keys are erased.
+      const u64 word = atomic_load<Order::relaxed>(place);
+      if (static_cast<Key>(word) != key) return false;
+      return atomic_swap_if<Order::relaxed>(place, word, Slots::word(mark, ~Value{0})) == word;
     } else {
       Key* place = static_cast<Key*>(at.keys) + slot * (Slots::nbytes / sizeof(Key));
       if (atomic_swap_if<Order::relaxed>(place, key, mark) != key) return false;

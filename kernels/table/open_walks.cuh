@@ -33,7 +33,7 @@ struct OpenWalks {
     return walk;
   }
 
-  /// `OpenTable::find`, or `End::later`.
+  /// Where the key stands, the side slots included, or `End::later`.
   Stop find(Key key, Walk& walk) const {
     if (table.reserved(key)) return table.find_aside(key);
     return step<Access::frozen, Goal::key>(key, walk);
@@ -45,8 +45,16 @@ struct OpenWalks {
                            [&] { return step<Access::shared, Goal::place>(key, walk); });
   }
 
+  /// Removes the key, or another bucket comes first.
+  typename Table::Removed erase(Key key, Walk& walk) const {
+    if (table.reserved(key)) return table.erase_aside(key);
+    const Stop stop = step<Access::shared, Goal::key>(key, walk);
+    if (stop.end == End::key) return table.erase_at(stop.slot, key);
+    return {false, false, stop.end == End::later};
+  }
+
  private:
-  /// `OpenTable::walk` by one bucket.
+  /// One bucket of the walk.
   template <Access access, Goal goal>
   Stop step(Key key, Walk& walk) const {
     Quarter seen[kQuarters];

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dgpuhash.backend import args, cuda, partition_args
+from dgpuhash.backend import Kernel, args, cuda, partition_args
 from dgpuhash.errors import DeviceError, OutOfMemoryError
 
 PROCESSORS, BLOCKS_EACH = 4, 3
@@ -91,8 +91,8 @@ def recorder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Recorder:
 def test_grid_fills_the_device_at_most(
     recorder: Recorder, rows: int, tile: int, blocks: int
 ) -> None:
-    kernel = args.open_insert("u4", "u4", tile)
-    cuda.CudaBackend().launch(kernel, np.zeros((), args.OPEN_INSERT), rows)
+    kernel = Kernel("dg::owner_of", "launch/hash.cuh", tile)
+    cuda.CudaBackend().launch(kernel, np.zeros((), args.OWNER_OF), rows)
     ((grid, block, _),) = recorder.launches
     assert grid == (blocks, 1, 1)
     assert block == (256, 1, 1)

@@ -13,7 +13,6 @@ from dgpuhash.tables import HashMap, HashSet, MultiMap
 pytestmark = pytest.mark.gpu
 
 N = 3000
-TILES = (1, 4, 32)
 WIDTHS = [("u4", "u4"), ("u8", "u8"), ("u4", "u8"), ("u8", "u4")]
 
 
@@ -34,12 +33,11 @@ def some_keys(dtype: str) -> np.ndarray[Any, Any]:
     return keys
 
 
-@pytest.mark.parametrize("tile", TILES)
 @pytest.mark.parametrize(("key", "value"), WIDTHS)
-def test_map(key: str, value: str, tile: int) -> None:
+def test_map(key: str, value: str) -> None:
     keys = some_keys(key)
     values = np.arange(N, dtype=value)
-    table = HashMap(key, value, device="cuda", tile=tile)
+    table = HashMap(key, value, device="cuda")
     fresh = to_host(table.insert(to_gpu(keys), to_gpu(values), keep="last"))
     expected = {int(k): int(v) for k, v in zip(keys, values, strict=True)}
     assert len(table) == fresh.sum() == len(expected)
@@ -54,11 +52,10 @@ def test_map(key: str, value: str, tile: int) -> None:
     assert len(table.items()[0]) == len(expected) - len(gone)
 
 
-@pytest.mark.parametrize("tile", TILES)
 @pytest.mark.parametrize("key", ["u4", "u8"])
-def test_set(key: str, tile: int) -> None:
+def test_set(key: str) -> None:
     keys = some_keys(key)
-    table = HashSet(key, device="cuda", tile=tile)
+    table = HashSet(key, device="cuda")
     fresh = to_host(table.insert(to_gpu(keys)))
     assert fresh.sum() == len(np.unique(keys)) == len(table)
     assert to_host(table.contains(to_gpu(keys))).all()
@@ -66,12 +63,11 @@ def test_set(key: str, tile: int) -> None:
     assert len(table) == 0
 
 
-@pytest.mark.parametrize("tile", TILES)
 @pytest.mark.parametrize(("key", "value"), WIDTHS)
-def test_multimap(key: str, value: str, tile: int) -> None:
+def test_multimap(key: str, value: str) -> None:
     keys = some_keys(key) % np.array(200, key)
     values = np.arange(N, dtype=value)
-    table = MultiMap(key, value, device="cuda", tile=tile)
+    table = MultiMap(key, value, device="cuda")
     for half in (slice(0, N // 2), slice(N // 2, N)):
         table.insert(to_gpu(keys[half]), to_gpu(values[half]))
     queries = np.unique(keys)

@@ -52,14 +52,13 @@ def rows(key: str, value: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, An
     return keys, generator.integers(0, 100, N).astype(value)
 
 
-@pytest.mark.parametrize("tile", [1, 4, 32])
 @pytest.mark.parametrize("key", sorted({key for key, _ in WIDTHS}))
-def test_set(key: str, tile: int) -> None:
+def test_set(key: str) -> None:
     keys, _ = rows(key, "u1")
     made = []
     for name in ("cpu", "cuda"):
         device = backend.get(name)
-        table = HashSet(key, capacity=N, device=name, seed=3, tile=tile)
+        table = HashSet(key, capacity=N, device=name, seed=3)
         for row in range(N):
             table.insert(device.from_host(keys[row : row + 1]))
             if row % 7 == 0:
@@ -68,14 +67,13 @@ def test_set(key: str, tile: int) -> None:
     assert_same_bits(*made)
 
 
-@pytest.mark.parametrize("tile", [1, 4, 32])
 @pytest.mark.parametrize(("key", "value"), WIDTHS)
-def test_map(key: str, value: str, tile: int) -> None:
+def test_map(key: str, value: str) -> None:
     keys, values = rows(key, value)
     made = []
     for name in ("cpu", "cuda"):
         device = backend.get(name)
-        table = HashMap(key, value, capacity=N, device=name, seed=3, tile=tile)
+        table = HashMap(key, value, capacity=N, device=name, seed=3)
         for row in range(N):
             pair = [device.from_host(part[row : row + 1]) for part in (keys, values)]
             if row % 3:

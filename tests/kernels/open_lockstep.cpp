@@ -6,6 +6,10 @@
 namespace dg::test {
 namespace {
 
+/// A bucket takes four lanes, or one that takes turns.
+template <int W>
+inline constexpr int kWide = W == 2 ? 4 : W;
+
 template <class Value>
 using Stored = typename StoredAs<Value>::Type;
 
@@ -36,9 +40,9 @@ struct Batch {
 template <class Key, class Value, int W>
 void insert(TableMemory<Key, Value>& table, std::map<Key, u64>& model, Batch<Key, Value>& batch,
             bool overwrite) {
-  open_insert<Key, Value, W>({table.storage, batch.keys.data(), batch.values.data(),
-                              batch.flags.data(), batch.pending.data(), batch.keys.size(), ~0ull,
-                              overwrite});
+  open_insert<Key, Value, kWide<W>>({table.storage, batch.keys.data(), batch.values.data(),
+                                     batch.flags.data(), batch.pending.data(), batch.keys.size(),
+                                     ~0ull, overwrite});
   std::map<Key, u32> created;
   for (u64 row = 0; row < batch.keys.size(); ++row) {
     CHECK(batch.flags[row] <= 1);
@@ -55,8 +59,7 @@ std::vector<Stored<Value>> find(TableMemory<Key, Value>& table, const std::vecto
                                 std::vector<u8>& found) {
   std::vector<Stored<Value>> values(keys.size());
   found.assign(keys.size(), 9);
-  // A bucket takes four lanes, or one that takes turns.
-  open_find<Key, Value, W == 2 ? 4 : W>(
+  open_find<Key, Value, kWide<W>>(
       {table.storage, keys.data(), values.data(), found.data(), keys.size(), 77});
   return values;
 }
@@ -111,11 +114,30 @@ void check_items(TableMemory<Key, Value>& table, const std::map<Key, u64>& model
   CHECK(absent >= buckets && absent <= buckets * buckets);
 }
 
+/// A larger table gets the same keys and values.
+template <class Key, class Value, int W>
+void check_rehash(TableMemory<Key, Value>& table, const std::map<Key, u64>& model) {
+  TableMemory<Key, Value> larger(40, 1);
+  const u64 beside = table.state.side_present[0] + table.state.side_present[1];
+  larger.state = table.state;
+  larger.state.occupied = beside;
+  open_rehash<Key, Value, kWide<W>>(
+      {table.storage, larger.storage, table.buckets.size() * Slot<Key, Value>::per_bucket});
+  CHECK(larger.state.occupied == model.size());
+  std::vector<Key> keys;
+  for (const auto& [key, count] : model) keys.push_back(key);
+  std::vector<u8> found, found_there;
+  const auto values = find<Key, Value, W>(table, keys, found);
+  const auto values_there = find<Key, Value, W>(larger, keys, found_there);
+  if constexpr (!same<Value, void>) CHECK(values == values_there);
+  CHECK(found == found_there);
+}
+
 template <class Key, class Value, int W>
 void erase(TableMemory<Key, Value>& table, std::map<Key, u64>& model,
            const std::vector<Key>& keys) {
   std::vector<u8> erased(keys.size(), 9);
-  open_erase<Key, Value, W>({table.storage, keys.data(), erased.data(), keys.size()});
+  open_erase<Key, Value, kWide<W>>({table.storage, keys.data(), erased.data(), keys.size()});
   std::map<Key, u32> count;
   for (u64 row = 0; row < keys.size(); ++row) count[keys[row]] += erased[row];
   for (const auto& [key, times] : count) CHECK(times == model.count(key));
@@ -147,6 +169,7 @@ void verbs(u64 segments, u64 segment_shift) {
   insert<Key, Value, W>(table, model, last, false);
   check_find<Key, Value, W>(table, model, last.keys, nullptr);
   check_items<Key, Value, W>(table, model);
+  check_rehash<Key, Value, W>(table, model);
 }
 
 /// All tiles want the same few slots of one bucket.
@@ -168,8 +191,9 @@ void full(u64 limit) {
   std::vector<Key> keys;
   for (u64 i = 0; i < slots + 20; ++i) keys.push_back(static_cast<Key>(i * 7 + 1));
   Batch<Key, Value> batch(keys, 1);
-  open_insert<Key, Value, W>({table.storage, batch.keys.data(), batch.values.data(),
-                              batch.flags.data(), batch.pending.data(), keys.size(), limit, 0});
+  open_insert<Key, Value, kWide<W>>({table.storage, batch.keys.data(), batch.values.data(),
+                                     batch.flags.data(), batch.pending.data(), keys.size(), limit,
+                                     0});
   const u64 room = limit < slots ? limit : slots;
   CHECK(table.state.occupied <= room && table.state.occupied + table.state.pending == keys.size());
   // A tile that gives its place back may have turned another away, never more than there are tiles.

@@ -6,7 +6,6 @@ import pytest
 
 from dgpuhash.backend import args, group_args, join_args, partition_args, region_args
 from dgpuhash.backend.cpu import native
-from dgpuhash.spec import TILE_WIDTHS
 
 ROOMS = (args, group_args, join_args, partition_args, region_args)
 STRUCTS = {name: struct for room in ROOMS for name, struct in room.STRUCTS.items()}
@@ -27,18 +26,13 @@ def test_struct_layout(name):
     assert sum(size for _, _, size in mirrored) == nbytes
 
 
-@pytest.mark.parametrize("tile", TILE_WIDTHS)
-def test_every_tile_has_its_kernels(tile):
+def test_every_table_has_its_kernels():
     there = set(native().instances())
     words = ("u4", "u8")
-    for key in words:
-        verbs = (args.open_insert, args.open_erase)
-        needed = [verb(key, value, tile) for verb in verbs for value in (None, *words)]
-        for kernel in needed:
-            assert (kernel.expression, kernel.file) in there
-            assert kernel.expression.endswith(f",{kernel.tile}>")
-        finds = [args.open_find(key, value) for value in (None, *words)]
-        assert {(kernel.expression, kernel.file) for kernel in finds} <= there
+    verbs = (args.open_insert, args.open_find, args.open_erase, args.open_rehash)
+    for verb in verbs:
+        needed = [verb(key, value) for key in words for value in (None, *words)]
+        assert {(kernel.expression, kernel.file) for kernel in needed} <= there
 
 
 def test_wrong_struct_size_is_refused():

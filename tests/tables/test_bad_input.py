@@ -36,8 +36,6 @@ from dgpuhash.tables import HashMap, HashSet, MultiMap
         (lambda: HashSet("i8", max_load=-0.5), errors.SpecError, r"\[0.01, 1\)"),
         (lambda: HashSet("i8", max_load=float("nan")), errors.SpecError, "finite"),
         (lambda: HashSet("i8", max_load="full"), errors.SpecError, "float"),
-        (lambda: HashSet("i8", tile=3), errors.SpecError, "16"),
-        (lambda: HashSet("i8", tile=4.0), errors.SpecError, "whole number"),
         (lambda: HashSet("i8", seed=-1), errors.SpecError, "integer from 0"),
         (lambda: HashSet("i8", seed="x"), errors.SpecError, "whole number"),
         (lambda: MultiMap("i8", "i8", initial_bucket=0), errors.SpecError, "1 to"),

@@ -8,7 +8,6 @@ from agreement import agree
 from model import SetModel
 from strategies import random_keys
 
-from dgpuhash.backend import args
 from dgpuhash.tables import HashMap, HashSet, load
 from dgpuhash.tables.slots import Slots
 
@@ -61,10 +60,9 @@ def test_churn_at_high_load(device, max_load):
     assert table.nbytes == nbytes
 
 
-@pytest.mark.parametrize("tile", args.TILE_WIDTHS)
-def test_keys_beyond_full_segments(device, tile):
+def test_keys_beyond_full_segments(device):
     """Twelve times as many keys as their segment of 32 buckets has slots."""
-    table = HashSet("uint64", capacity=12_000, max_load=0.99, device=device.name, tile=tile)
+    table = HashSet("uint64", capacity=12_000, max_load=0.99, device=device.name)
     inside, outside = keys_from(device, table, 32, 64)
     keys = np.concatenate([inside[:3000], outside[:8000]])
     assert len(keys) == 11_000
@@ -82,31 +80,23 @@ def test_keys_beyond_full_segments(device, tile):
 
 
 @pytest.mark.parametrize("words", [("u4", None), ("u4", "u4"), ("u8", "u4"), ("u8", "u8")])
-def test_every_width_meets_what_another_inserted(device, words):
+def test_slots_nearly_full(device, words):
     key, value = (None if each is None else np.dtype(each) for each in words)
-    slots = Slots(device.backend, key, value, slots=3000, seed=5, tile=None)
+    slots = Slots(device.backend, key, value, slots=3000, seed=5)
     slots.clear()
     keys = random_keys(key, 2900, 3)
     keys = np.unique(keys)[:2850]
-    for tile, part in zip(
-        args.TILE_WIDTHS, np.array_split(keys, len(args.TILE_WIDTHS)), strict=True
-    ):
-        slots._tile = tile
-        given = device.array(part)
-        slots.insert(given, None if value is None else given.astype(value))
-    values, found = slots.find(device.array(keys), 0)
+    absent = device.array(np.setdiff1d(random_keys(key, 4000, 4), keys))
+    given = device.array(keys)
+    slots.insert(given, None if value is None else given.astype(value))
+    values, found = slots.find(given, 0)
     assert device.backend.to_host(found).all()
     if value is not None:
         assert (device.backend.to_host(values) == keys.astype(value)).all()
-    absent = device.array(np.setdiff1d(random_keys(key, 4000, 4), keys))
     assert not device.backend.to_host(slots.find(absent, 0)[1]).any()
-    for tile, part in zip(
-        reversed(args.TILE_WIDTHS), np.array_split(keys, len(args.TILE_WIDTHS)), strict=True
-    ):
-        slots._tile = tile
-        assert device.backend.to_host(slots.erase(device.array(part))).all()
-        assert not device.backend.to_host(slots.erase(absent)).any()
-    assert not device.backend.to_host(slots.find(device.array(keys), 0)[1]).any()
+    assert device.backend.to_host(slots.erase(device.array(keys[::2]))).all()
+    assert not device.backend.to_host(slots.erase(absent)).any()
+    assert (device.backend.to_host(slots.find(given, 0)[1]) == np.arange(len(keys)) % 2).all()
 
 
 def test_copies_and_saved_tables_keep_what_has_overflowed(device, tmp_path):

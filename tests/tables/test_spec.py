@@ -16,7 +16,7 @@ from dgpuhash.tables.casts import keeps_values
 )
 @pytest.mark.parametrize("key", KEY_DTYPES)
 def test_spec_survives_json(key, value):
-    spec = TableSpec.of("multimap", key, value, seed=2**64 - 1, tile=8, growth=1.5)
+    spec = TableSpec.of("multimap", key, value, seed=2**64 - 1, growth=1.5)
     assert TableSpec.from_json(spec.to_json()) == spec
     assert spec.key == np.dtype(key)
     assert spec.value == np.dtype(value)

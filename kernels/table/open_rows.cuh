@@ -1,0 +1,186 @@
+/// Rows of a batch against an open-addressing table, one by each lane of a wide tile.
+///
+/// Each lane walks for a key of its own, which it hashes once. A bucket takes four lanes: each group of
+/// four reads the buckets of its four keys together, and votes of the whole tile tell what is in all of
+/// them. Votes and shuffles of parts of a warp would cost ten instructions each, so tiles are warps.
+#pragma once
+
+#include "table/open.cuh"
+
+namespace dg {
+
+template <class KeyType, class ValueType>
+struct OpenRows : OpenTable<KeyType, ValueType> {
+  using Table = OpenTable<KeyType, ValueType>;
+  using Table::at;
+  using Table::erase_aside;
+  using Table::erase_at;
+  using Table::find_aside;
+  using Table::insert_by;
+  using Table::overflow;
+  using Table::pass_all;
+  using Table::quarter;
+  using Table::reserved;
+  using Table::scan;
+  using typename Table::End;
+  using Goal = typename Table::Goal;
+  using Key = typename Table::Key;
+  using typename Table::Placed;
+  using typename Table::Removed;
+  using typename Table::Sight;
+  using typename Table::Slots;
+  using typename Table::Stop;
+  using typename Table::Value;
+
+  /// Looks keys up: `ask(row, key)` gives the key of a row and says whether there is one, and
+  /// `answer(row, stop)` is told what there is: with `Goal::key` what `value_of` needs, with
+  /// `Goal::place` the slot alone.
+  template <Goal goal, class Lanes, class Rows, class Ask, class Answer>
+  DG_FN void find_rows(Lanes tile, Rows rows, const Ask& ask, const Answer& answer) const {
+    Sought mine = seek(Key{});
+    rows.serve(
+        tile,
+        [&](u64 row) {
+          Key key{};
+          const bool there = ask(row, key);
+          mine = seek(key);
+          return there;
+        },
+        [&](u64 row, bool asked) {
+          const Stop stop = look<Access::frozen, goal>(tile, mine);
+          const bool more = asked && goes_on<Access::frozen>(stop, mine);
+          // What was searched for a reserved key was one of the marks.
+          if (asked && !more) answer(row, reserved(mine.key) ? find_aside(mine.key) : stop);
+          return more;
+        });
+  }
+
+  /// Stores pairs: `ask(row, key, value)` gives the pair of a row and says whether there is one,
+  /// `tell(row, placed)` is told what became of it.
+  template <class Lanes, class Rows, class Ask, class Tell>
+  DG_FN void insert_rows(Lanes tile, Rows rows, u64 limit, const Ask& ask, const Tell& tell) const {
+    Sought mine = seek(Key{});
+    Value value{};
+    rows.serve(
+        tile,
+        [&](u64 row) {
+          Key key{};
+          const bool there = ask(row, key, value);
+          mine = seek(key);
+          return there;
+        },
+        [&](u64 row, bool asked) {
+          const Stop stop = look<Access::shared, Goal::place>(tile, mine);
+          if (!asked) return false;
+          if (stop.end == End::nowhere && !reserved(mine.key) && advance(mine)) return true;
+          if (stop.end == End::empty) pass_all(Tile<1>{}, mine.probe, mine.probe.visited);
+          bool tried = false;
+          const Placed placed = insert_by(Tile<1>{}, mine.key, value, limit, [&] {
+            // Another key took the place: the bucket is read again.
+            if (tried) return Stop{End::later, 0, 0, Value{}};
+            tried = true;
+            return stop;
+          });
+          if (placed.outcome == Outcome::later) return true;
+          tell(row, placed);
+          return false;
+        });
+  }
+
+  /// Removes keys; `tell(row, removed)` is told what became of each.
+  template <class Lanes, class Rows, class Tell>
+  DG_FN void erase_rows(Lanes tile, Rows rows, const Key* keys, const Tell& tell) const {
+    Sought mine = seek(Key{});
+    rows.serve(
+        tile,
+        [&](u64 row) {
+          mine = seek(keys[row]);
+          return true;
+        },
+        [&](u64 row, bool asked) {
+          const Stop stop = look<Access::shared, Goal::place>(tile, mine);
+          const bool more = asked && goes_on<Access::shared>(stop, mine);
+          if (asked && !more) {
+            Removed removed{false, false, false};
+            if (reserved(mine.key))
+              removed = erase_aside(mine.key);
+            else if (stop.end == End::key)
+              removed = erase_at(stop.slot, mine.key);
+            tell(row, removed);
+          }
+          return more;
+        });
+  }
+
+ private:
+  /// What a lane looks for, and the bucket where it does.
+  struct Sought {
+    Key key;
+    SegmentedProbe<1> probe;
+    u64 bucket;
+  };
+
+  DG_FN Sought seek(Key key) const {
+    const SegmentedProbe<1> probe(at.buckets, at.segment_shift, hash_key(key, at.seed));
+    return Sought{key, probe, probe.first};
+  }
+
+  /// Whether there is another bucket.
+  DG_FN static bool advance(Sought& mine) {
+    mine.probe.next();
+    mine.bucket = mine.probe.bucket(0);
+    return !mine.probe.ended();
+  }
+
+  /// Whether a search goes on from where `stop` was seen; then the bucket is the next one.
+  template <Access access>
+  DG_FN bool goes_on(const Stop& stop, Sought& mine) const {
+    return stop.end == End::nowhere && !reserved(mine.key) &&
+           overflow().template passed<access>(mine.bucket, mine.probe.low) && advance(mine);
+  }
+
+  /// Where each lane's own key stands in its own bucket, or where there is a place for it. Groups of
+  /// four lanes read the buckets of their four keys together, a quarter each.
+  template <Access access, Goal goal, class Lanes>
+  DG_FN Stop look(Lanes tile, const Sought& mine) const {
+    static_assert(Lanes::size >= kQuarters);
+    const u32 part = tile.lane() % kQuarters, home = tile.lane() - part;
+    Quarter seen[kQuarters];
+    DG_UNROLL
+    for (u32 turn = 0; turn < kQuarters; ++turn)
+      seen[turn] = load_quarter<access, typename Slots::Unit>(
+          quarter(tile.shuffle(mine.bucket, home + turn), part));
+    u32 hits = 0, gaps = 0;
+    Sight sight[kQuarters];
+    DG_UNROLL
+    for (u32 turn = 0; turn < kQuarters; ++turn) {
+      sight[turn] = scan(seen[turn], tile.shuffle(mine.key, home + turn));
+      const u32 hit = tile.ballot(sight[turn].hit < Slots::per_quarter);
+      const u32 gap = tile.ballot(sight[turn].gap < Slots::per_quarter);
+      if (part == turn) hits = hit, gaps = gap;
+    }
+    constexpr u32 group = (1u << kQuarters) - 1;
+    hits = hits >> home & group;
+    gaps = gaps >> home & group;
+    Stop stop{hits ? End::key : gaps ? End::empty : End::nowhere, 0, 0, Value{}};
+    const u32 wanted = goal == Goal::key || hits ? hits : gaps;
+    const u32 there = wanted ? lowest_one(wanted) : part;
+    const u64 first = mine.bucket * Slots::per_bucket + there * Slots::per_quarter;
+    // What the lane there knows, and no more of it than is needed.
+    DG_UNROLL
+    for (u32 turn = 0; turn < kQuarters; ++turn) {
+      const u32 index = sight[turn].hit < Slots::per_quarter || goal == Goal::key ? sight[turn].hit
+                                                                                  : sight[turn].gap;
+      if constexpr (goal == Goal::key && Slots::paired) {
+        const Value value = tile.shuffle(Slots::value_at(seen[turn], index), home + there);
+        if (part == turn) stop.value = value;
+      } else {
+        const u32 told = Slots::per_quarter > 1 ? tile.shuffle(index, home + there) : 0;
+        if (part == turn) stop.slot = first + told;
+      }
+    }
+    return stop;
+  }
+};
+
+}  // namespace dg
