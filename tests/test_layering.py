@@ -41,7 +41,7 @@ GPU_LIBRARIES = {
     "cudf": {"frames", "distributed", "bench", "demo"},
     "pylibcudf": {"frames", "bench"},
     "rmm": {"backend", "distributed", "bench", "demo"},
-    "dask_cuda": {"demo", "cli"},
+    "dask_cuda": {"bench", "demo", "cli"},
     "dask_cudf": {"frames", "distributed", "demo"},
 }
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dgpuhash import backend
-from dgpuhash.bench import cpu, group, join, limits, machine, multi, report, tables
+from dgpuhash.bench import cpu, group, join, limits, machine, multi, report, scaling, tables
 from dgpuhash.errors import SpecError
 
 __all__ = ["BENCHES", "run"]
@@ -21,6 +21,7 @@ BENCHES: dict[str, Callable[..., Iterator[dict[str, Any]]]] = {
     "group": group.run,
     "join": join.run,
     "cpu": cpu.run,
+    "scaling": scaling.run,
 }
 
 

@@ -12,7 +12,11 @@ from dgpuhash.backend import Backend
 
 __all__ = ["describe"]
 
-_PACKAGES = ("dgpuhash", "numpy", "cupy-cuda13x", "cupy-cuda12x", "nvidia-cuda-nvrtc")
+_PACKAGES = (
+    "dgpuhash", "numpy", "pandas", "dask", "distributed", "cupy-cuda13x", "cupy-cuda12x",
+    "nvidia-cuda-nvrtc", "rmm-cu13", "rmm-cu12", "cudf-cu13", "dask-cuda", "distributed-ucxx-cu13",
+    "distributed-ucxx-cu12",
+)  # fmt: skip
 
 
 def describe(backend: Backend) -> dict[str, str]:

@@ -15,6 +15,7 @@ Option = Callable[[Command], Command]
 _MAPS = ("32/32", "64/64", "32/64", "64/32")
 _SHARE = click.FloatRange(0.01, 1, max_open=True)
 _COUNT = click.IntRange(1)
+_MATCHING = click.FloatRange(0, 1, min_open=True)
 _SPREAD = "unique|uniform:MULTIPLICITY|zipf:EXPONENT"
 
 
@@ -42,7 +43,7 @@ _HIT_RATE = _several(
 )
 
 
-def _question(name: str, *options: Option) -> Callable[[Command], None]:
+def _question(name: str, *options: Option, repeats: Option = _REPEATS) -> Callable[[Command], None]:
     """A command that runs the benchmark `name` with what is given of `options`."""
 
     def declare(described: Command) -> None:
@@ -55,7 +56,7 @@ def _question(name: str, *options: Option) -> Callable[[Command], None]:
 
         command.__doc__ = described.__doc__
         made: Command = command
-        for option in reversed((*options, _REPEATS, _DEVICE, _JSON)):
+        for option in reversed((*options, repeats, _DEVICE, _JSON)):
             made = option(made)
         bench.command(name)(made)
 
@@ -115,6 +116,28 @@ def _join() -> None:
 @_question("cpu", click.option("--n", type=_COUNT, help="Distinct keys."), _COMPARE)
 def _cpu() -> None:
     """The CPU alone: build, probe, join, sums by key, of sizes that pandas is used for."""
+
+
+@_question(
+    "scaling",
+    _several("--workers", type=_COUNT, said="How many; default: 1, 2, 4 and so on"),
+    _several(
+        "--mode",
+        "modes",
+        type=click.Choice(["weak", "strong"]),
+        said="As many rows for each worker, or as many in all",
+    ),
+    click.option("-c", "--chunk-size", type=_COUNT, help="Rows of a worker, or in all."),
+    click.option("--frac-match", type=_MATCHING, help="Share of rows of the merge that match."),
+    click.option("--multiplicity", type=_COUNT, help="Rows of a key, where it has several."),
+    click.option("-p", "--protocol", type=click.Choice(["tcp", "ucxx"]), help="Of the cluster."),
+    click.option("-d", "--devs", metavar="0,1,…", help="GPUs to use."),
+    click.option("--rmm-pool-size", metavar="BYTES", help="Of each GPU's memory pool, as 40GB."),
+    _COMPARE,
+    repeats=click.option("--runs", "repeats", type=_COUNT, help="Runs whose median counts."),
+)
+def _scaling() -> None:
+    """The distributed index with 1, 2, 4 … workers: weak and strong scaling."""
 
 
 @bench.command("report")

@@ -49,11 +49,13 @@ def test_measures_and_writes_its_figures(tmp_path: Path) -> None:
         ["group", "--n", 1000, "--groups", 10, "--compare"],
         ["join", "--n", 1000, "--build", 10, "--hit-rate", 0.5, "--distribution", "uniform:2"],
         ["cpu", "--n", 1000],
+        ["scaling", "--workers", 1, "-c", 1000, "--mode", "weak", "--frac-match", 0.5],
     ],
 )
 def test_every_question(arguments: list[object], tmp_path: Path) -> None:
     path = tmp_path / "figures.jsonl"
-    result = run(*arguments, "--device", "cpu", "--repeats", 1, "--json", path)
+    once = "--runs" if arguments[0] == "scaling" else "--repeats"
+    result = run(*arguments, "--device", "cpu", once, 1, "--json", path)
     assert result.exit_code == 0, result.output
     assert all(json.loads(line)["correct"] for line in path.read_text().splitlines())
     said = run("report", path, "--output", tmp_path / "report", "--no-plots")
@@ -71,6 +73,9 @@ def test_every_question(arguments: list[object], tmp_path: Path) -> None:
         (["multi", "--dtypes", "set32"], "'64/32'"),
         (["cpu", "--compare", "--load", 0.5], "No such option"),
         (["join", "--hit-rate", 2], "0<=x<=1"),
+        (["scaling", "--protocol", "mpi"], "'ucxx'"),
+        (["scaling", "--frac-match", 0], "0<x<=1"),
+        (["scaling", "--workers", 8, "--chunk-size", 10], "at least 64 rows"),
         (["speed"], "No such command"),
         (["report"], "Missing argument 'FILES...'"),
         (["report", "/nowhere.jsonl"], "does not exist"),

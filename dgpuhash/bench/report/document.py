@@ -8,6 +8,7 @@ from pathlib import Path
 from dgpuhash.bench.report.grids import Grid, grids
 from dgpuhash.bench.report.plots import draw
 from dgpuhash.bench.report.reading import BENCHES, Row, by_bench, read
+from dgpuhash.bench.report.steps import draw_steps
 from dgpuhash.errors import FormatError
 
 __all__ = ["markdown_table", "write"]
@@ -19,6 +20,7 @@ _QUESTIONS = {
     "group": "Grouping",
     "join": "Joins",
     "cpu": "The CPU",
+    "scaling": "More workers",
 }
 
 
@@ -53,6 +55,8 @@ def write(paths: Sequence[str | Path], folder: str | Path, *, plots: bool = True
     drawn: dict[str, list[tuple[str, Path]]] = {}
     for bench, theirs in benches.items() if plots else ():
         drawn[bench] = draw(bench, theirs, target)
+        if bench == "scaling":
+            drawn[bench] += draw_steps(theirs, target)
     lines = ["# dgpuhash bench", ""]
     for bench in sorted(benches, key=BENCHES.index):
         lines += [f"## {_QUESTIONS[bench]}", "", *_machines(benches[bench]), ""]

@@ -16,6 +16,7 @@ _VERBS = {
     "group": ("sum + count", "factorize", "value_counts", "unique"),
     "join": ("inner", "left", "semi", "standing", "merge"),
     "cpu": ("build", "probe", "join", "group sum"),
+    "scaling": ("build", "insert", "find", "multi build", "multi find", "merge", "build + merge"),
 }
 _WORDS = {
     "pairs": "bits", "n": "rows", "build": "built rows", "load": "load", "groups": "groups",
@@ -46,6 +47,8 @@ def grids(bench: str, rows: Sequence[Row]) -> list[Grid]:
     """
     if bench == "limits":
         return _pivot("random access, billions a second", rows, ("limit",), "footprint", ())
+    if bench == "scaling":
+        return _scaling(rows)
     made = []
     memory = [row for row in rows if row["verb"] == "memory"]
     batches = [row for row in rows if "batch" in row]
@@ -81,7 +84,12 @@ def figure_of(row: Row) -> str:
 
 
 def _pivot(
-    title: str, rows: Sequence[Row], index: Sequence[str], column: str, order: Sequence[str]
+    title: str,
+    rows: Sequence[Row],
+    index: Sequence[str],
+    column: str,
+    order: Sequence[str],
+    shown: Callable[[Row], str] | None = None,
 ) -> list[Grid]:
     """A line for each combination of `index`, a column for each value of `column`."""
     if not rows:
@@ -94,7 +102,7 @@ def _pivot(
     lines: dict[tuple[str, ...], dict[Any, str]] = {}
     for row in rows:
         key = tuple(_text(name, row.get(name, "")) for name in index)
-        lines.setdefault(key, {})[row[column]] = figure_of(row)
+        lines.setdefault(key, {})[row[column]] = (shown or figure_of)(row)
     # The libraries of one question stand together.
     whose = index.index("library") if "library" in index else len(index)
     asked = list(dict.fromkeys(key[:whose] + key[whose + 1 :] for key in lines))
@@ -107,6 +115,39 @@ def _pivot(
             [key + tuple(lines[key].get(each, "") for each in columns) for key in ordered],
         )
     ]
+
+
+def _scaling(rows: Sequence[Row]) -> list[Grid]:
+    limits = [row for row in rows if "limit" in row]
+    verbs = [row for row in rows if "verb" in row]
+    beside = [row for row in verbs if "efficiency" in row]
+    index, order = ("mode", "workers", "rows", "library"), _VERBS["scaling"]
+    title = "what each worker's machine allows while all work, billions of rows a second"
+    made = _pivot(title, limits, ("mode", "workers", "n"), "limit", ())
+    title = f"billions of rows a second of all workers, {_BRACKETS}, without the exchange"
+    made += _pivot(title, verbs, index[:2] + index[3:], "verb", order)
+    title = "efficiency: the rate beside that of one worker times their number"
+    made += _pivot(title, beside, index[:2] + index[3:], "verb", order, _efficiency)
+    told = [row for row in verbs if "steps" in row]
+    if told:
+        names = list(told[0]["steps"])
+        lines = []
+        for row in told:
+            whole = sum(row["steps"].values())
+            parts = (f"{_number(row['steps'][name])} ({row['steps'][name] / whole:.0%})"
+                     for name in names)  # fmt: skip
+            where = (_text(name, row[name]) for name in ("mode", "verb", "workers", "rows"))
+            lines.append((*where, *parts, bytes_text(row["exchanged_bytes"])))
+        title = (
+            "milliseconds of each step and its share, in a run apart with a clock between the "
+            "steps; lookups do not tell theirs"
+        )
+        made.append(Grid(title, ("mode", "verb", "workers", "rows", *names, "exchanged"), lines))
+    return made
+
+
+def _efficiency(row: Row) -> str:
+    return f"{row['efficiency']:.2f}"
 
 
 def _memory(rows: Sequence[Row]) -> list[Grid]:

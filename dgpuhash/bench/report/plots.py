@@ -15,7 +15,7 @@ from dgpuhash.errors import UnsupportedError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["draw"]
+__all__ = ["draw", "matplotlib_classes"]
 
 _MARKERS = "osD^vPX*<>"
 
@@ -40,6 +40,8 @@ class Plot:
         Whether the axes are.
     base : int
         Of a logarithmic horizontal axis.
+    floors : bool
+        Whether to draw the floors, too.
     """
 
     name: str
@@ -51,12 +53,15 @@ class Plot:
     lines: tuple[str, ...]
     logarithmic: tuple[bool, bool] = (True, False)
     base: int = 2
+    floors: bool = True
 
     def shows(self, row: Row) -> bool:
         """Whether the row has what this plot needs; rows of small batches have a plot of theirs."""
         if self.x == "multiplicity" and str(row.get("distribution")).startswith("zipf"):
             return False  # its mean says little
-        return self.x in row and self.figure in row and (self.x == "batch" or "batch" not in row)
+        if not all(name in row for name in (self.x, self.figure, *self.lines)):
+            return False
+        return self.x == "batch" or "batch" not in row
 
 
 _RATE = "billions of rows a second"
@@ -87,6 +92,13 @@ _PLOTS = {
              ("n", "distribution", "hit_rate", "verb"), ("library",), _BOTH),
     ),
     "cpu": (),
+    "scaling": (
+        Plot("rate", "workers", "workers", "rate", "billions of rows a second of all workers",
+             ("mode",), ("library", "verb"), _BOTH, floors=False),
+        Plot("efficiency", "workers", "workers", "efficiency",
+             "rate beside that of one worker times their number", ("mode",), ("library", "verb"),
+             (True, False), floors=False),
+    ),
 }  # fmt: skip
 
 
@@ -117,7 +129,7 @@ def _panels(plot: Plot, rows: Sequence[Row]) -> dict[tuple[Any, ...], list[Row]]
 
 
 def _draw(plot: Plot, panels: dict[tuple[Any, ...], list[Row]], path: Path) -> None:
-    figure_of, locator_of, null_formatter = _matplotlib()
+    figure_of, locator_of, null_formatter = matplotlib_classes()
     columns = min(2, len(panels))
     down = math.ceil(len(panels) / columns)
     size = (0.5 + 6 * columns, 0.5 + 3.8 * down)
@@ -144,7 +156,9 @@ def _panel(axes: Axes, plot: Plot, rows: Sequence[Row], locator: Any) -> None:
         marker = _MARKERS[number % len(_MARKERS)]
         axes.plot(places, [row[plot.figure] for row in theirs], marker=marker, label=name,
                   color=f"C{number}")  # fmt: skip
-        floor = tuple((row[plot.x], row["floor"]) for row in theirs if "floor" in row)
+        floor = tuple(
+            (row[plot.x], row["floor"]) for row in theirs if plot.floors and "floor" in row
+        )
         if floor and floor not in floors:
             floors.add(floor)
             label = "floor" if plot.lines == ("library",) else f"floor of {name}"
@@ -182,13 +196,13 @@ def _place(plot: Plot, value: float) -> str:
 def _title(plot: Plot, key: tuple[Any, ...]) -> str:
     said = {
         "pairs": "{} bits", "n": "{:,} rows", "load": "load {}", "hit_rate": "hit rate {}",
-        "distribution": "{} keys", "verb": "{}",
+        "distribution": "{} keys", "verb": "{}", "mode": "{} scaling",
     }  # fmt: skip
     named = zip(plot.panels, key, strict=True)
     return ", ".join(said[name].format(each) for name, each in named if each is not None)
 
 
-def _matplotlib() -> tuple[Any, Any, Any]:
+def matplotlib_classes() -> tuple[Any, Any, Any]:
     """Its classes of figures and of logarithmic ticks, and a formatter that writes nothing."""
     try:
         from matplotlib.figure import Figure

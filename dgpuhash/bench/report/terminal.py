@@ -15,8 +15,8 @@ __all__ = ["summary", "watched"]
 
 Row = dict[str, Any]
 _FILE_WIDTH = 150
-_NAMES = ("limit", "verb", "library", "pairs", "n", "build", "groups", "distribution", "load",
-          "hit_rate", "batch", "footprint")  # fmt: skip
+_NAMES = ("mode", "workers", "limit", "verb", "library", "pairs", "n", "build", "groups",
+          "distribution", "load", "hit_rate", "batch", "footprint")  # fmt: skip
 
 
 def watched(bench: str, rows: Iterable[Row]) -> Iterator[Row]:

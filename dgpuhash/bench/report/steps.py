@@ -1,0 +1,62 @@
+"""What a change is made of, by the number of workers, as in WarpCore's Fig. 6."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from dgpuhash.bench.report.plots import matplotlib_classes
+from dgpuhash.bench.report.reading import Row
+
+__all__ = ["draw_steps"]
+
+
+def draw_steps(rows: Sequence[Row], folder: Path) -> list[tuple[str, Path]]:
+    """Stacked bars of the steps' times, and the efficiency above; the title and the file.
+
+    Raises
+    ------
+    UnsupportedError
+        When there is no matplotlib.
+    """
+    panels: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        if "steps" in row:
+            panels.setdefault((row["mode"], row["verb"]), []).append(row)
+    panels = {key: theirs for key, theirs in panels.items() if len(theirs) > 1}
+    if not panels:
+        return []
+    figure_of, _, _ = matplotlib_classes()
+    columns = min(2, len(panels))
+    down = math.ceil(len(panels) / columns)
+    figure = figure_of(figsize=(0.5 + 6 * columns, 0.5 + 3.8 * down), layout="constrained", dpi=120)
+    for place, ((mode, verb), theirs) in enumerate(panels.items(), 1):
+        axes = figure.add_subplot(down, columns, place)
+        theirs = sorted(theirs, key=lambda row: row["workers"])
+        names = [str(row["workers"]) for row in theirs]
+        below = [0.0] * len(theirs)
+        for step in theirs[0]["steps"]:
+            heights = [row["steps"][step] for row in theirs]
+            axes.bar(names, heights, bottom=below, label=step, width=0.6)
+            below = [low + height for low, height in zip(below, heights, strict=True)]
+        axes.set_ylabel("milliseconds of a step")
+        axes.set_xlabel("workers")
+        axes.set_title(f"{verb}, {mode} scaling, {theirs[0]['rows']:,} rows with {names[0]}",
+                       fontsize=10)  # fmt: skip
+        handles, labels = axes.get_legend_handles_labels()
+        if all("efficiency" in row for row in theirs):
+            right = axes.twinx()
+            (line,) = right.plot(
+                names, [row["efficiency"] for row in theirs], color="black", marker="o"
+            )
+            right.set_ylim(0, max(1.05, *(row["efficiency"] * 1.05 for row in theirs)))
+            right.set_ylabel("efficiency of the whole")
+            handles, labels = [*handles, line], [*labels, "efficiency"]
+        axes.legend(
+            handles, labels, loc="lower center", bbox_to_anchor=(0.5, -0.38), ncols=5,
+            frameon=False, fontsize=8,
+        )  # fmt: skip
+    path = folder / "scaling-steps.png"
+    figure.savefig(path)
+    return [("milliseconds of the steps of a change over workers", path)]

@@ -1,0 +1,162 @@
+"""A cluster whose workers are measured: one for each GPU, or processes of one thread."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import dask
+from distributed import Client, LocalCluster, wait
+
+from dgpuhash import backend
+from dgpuhash.backend import Backend
+from dgpuhash.errors import SpecError
+
+__all__ = ["Workers", "check_counts", "counts_for", "start"]
+
+_START_SECONDS = 120
+_POOL = 0.7
+# Tasks stay where their rows are; a worker is paused or killed by nobody.
+_SETTINGS = {
+    "distributed.scheduler.work-stealing": False,
+    "distributed.worker.memory.target": False,
+    "distributed.worker.memory.spill": False,
+    "distributed.worker.memory.pause": False,
+    "distributed.worker.memory.terminate": False,
+}
+
+
+class Workers:
+    """The workers of one cluster, in a fixed order.
+
+    Attributes
+    ----------
+    client : distributed.Client
+    addresses : list of str
+    device : {"cpu", "cuda"}
+    """
+
+    def __init__(self, client: Client, device: str) -> None:
+        self.client, self.device = client, device
+        self.addresses = sorted(client.nthreads())
+
+    def __len__(self) -> int:
+        return len(self.addresses)
+
+    def each(self, function: Callable[..., Any], *args: Any) -> list[Any]:
+        """Futures of ``function(device, rank, *args)``, one on each worker."""
+        return [
+            self.client.submit(
+                function, self.device, rank, *args,
+                workers=[address], allow_other_workers=False, pure=False,
+            )
+            for rank, address in enumerate(self.addresses)
+        ]  # fmt: skip
+
+    def of_each(self, function: Callable[..., Any], *args: Any) -> list[Any]:
+        """What `each` gives, by rank."""
+        return list(self.client.gather(self.each(function, *args)))
+
+    def made(self, function: Callable[..., Any], *args: Any) -> list[Any]:
+        """Futures as of `each`, which are there and stay on their workers."""
+        futures = self.each(function, *args)
+        self.finish(futures)
+        return futures
+
+    def finish(self, futures: Sequence[Any]) -> None:
+        """Wait until the futures are there, and their devices have done all that was launched.
+
+        Raises
+        ------
+        Exception
+            What a task raised.
+        """
+        wait(futures)
+        for future in futures:
+            if future.status == "error":
+                future.result()
+        if self.device == "cuda":
+            self.client.run(_wait_for_device)
+
+
+@contextmanager
+def start(
+    used: Backend,
+    count: int,
+    *,
+    protocol: str | None = None,
+    devs: Sequence[str] | None = None,
+    rmm_pool_size: str | None = None,
+) -> Iterator[Workers]:
+    """`count` workers of a new cluster, which ends with the block.
+
+    Parameters
+    ----------
+    used : Backend
+        What the workers compute with.
+    count : int
+    protocol : str, optional
+        Of Dask's comm; default: ``"ucxx"`` between GPUs, ``"tcp"`` between processes.
+    devs : sequence of str, optional
+        GPUs to take the first `count` of; default: all.
+    rmm_pool_size : str, optional
+        Of each GPU's memory pool, in bytes or as a text that Dask-CUDA takes; default: 70 %.
+    """
+    options: dict[str, Any] = {"n_workers": count, "threads_per_worker": 1, "memory_limit": None}
+    options |= {"dashboard_address": ":0", "silence_logs": logging.ERROR}
+    make: Any
+    if used.name == "cuda":
+        from dask_cuda import LocalCUDACluster
+
+        make = LocalCUDACluster
+        options |= {
+            "protocol": protocol or "ucxx",
+            "rmm_pool_size": rmm_pool_size or _POOL,
+            "rmm_allocator_external_lib_list": ["cupy"],
+        }
+        if devs is not None:
+            options["CUDA_VISIBLE_DEVICES"] = list(devs[:count])
+    else:
+        make = LocalCluster
+        options |= {
+            "processes": True,
+            "protocol": f"{protocol or 'tcp'}://",
+            "env": {"DGPUHASH_NUM_THREADS": "1"},
+        }
+    with dask.config.set(_SETTINGS), make(**options) as cluster, Client(cluster) as client:
+        client.wait_for_workers(count, timeout=_START_SECONDS)
+        yield Workers(client, used.name)
+
+
+def counts_for(used: Backend, devs: Sequence[str] | None = None) -> list[int]:
+    """1, 2, 4, 8 … workers, as far as there are GPUs, or CPUs, for them.
+
+    Examples
+    --------
+    >>> from dgpuhash import backend
+    >>> counts_for(backend.get("cpu"))[0]
+    1
+    """
+    if used.name == "cuda":
+        most = int(used.xp.cuda.runtime.getDeviceCount()) if devs is None else len(devs)
+    else:
+        most = len(os.sched_getaffinity(0))
+    return [2**power for power in range(most.bit_length()) if 2**power <= most]
+
+
+def check_counts(counts: Sequence[int], devs: Sequence[str] | None, used: Backend) -> None:
+    """Refuse more workers than there are GPUs.
+
+    Raises
+    ------
+    SpecError
+    """
+    if used.name == "cuda" and max(counts) > (most := counts_for(used, devs)[-1]):
+        raise SpecError(f"{max(counts)} workers; there are GPUs for {most}, give --workers {most}")
+
+
+def _wait_for_device() -> None:
+    backend.get("cuda").xp.cuda.Device().synchronize()

@@ -1,0 +1,176 @@
+"""The benchmark of more workers at tiny sizes, on threads and on processes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from clusters import cluster_of
+
+from dgpuhash import backend, bench
+from dgpuhash.bench import report, scaling, workers
+from dgpuhash.bench.report.grids import grids
+from dgpuhash.bench.steps import build_and_insert
+from dgpuhash.bench.workers import Workers
+from dgpuhash.bench.workload import Workload
+from dgpuhash.errors import DgpuhashError, SpecError
+
+pytestmark = pytest.mark.cluster
+
+
+@contextmanager
+def threads(used: Any, count: int, **options: Any) -> Iterator[Workers]:
+    with cluster_of(count, processes=False) as client:
+        yield Workers(client, used.name)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[list[dict[str, Any]], Path]]:
+    """The figures of one and two workers that are threads."""
+    path = tmp_path_factory.mktemp("scaling") / "scaling.jsonl"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scaling, "start", threads)
+        rows = bench.run(
+            "scaling", device="cpu", workers=[1, 2], chunk_size=3000, compare=True, repeats=1,
+            quiet=True, json_path=path,
+        )  # fmt: skip
+    yield rows, path
+
+
+def test_every_verb_with_every_number_of_workers(
+    files: tuple[list[dict[str, Any]], Path],
+) -> None:
+    verbs = [row for row in files[0] if "verb" in row]
+    ours = [row for row in verbs if row["library"] == "dgpuhash"]
+    for mode in ("weak", "strong"):
+        for count in (1, 2):
+            theirs = [row for row in ours if (row["mode"], row["workers"]) == (mode, count)]
+            assert [row["verb"] for row in theirs] == list(scaling.VERBS)
+            (rows,) = {row["rows"] for row in theirs if not row["verb"].startswith("multi")}
+            assert rows == (3000 * count if mode == "weak" else 3000)
+    for row in verbs:
+        assert row["correct"]
+        assert row["floor"] > 0
+        assert row["seconds"] == pytest.approx(row["rows"] / row["rate"] / 1e9, rel=1e-2)
+        assert row["rate_per_worker"] * row["workers"] == pytest.approx(row["rate"], rel=1e-2)
+        assert row["efficiency"] == 1 or row["workers"] == 2
+    assert len(verbs) - len(ours) == 4
+
+
+def test_steps_are_told_of_changes_only(files: tuple[list[dict[str, Any]], Path]) -> None:
+    told = [row for row in files[0] if "steps" in row]
+    assert {row["verb"] for row in told} == {"build", "insert"}
+    for row in told:
+        assert set(row["steps"]) == {"partition", "exchange", "insert", "other"}
+        expected = row["rows"] * 16 * (row["workers"] - 1) / row["workers"]
+        assert row["exchanged_bytes"] == pytest.approx(expected, rel=0.15)
+        assert bool(row["exchanged_bytes"]) == (row["workers"] == 2)
+
+
+def test_limits_stand_beside_them(files: tuple[list[dict[str, Any]], Path]) -> None:
+    limits = [row for row in files[0] if "limit" in row]
+    assert len(limits) == 4 * 4
+    assert all(row["rate"] > 0 for row in limits)
+
+
+def test_report(files: tuple[list[dict[str, Any]], Path], tmp_path: Path) -> None:
+    rows, path = files
+    document, *plots = report.write([path], tmp_path)
+    names = {plot.name for plot in plots}
+    assert names == {"scaling-rate.png", "scaling-efficiency.png", "scaling-steps.png"}
+    text = document.read_text()
+    assert "## More workers" in text
+    assert all(f"({name})" in text for name in names)
+    assert "| weak | 2 | dgpuhash |" in text
+    assert "lookups do not tell" in text
+    for grid in grids("scaling", rows):
+        assert all(len(line) == len(grid.header) for line in grid.lines)
+    assert json.loads(path.read_text().splitlines()[0])["machine"]["dask"]
+
+
+def test_processes() -> None:
+    used = backend.get("cpu")
+    with workers.start(used, 2) as crew:
+        assert len(crew) == 2
+        assert crew.of_each(threads_of) == [1, 1]
+        load = Workload(2, 1000, 0.3, 8)
+        frames = crew.made(load.stored)
+        first, second = build_and_insert(crew, frames, crew.made(load.stored, 1), pd.DataFrame(
+            {"key": pd.Series(dtype="int64"), "value": pd.Series(dtype="int64")}
+        ))  # fmt: skip
+        assert first.exchanged_bytes > 0
+        assert sum(second.seconds.values()) > 0
+
+
+def threads_of(device: str, rank: int) -> int:
+    from dgpuhash.backend.cpu import native
+
+    return int(native().threads())
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda frame: frame.iloc[:-1], "lost"),
+        (lambda frame: frame.assign(value=0), "wrong"),
+        (lambda frame: frame.assign(payload=frame["payload"] + 1), "wrong"),
+        (lambda frame: frame.iloc[[0] * len(frame)], "lost"),
+    ],
+)
+def test_wrong_merges_are_noticed(spoil: Any, said: str) -> None:
+    load = Workload(1, 500, 0.5, 4)
+    right, left = load.stored("cpu", 0), load.left("cpu", 0)
+    wanted = load.partners("cpu", 0)
+    answer = left.merge(right, on="key")
+    assert 0 < wanted.rows < 500
+    assert load.merged("cpu", 0, answer) == wanted
+    seen = load.merged("cpu", 0, spoil(answer))
+    assert not seen.right if said == "wrong" else seen.right
+    assert seen != wanted
+
+
+def test_wrong_answers_are_noticed() -> None:
+    load = Workload(2, 400, 0.5, 4)
+    pairs = pd.concat([load.stored("cpu", 0, 1), load.stored("cpu", 1, 1)])
+    answer = load.asked("cpu", 1, 1).merge(pairs, on="key", how="left")
+    assert load.found("cpu", 1, answer, 1).right
+    assert not load.found("cpu", 1, answer[::-1], 1).right
+    assert not load.found("cpu", 1, answer.iloc[1:], 1).right
+    assert not load.found("cpu", 0, answer, 1).right
+    several = pd.concat([load.several("cpu", 0), load.several("cpu", 1)])
+    assert set(several["key"].value_counts()) == {4}
+    wanted = load.all_values("cpu", 0) + load.all_values("cpu", 1)
+    lists = [load.asked_lists("cpu", rank).merge(several, on="key") for rank in (0, 1)]
+    assert load.found_lists("cpu", 0, lists[0]) + load.found_lists("cpu", 1, lists[1]) == wanted
+    assert not load.found_lists("cpu", 0, lists[0].assign(key=lists[0]["key"][0])).right
+    assert load.found_lists("cpu", 0, lists[0]) + load.found_lists("cpu", 0, lists[0]) != wanted
+
+
+def test_a_wrong_answer_voids_the_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    complete = Workload.merged
+
+    def merged(load: Workload, device: str, rank: int, answer: Any) -> Any:
+        return complete(load, device, rank, answer.iloc[1:])
+
+    monkeypatch.setattr(Workload, "merged", merged)
+    monkeypatch.setattr(scaling, "start", threads)
+    with pytest.raises(DgpuhashError, match="answers were lost while measuring verb merge"):
+        bench.run("scaling", device="cpu", workers=[1], chunk_size=500, repeats=1, quiet=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"frac_match": 0.0}, "frac-match 0"),
+        ({"modes": ["flat"]}, "'flat'; use weak or strong"),
+        ({"workers": [4], "chunk_size": 16}, "at least 32 rows"),
+    ],
+)
+def test_impossible_options(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(SpecError, match=said):
+        bench.run("scaling", device="cpu", quiet=True, **options)
