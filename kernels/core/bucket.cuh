@@ -75,6 +75,38 @@ DG_FN Quarter load_quarter(const void* from) {
   return quarter;
 }
 
+/// Whether lines that a launch reads stay in the L2 cache for a while, or are the first to leave it.
+class Residence {
+ public:
+  DG_FN explicit Residence([[maybe_unused]] bool stay) {
+#if DG_GPU && __CUDA_ARCH__ >= 800
+    u64 first, normal;
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(first));
+    asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(normal));
+    policy_ = stay ? normal : first;
+#endif
+  }
+
+  /// As `load_quarter` of frozen memory.
+  DG_FN Quarter load(const void* from) const {
+#if DG_GPU && __CUDA_ARCH__ >= 800
+    Quarter quarter;
+    asm volatile("ld.global.nc.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
+                 : "=r"(quarter.word[0]), "=r"(quarter.word[1]), "=r"(quarter.word[2]),
+                   "=r"(quarter.word[3])
+                 : "l"(__cvta_generic_to_global(from)), "l"(policy_));
+    return quarter;
+#else
+    return load_quarter<Access::frozen, u64>(from);
+#endif
+  }
+
+#if DG_GPU && __CUDA_ARCH__ >= 800
+ private:
+  u64 policy_;
+#endif
+};
+
 /// To memory that nobody else works at meanwhile; the L1 cache keeps nothing of it.
 DG_FN void store_quarter(void* to, const Quarter& quarter) {
 #if DG_GPU
