@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dgpuhash import backend
-from dgpuhash.bench import cpu, group, join, limits, machine, multi, report, scaling, tables
+from dgpuhash.bench import cpu, group, join, limits, machine, model, multi, report, scaling, tables
 from dgpuhash.errors import SpecError
 
 __all__ = ["BENCHES", "run"]
@@ -22,6 +22,7 @@ BENCHES: dict[str, Callable[..., Iterator[dict[str, Any]]]] = {
     "join": join.run,
     "cpu": cpu.run,
     "scaling": scaling.run,
+    "model": model.run,
 }
 
 

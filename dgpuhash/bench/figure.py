@@ -8,7 +8,7 @@ from dgpuhash.errors import DgpuhashError
 
 __all__ = ["duration", "memory", "rate", "require"]
 
-_UNITS = {"G/s": 1e9, "TB/s": 1e12}
+_UNITS = {"G/s": 1e9, "GB/s": 1e9, "TB/s": 1e12}
 _PER_SECOND = {"ms": 1e3, "us": 1e6}
 
 

@@ -11,11 +11,11 @@ import dask
 import dask.dataframe as dd
 
 from dgpuhash.backend import Backend
-from dgpuhash.bench.figure import rate, require
+from dgpuhash.bench.figure import duration, rate, require
 from dgpuhash.bench.peers import OURS
 from dgpuhash.bench.steps import Steps, build_and_insert
 from dgpuhash.bench.timing import REPEATS
-from dgpuhash.bench.worker_limits import LIMITS, limits
+from dgpuhash.bench.worker_limits import LIMITS, limits, message_seconds
 from dgpuhash.bench.workers import Workers, check_counts, counts_for, start
 from dgpuhash.bench.workload import Seen, Workload
 from dgpuhash.distributed import DistributedIndex
@@ -151,6 +151,10 @@ class _Run:
         for name, unit in LIMITS.items():
             limit = rate(found[name], None, unit=unit, limit=name, **self._where)
             yield limit | {"n": self._load.rows}
+        if self._load.workers > 1:
+            took = message_seconds(self._workers, self._repeats)
+            for name, each in zip(("latency", "message"), took, strict=True):
+                yield duration(each, None, limit=name, **self._where, n=self._load.rows)
         seconds = self._median(self._verbs)
         steps = self._steps()
         rows = self._load.rows

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+import statistics
+import time
+from collections.abc import Sequence
+
+from distributed.utils import sync
+
 from dgpuhash import backend
 from dgpuhash.bench.floors import Floors, partition_rate
 from dgpuhash.bench.workers import Workers
+from dgpuhash.distributed.change import places
+from dgpuhash.distributed.plugin import hosting_worker
+from dgpuhash.distributed.request import request
 
-__all__ = ["LIMITS", "limits"]
+__all__ = ["LIMITS", "limits", "message_seconds"]
 
 _BITS = 64
 _LOAD = 0.8
 _PAIR_NBYTES = 2 * _BITS // 8
+# Messages that are timed, and how many of a worker are on their way at once.
+_MESSAGES, _AT_ONCE = 300, 50
 # With their units: bytes or rows each second.
 LIMITS = {"copy": "TB/s", "partition": "G/s", "insert": "G/s", "lookup": "G/s"}
 
@@ -36,3 +48,40 @@ def _limits(device: str, rank: int, rows: int, repeats: int) -> dict[str, float]
         "insert": floors.insert(_BITS, rows, slots),
         "lookup": floors.lookup(_BITS, rows, slots),
     }
+
+
+def message_seconds(workers: Workers, repeats: int) -> tuple[float, float]:
+    """What a message of the index's kind without rows takes, with its acknowledgement.
+
+    Returns
+    -------
+    float, float
+        ``latency``: of one while nothing else goes on; ``message``: of each while all workers send
+        as many to the others as they can.
+    """
+    places(workers.client, workers.addresses)
+    one, many = [], []
+    for _ in range(repeats + 1):
+        sole = workers.client.submit(
+            _send, workers.device, 0, workers.addresses, 1,
+            workers=[workers.addresses[0]], allow_other_workers=False, pure=False,
+        )  # fmt: skip
+        one.append(sole.result())
+        many.append(max(workers.of_each(_send, workers.addresses, _AT_ONCE)))
+    return statistics.median(one[1:]), statistics.median(many[1:])
+
+
+def _send(device: str, rank: int, addresses: Sequence[str], at_once: int) -> float:
+    worker = hosting_worker()
+    others = [address for address in addresses if address != worker.address]
+
+    async def some(first: int) -> None:
+        for number in range(first, _MESSAGES, at_once):
+            await request(worker, others[number % len(others)], "dgpuhash_ping", {})
+
+    async def all_of_them() -> None:
+        await asyncio.gather(*(some(first) for first in range(at_once)))
+
+    start = time.perf_counter()
+    sync(worker.loop, all_of_them)
+    return (time.perf_counter() - start) / _MESSAGES

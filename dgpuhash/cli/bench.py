@@ -15,6 +15,8 @@ Option = Callable[[Command], Command]
 _MAPS = ("32/32", "64/64", "32/64", "64/32")
 _SHARE = click.FloatRange(0.01, 1, max_open=True)
 _COUNT = click.IntRange(1)
+_POSITIVE = click.FloatRange(0, min_open=True)
+_MODES = click.Choice(["weak", "strong"])
 _MATCHING = click.FloatRange(0, 1, min_open=True)
 _SPREAD = "unique|uniform:MULTIPLICITY|zipf:EXPONENT"
 
@@ -43,7 +45,9 @@ _HIT_RATE = _several(
 )
 
 
-def _question(name: str, *options: Option, repeats: Option = _REPEATS) -> Callable[[Command], None]:
+def _question(
+    name: str, *options: Option, repeats: Option | None = _REPEATS
+) -> Callable[[Command], None]:
     """A command that runs the benchmark `name` with what is given of `options`."""
 
     def declare(described: Command) -> None:
@@ -56,7 +60,7 @@ def _question(name: str, *options: Option, repeats: Option = _REPEATS) -> Callab
 
         command.__doc__ = described.__doc__
         made: Command = command
-        for option in reversed((*options, repeats, _DEVICE, _JSON)):
+        for option in reversed((*options, *filter(None, [repeats]), _DEVICE, _JSON)):
             made = option(made)
         bench.command(name)(made)
 
@@ -124,7 +128,7 @@ def _cpu() -> None:
     _several(
         "--mode",
         "modes",
-        type=click.Choice(["weak", "strong"]),
+        type=_MODES,
         said="As many rows for each worker, or as many in all",
     ),
     click.option("-c", "--chunk-size", type=_COUNT, help="Rows of a worker, or in all."),
@@ -138,6 +142,27 @@ def _cpu() -> None:
 )
 def _scaling() -> None:
     """The distributed index with 1, 2, 4 … workers: weak and strong scaling."""
+
+
+@_question(
+    "model",
+    click.option("--measured", metavar="FILE", type=click.Path(exists=True, dir_okay=False),
+                 help="What 'bench scaling --json FILE' wrote: gives figures, and is checked."),
+    _several("--workers", type=_COUNT, said="How many; default: 8, 16 … 1,024"),
+    _several("--mode", "modes", type=_MODES, said="As many rows for each worker, or in all"),
+    click.option("-c", "--chunk-size", type=_COUNT, help="Rows of a worker, or in all."),
+    click.option("--partition-rate", type=_POSITIVE, help="G/s of a worker."),
+    click.option("--insert-rate", type=_POSITIVE, help="G/s of a worker."),
+    click.option("--find-rate", type=_POSITIVE, help="G/s of a worker."),
+    click.option("--link", type=_POSITIVE, help="GB/s that leave a GPU within a host."),
+    click.option("--infiniband", type=_POSITIVE, help="GB/s that leave a GPU to other hosts."),
+    click.option("--gpus-per-host", type=_COUNT, help="Default: 8."),
+    click.option("--latency", type=click.FloatRange(0), help="Milliseconds of a message alone."),
+    click.option("--message", type=click.FloatRange(0), help="Milliseconds of each of many."),
+    repeats=None,
+)  # fmt: skip
+def _model() -> None:
+    """A model, no measurement: 8 to 1,024 GPUs over NVLink and InfiniBand."""
 
 
 @bench.command("report")

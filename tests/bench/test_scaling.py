@@ -74,8 +74,12 @@ def test_steps_are_told_of_changes_only(files: tuple[list[dict[str, Any]], Path]
 
 def test_limits_stand_beside_them(files: tuple[list[dict[str, Any]], Path]) -> None:
     limits = [row for row in files[0] if "limit" in row]
-    assert len(limits) == 4 * 4
-    assert all(row["rate"] > 0 for row in limits)
+    rates = [row for row in limits if "rate" in row]
+    assert len(rates) == 4 * 4
+    assert all(row["rate"] > 0 for row in rates)
+    times = [row for row in limits if "time" in row]
+    assert [row["limit"] for row in times] == ["latency", "message"] * 2
+    assert all(row["time"] > 0 and row["workers"] == 2 for row in times)
 
 
 def test_report(files: tuple[list[dict[str, Any]], Path], tmp_path: Path) -> None:

@@ -76,6 +76,8 @@ def test_every_question(arguments: list[object], tmp_path: Path) -> None:
         (["scaling", "--protocol", "mpi"], "'ucxx'"),
         (["scaling", "--frac-match", 0], "0<x<=1"),
         (["scaling", "--workers", 8, "--chunk-size", 10], "at least 64 rows"),
+        (["model", "--chunk-size", 1000], "give --latency"),
+        (["model", "--repeats", 1], "No such option"),
         (["speed"], "No such command"),
         (["report"], "Missing argument 'FILES...'"),
         (["report", "/nowhere.jsonl"], "does not exist"),

@@ -21,6 +21,7 @@ _QUESTIONS = {
     "join": "Joins",
     "cpu": "The CPU",
     "scaling": "More workers",
+    "model": "Many workers: a model, not a measurement",
 }
 
 

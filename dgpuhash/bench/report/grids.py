@@ -49,6 +49,8 @@ def grids(bench: str, rows: Sequence[Row]) -> list[Grid]:
         return _pivot("random access, billions a second", rows, ("limit",), "footprint", ())
     if bench == "scaling":
         return _scaling(rows)
+    if bench == "model":
+        return _model(rows)
     made = []
     memory = [row for row in rows if row["verb"] == "memory"]
     batches = [row for row in rows if "batch" in row]
@@ -122,7 +124,10 @@ def _scaling(rows: Sequence[Row]) -> list[Grid]:
     verbs = [row for row in rows if "verb" in row]
     beside = [row for row in verbs if "efficiency" in row]
     index, order = ("mode", "workers", "rows", "library"), _VERBS["scaling"]
-    title = "what each worker's machine allows while all work, billions of rows a second"
+    title = (
+        "what each worker's machine allows while all work, billions of rows a second; latency, and "
+        "each of many messages, in milliseconds"
+    )
     made = _pivot(title, limits, ("mode", "workers", "n"), "limit", ())
     title = f"billions of rows a second of all workers, {_BRACKETS}, without the exchange"
     made += _pivot(title, verbs, index[:2] + index[3:], "verb", order)
@@ -144,6 +149,31 @@ def _scaling(rows: Sequence[Row]) -> list[Grid]:
         )
         made.append(Grid(title, ("mode", "verb", "workers", "rows", *names, "exchanged"), lines))
     return made
+
+
+def _model(rows: Sequence[Row]) -> list[Grid]:
+    figures: list[tuple[str, ...]] = [
+        (row["figure"], f"{figure_of(row)} {row['unit']}", row["source"])
+        for row in rows
+        if "figure" in row
+    ]
+    made = [Grid("figures that the model is made of", ("figure", "is", "from"), figures)]
+    index = ("mode", "verb", "workers", "hosts", "rows")
+    lines = []
+    names = ("partition", "insert", "lookup", "exchange", "other")
+    for row in rows:
+        if "verb" in row:
+            where = tuple(_text(name, row[name]) for name in index)
+            phases = (_number(row["phases"][name]) if name in row["phases"] else ""
+                      for name in names)  # fmt: skip
+            said = (_number(1e3 * row["seconds"]), _number(row["rate"]), _efficiency(row))
+            checked = ("", "")
+            if "error" in row:
+                taken = ", taken from it" if row["calibrates"] else ""
+                checked = (_number(1e3 * row["measured_seconds"]), f"{row['error']:+.0%}{taken}")
+            lines.append((*where, *phases, *said, row["bound"], *checked))
+    header = (*index, *names, "in all", "G/s", "efficiency", "longest", "measured", "error")
+    return [*made, Grid("a model: milliseconds that it predicts of each phase", header, lines)]
 
 
 def _efficiency(row: Row) -> str:

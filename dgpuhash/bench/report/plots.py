@@ -99,6 +99,11 @@ _PLOTS = {
              "rate beside that of one worker times their number", ("mode",), ("library", "verb"),
              (True, False), floors=False),
     ),
+    "model": (
+        Plot("efficiency", "workers", "workers", "efficiency",
+             "model: rate beside that of one worker times their number", ("mode",), ("verb",),
+             (True, False), floors=False),
+    ),
 }  # fmt: skip
 
 

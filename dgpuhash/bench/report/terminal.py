@@ -15,8 +15,8 @@ __all__ = ["summary", "watched"]
 
 Row = dict[str, Any]
 _FILE_WIDTH = 150
-_NAMES = ("mode", "workers", "limit", "verb", "library", "pairs", "n", "build", "groups",
-          "distribution", "load", "hit_rate", "batch", "footprint")  # fmt: skip
+_NAMES = ("mode", "workers", "limit", "figure", "verb", "library", "pairs", "n", "build",
+          "groups", "distribution", "load", "hit_rate", "batch", "footprint")  # fmt: skip
 
 
 def watched(bench: str, rows: Iterable[Row]) -> Iterator[Row]:
@@ -47,6 +47,8 @@ def summary(bench: str, machine: dict[str, str], rows: Sequence[Row]) -> None:
 
 def _line(row: Row) -> str:
     what = " ".join(f"{name}={row[name]}" for name in _NAMES if name in row)
+    if row.get("model"):
+        what = f"model: {what}"
     if row.get("verb") == "memory":
         return f"{what} at_rest={row['at_rest']} while_built={row['while_built']}"
     return f"{what}: {figure_of(row)} {'' if row['unit'] == 'TB/s' else row['unit']}"

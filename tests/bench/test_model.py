@@ -1,0 +1,156 @@
+"""The model of many GPUs, on figures that are made up so that its answers are known."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dgpuhash import bench
+from dgpuhash.bench import report
+from dgpuhash.bench.forecast import Network, Verb
+from dgpuhash.bench.model import WORKERS
+from dgpuhash.errors import FormatError, SpecError
+
+GIVEN: dict[str, Any] = {
+    "partition_rate": 10.0, "insert_rate": 20.0, "find_rate": 10.0, "link": 200.0,
+    "infiniband": 50.0, "gpus_per_host": 4, "latency": 2.0, "message": 0.5,
+}  # fmt: skip
+ROWS = 100_000_000
+
+
+def model(**options: Any) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = bench.run("model", device="cpu", quiet=True, **options)
+    return rows
+
+
+def verbs(rows: list[dict[str, Any]], verb: str) -> dict[int, dict[str, Any]]:
+    return {row["workers"]: row for row in rows if row.get("verb") == verb}
+
+
+def test_given_figures() -> None:
+    rows = model(**GIVEN, chunk_size=ROWS, workers=[1, 4, 8])
+    assert all(row["model"] and "correct" not in row for row in rows)
+    left_out = [row["figure"] for row in rows if row.get("source") == "left out"]
+    assert left_out == ["other of build", "other of insert", "other, for each further worker"]
+    build = verbs(rows, "build")
+    assert build[1]["phases"] == {"partition": 10, "insert": 5, "exchange": 0, "other": 0}
+    # 1.2 GB to three others at 200 GB/s, six messages of 64 MiB to each.
+    assert build[4]["phases"]["exchange"] == pytest.approx(6 + 6 * (3 * 0.5 + 2), rel=1e-3)
+    # 0.8 GB to the four of another host at 50 GB/s, three messages to each.
+    assert build[8]["phases"]["exchange"] == pytest.approx(16 + 3 * (7 * 0.5 + 2), rel=1e-3)
+    assert build[8]["hosts"] == 2
+    assert build[1]["efficiency"] == 1
+    assert build[8]["efficiency"] == pytest.approx(0.015 / build[8]["seconds"], rel=1e-3)
+    find = verbs(rows, "find")
+    assert find[4]["phases"]["exchange"] == pytest.approx(9 + 9 * (3 * 0.5 + 2), rel=1e-3)
+    assert set(WORKERS) <= set(verbs(model(**GIVEN, chunk_size=ROWS), "build"))
+
+
+def test_strong_scaling_has_as_many_rows_in_all() -> None:
+    rows = model(**GIVEN, chunk_size=ROWS, workers=[1, 4], modes=["strong"])
+    build = verbs(rows, "build")
+    assert build[4]["n"] == ROWS // 4
+    assert build[4]["rows"] == ROWS
+    assert build[4]["efficiency"] == pytest.approx(0.015 / 4 / build[4]["seconds"], rel=1e-3)
+
+
+def test_it_says_where_the_limit_lies() -> None:
+    verb = Verb({"insert": 1e9}, 16, 0.001, 0.0)
+    slow = Network(1e9, 1e12, 8, 0, 0)
+    assert verb.phases(1e6, 8, slow).bound == "exchange in a host"
+    assert verb.phases(1e6, 64, Network(1e12, 1e9, 8, 0, 0)).bound == "exchange between hosts"
+    assert verb.phases(1e6, 64, Network(1e12, 1e12, 8, 0, 0.001)).bound == "messages"
+    assert verb.phases(1e7, 8, Network(1e12, 1e12, 8, 0, 0)).bound == "insert"
+    assert Verb({}, 16, 0, 0.001).phases(1e6, 64, slow).bound == "other"
+
+
+def measured(path: Path) -> Path:
+    """A file as `bench scaling` writes it, whose points obey the model."""
+    rows: list[dict[str, Any]] = [
+        {"limit": "latency", "workers": 4, "time": 2.0, "unit": "ms"},
+        {"limit": "message", "workers": 4, "time": 0.5, "unit": "ms"},
+    ]
+    network = Network(200e9, 50e9, 8, 0.002, 0.0005)
+    for count in (1, 2, 4):
+        sent = ROWS * 16 * (count - 1)
+        for verb, each in {
+            "build": Verb({"partition": 10e9, "insert": 20e9}, 16, 0.02, 0.001),
+            "insert": Verb({"partition": 10e9, "insert": 15e9}, 16, 0.03, 0.001),
+            "find": Verb({"lookup": 10e9}, 24, 0.0, 0.001),
+            "merge": Verb({"lookup": 12e9}, 13, 0.0, 0.001),
+        }.items():
+            phases = each.phases(ROWS, count, network)
+            row = {"verb": verb, "workers": count, "n": ROWS, "rows": ROWS * count}
+            row |= {"seconds": phases.whole, "rate": ROWS * count / phases.whole / 1e9}
+            row["exchanged_bytes"] = round(sent * each.nbytes / 16)
+            if verb in ("build", "insert"):
+                row["steps"] = {name: 1e3 * took for name, took in phases.seconds.items()}
+            rows.append(row)
+    always = {"bench": "scaling", "mode": "weak", "library": "dgpuhash"}
+    path.write_text("".join(json.dumps({**always, **row}) + "\n" for row in rows))
+    return path
+
+
+def test_measured_points_are_met(tmp_path: Path) -> None:
+    rows = model(measured=measured(tmp_path / "scaling.jsonl"), workers=[16])
+    for verb in ("build", "insert", "find", "merge"):
+        theirs = verbs(rows, verb)
+        assert list(theirs) == [1, 2, 4, 16]
+        for count in (1, 2, 4):
+            assert abs(theirs[count]["error"]) < 0.01
+            assert theirs[count]["calibrates"] == (count == 1 or (verb, count) == ("build", 2))
+        assert "error" not in theirs[16]
+    figures = {row["figure"]: row for row in rows if "figure" in row}
+    assert figures["link"]["rate"] == pytest.approx(200, rel=1e-3)
+    assert figures["link"]["source"] == "measured"
+    assert figures["infiniband"]["source"] == "given, not measured"
+
+
+def test_what_is_given_goes_before_what_was_measured(tmp_path: Path) -> None:
+    path = measured(tmp_path / "scaling.jsonl")
+    rows = model(measured=path, workers=[2], insert_rate=5.0)
+    assert verbs(rows, "build")[2]["phases"]["insert"] == 20
+    assert verbs(rows, "build")[2]["error"] > 0.1
+
+
+def test_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "model.jsonl"
+    bench.run("model", device="cpu", measured=measured(tmp_path / "scaling.jsonl"), json_path=path)
+    said = capsys.readouterr()
+    assert "a model: milliseconds" in said.out
+    assert "model: mode=weak" in said.err
+    document, plot = report.write([path], tmp_path / "report")
+    assert plot.name == "model-efficiency.png"
+    text = document.read_text()
+    assert "## Many workers: a model, not a measurement" in text
+    assert "| weak | find | 1,024 | 128 |" in text
+    assert "%, taken from it |" in text
+
+
+@pytest.mark.parametrize(
+    ("missing", "said"),
+    [
+        ("partition_rate", "--partition-rate"),
+        ("insert_rate", "--insert-rate"),
+        ("find_rate", "--find-rate"),
+        ("link", "--link"),
+        ("latency", "--latency"),
+        ("message", "--message"),
+        ("chunk_size", "--chunk-size"),
+    ],
+)
+def test_what_is_neither_given_nor_measured(missing: str, said: str) -> None:
+    options = {**GIVEN, "chunk_size": ROWS}
+    del options[missing]
+    with pytest.raises(SpecError, match=said):
+        model(**options)
+
+
+def test_other_figures_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "join.jsonl"
+    path.write_text('{"bench": "join", "verb": "inner", "n": 1}\n')
+    with pytest.raises(FormatError, match="bench scaling"):
+        model(**GIVEN, measured=path)
