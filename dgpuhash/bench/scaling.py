@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import dask
@@ -111,11 +111,15 @@ def run(
             measured: dict[int, list[dict[str, Any]]] = {}
             for mode in modes:
                 rows = chunk if mode == "weak" else chunk // count
+                found: Iterable[dict[str, Any]] = measured.get(rows, [])
                 if rows not in measured:
+                    measured[rows] = []
                     load = Workload(count, rows, frac_match, multiplicity)
-                    measured[rows] = list(_Run(crew, load, repeats).rows(compare))
-                for row in measured[rows]:
+                    found = _Run(crew, load, repeats).rows(compare)
+                for row in found:
                     yield _beside_one({"mode": mode, **row}, alone)
+                    if found is not measured[rows]:
+                        measured[rows].append(row)
 
 
 def _beside_one(row: dict[str, Any], alone: dict[tuple[str, str, str], float]) -> dict[str, Any]:
@@ -151,10 +155,6 @@ class _Run:
         for name, unit in LIMITS.items():
             limit = rate(found[name], None, unit=unit, limit=name, **self._where)
             yield limit | {"n": self._load.rows}
-        if self._load.workers > 1:
-            took = message_seconds(self._workers, self._repeats)
-            for name, each in zip(("latency", "message"), took, strict=True):
-                yield duration(each, None, limit=name, **self._where, n=self._load.rows)
         seconds = self._median(self._verbs)
         steps = self._steps()
         rows = self._load.rows
@@ -176,6 +176,10 @@ class _Run:
             name = f"Dask {dask.__version__} with {frames_of(self._meta).name}"
             seconds = self._median(self._of_dask)
             yield self._row("merge", name, seconds["merge"], insert + lookup)
+        if self._load.workers > 1:
+            took = message_seconds(self._workers, self._repeats)
+            for name, each in zip(("latency", "message"), took, strict=True):
+                yield duration(each, None, limit=name, **self._where, n=self._load.rows)
 
     def _row(
         self, verb: str, library: str, seconds: float, floor: float, **more: Any

@@ -21,8 +21,8 @@ __all__ = ["LIMITS", "limits", "message_seconds"]
 _BITS = 64
 _LOAD = 0.8
 _PAIR_NBYTES = 2 * _BITS // 8
-# Messages that are timed, and how many of a worker are on their way at once.
-_MESSAGES, _AT_ONCE = 300, 50
+# Messages that are timed, and how many of a worker are on their way at once to each other.
+_MESSAGES, _AT_ONCE = 300, 4
 # With their units: bytes or rows each second.
 LIMITS = {"copy": "TB/s", "partition": "G/s", "insert": "G/s", "lookup": "G/s"}
 
@@ -60,14 +60,14 @@ def message_seconds(workers: Workers, repeats: int) -> tuple[float, float]:
         as many to the others as they can.
     """
     places(workers.client, workers.addresses)
-    one, many = [], []
+    one, many, others = [], [], workers.addresses[1:]
     for _ in range(repeats + 1):
         sole = workers.client.submit(
             _send, workers.device, 0, workers.addresses, 1,
             workers=[workers.addresses[0]], allow_other_workers=False, pure=False,
         )  # fmt: skip
         one.append(sole.result())
-        many.append(max(workers.of_each(_send, workers.addresses, _AT_ONCE)))
+        many.append(max(workers.of_each(_send, workers.addresses, _AT_ONCE * len(others))))
     return statistics.median(one[1:]), statistics.median(many[1:])
 
 

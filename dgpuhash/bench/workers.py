@@ -18,7 +18,7 @@ from dgpuhash.errors import SpecError
 __all__ = ["Workers", "check_counts", "counts_for", "start"]
 
 _START_SECONDS = 120
-_POOL = 0.7
+_POOL = 0.5
 # Tasks stay where their rows are; a worker is paused or killed by nobody.
 _SETTINGS = {
     "distributed.scheduler.work-stealing": False,
@@ -103,7 +103,7 @@ def start(
     devs : sequence of str, optional
         GPUs to take the first `count` of; default: all.
     rmm_pool_size : str, optional
-        Of each GPU's memory pool, in bytes or as a text that Dask-CUDA takes; default: 70 %.
+        Of each GPU's memory pool, in bytes or as a text that Dask-CUDA takes; default: half.
     """
     options: dict[str, Any] = {"n_workers": count, "threads_per_worker": 1, "memory_limit": None}
     options |= {"dashboard_address": ":0", "silence_logs": logging.ERROR}
