@@ -160,12 +160,12 @@ class _Run:
         rows = self._load.rows
         parted = rows / found["partition"]
         insert, lookup = parted + rows / found["insert"], parted + rows / found["lookup"]
-        lists = self._load.lists * self._load.multiplicity
+        lists = self._load.lists
+        several = lists / found["partition"]
+        several += lists * self._load.multiplicity / found["lookup"]
         floors = {
             "build": insert, "insert": insert, "find": lookup, "multi build": insert,
-            "multi find": rows / found["partition"] * self._load.lists / rows
-            + lists / found["lookup"],
-            "merge": lookup, "build + merge": insert + lookup,
+            "multi find": several, "merge": lookup, "build + merge": insert + lookup,
         }  # fmt: skip
         for verb in VERBS:
             more = {} if verb not in steps else _told(steps[verb])

@@ -101,7 +101,7 @@ _PLOTS = {
     ),
     "model": (
         Plot("efficiency", "workers", "workers", "efficiency",
-             "model: rate beside that of one worker times their number", ("mode",), ("verb",),
+             "efficiency that the model predicts", ("mode",), ("verb",),
              (True, False), floors=False),
     ),
 }  # fmt: skip
