@@ -42,8 +42,8 @@ def draw_steps(rows: Sequence[Row], folder: Path) -> list[tuple[str, Path]]:
             below = [low + height for low, height in zip(below, heights, strict=True)]
         axes.set_ylabel("milliseconds of a step")
         axes.set_xlabel("workers")
-        axes.set_title(f"{verb}, {mode} scaling, {theirs[0]['rows']:,} rows on {names[0]} worker(s)",
-                       fontsize=10)  # fmt: skip
+        first = theirs[0]
+        axes.set_title(f"{verb}, {mode} scaling, from {first['rows']:,} rows on", fontsize=10)
         handles, labels = axes.get_legend_handles_labels()
         if all("efficiency" in row for row in theirs):
             right = axes.twinx()
