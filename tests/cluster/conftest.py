@@ -50,9 +50,11 @@ def serve(
                 cwd=tmp_path,
             )
         programs.append(program)
-        address = program.stdout.readline().strip()
-        assert address, (tmp_path / "log").read_text()
-        return address
+        for line in program.stdout:
+            # UCX writes its warnings there too.
+            if "://" in line:
+                return line.strip()
+        raise AssertionError((tmp_path / "log").read_text())
 
     yield start
     for program in programs:
