@@ -34,6 +34,7 @@ class Sample:
         Examples
         --------
         >>> from dgpuhash import backend
+        >>> import numpy as np
         >>> Sample.of(backend.get("cpu"), np.arange(3, dtype=np.uint32))
         Sample(rows=3, repeated=0, heavy=False)
         """
