@@ -79,6 +79,18 @@ void for_each_width(const Run& run) {
   run.template operator()<32>();
 }
 
+/// Calls `run.template operator()<Key, Value, Threads>(random)` for pairs of each layout, with so many
+/// blocks of `Threads` lanes at once.
+template <u32 Threads, class Run>
+void for_each_layout(u32 blocks, const Run& run) {
+  std::mt19937 random(Threads);
+  lockstep::tiles = blocks;
+  run.template operator()<u32, u32, Threads>(random);
+  run.template operator()<u64, u64, Threads>(random);
+  run.template operator()<u64, void, Threads>(random);
+  run.template operator()<u32, u64, Threads>(random);
+}
+
 /// Keys from a small range, so that tiles meet, and now and then one with the bits of a mark.
 template <class Key>
 std::vector<Key> contended_keys(std::mt19937& random, std::size_t n, Key range) {

@@ -74,23 +74,17 @@ void cases(std::mt19937& random) {
   partition<Key, Value, Threads>({600, 256, {0, 256, 0, 255}}, keys(600, 1));
 }
 
-template <u32 Threads>
-void all_widths(u32 blocks) {
-  std::mt19937 random(Threads);
-  lockstep::tiles = blocks;
-  cases<u32, u32, Threads>(random);
-  cases<u64, u64, Threads>(random);
-  cases<u64, void, Threads>(random);
-  cases<u32, u64, Threads>(random);
-}
-
 }  // namespace
 }  // namespace dg::test
 
 int main() {
-  dg::test::all_widths<1>(4);
-  dg::test::all_widths<2>(3);
-  dg::test::all_widths<8>(2);
-  dg::test::all_widths<16>(2);
+  using dg::u32;
+  const auto run = []<class Key, class Value, u32 Threads>(std::mt19937& random) {
+    dg::test::cases<Key, Value, Threads>(random);
+  };
+  dg::test::for_each_layout<1>(4, run);
+  dg::test::for_each_layout<2>(3, run);
+  dg::test::for_each_layout<8>(2, run);
+  dg::test::for_each_layout<16>(2, run);
   std::printf("partition: passed\n");
 }

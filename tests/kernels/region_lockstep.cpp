@@ -105,16 +105,6 @@ void cases(std::mt19937& random) {
   }
 }
 
-template <u32 Threads>
-void all_widths(u32 blocks) {
-  std::mt19937 random(Threads);
-  lockstep::tiles = blocks;
-  cases<u32, u32, Threads>(random);
-  cases<u64, u64, Threads>(random);
-  cases<u64, void, Threads>(random);
-  cases<u32, u64, Threads>(random);
-}
-
 /// The distinct keys of one range of hashes, however often they come.
 template <class Key>
 void sample(std::mt19937& random) {
@@ -131,9 +121,13 @@ void sample(std::mt19937& random) {
 }  // namespace dg::test
 
 int main() {
-  dg::test::all_widths<1>(4);
-  dg::test::all_widths<2>(3);
-  dg::test::all_widths<8>(2);
+  using dg::u32;
+  const auto run = []<class Key, class Value, u32 Threads>(std::mt19937& random) {
+    dg::test::cases<Key, Value, Threads>(random);
+  };
+  dg::test::for_each_layout<1>(4, run);
+  dg::test::for_each_layout<2>(3, run);
+  dg::test::for_each_layout<8>(2, run);
   std::mt19937 random(3);
   dg::lockstep::tiles = 4;
   dg::test::sample<dg::u32>(random);
