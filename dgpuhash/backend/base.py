@@ -51,11 +51,11 @@ class Backend(ABC):
         """The array module: NumPy or CuPy."""
 
     @abstractmethod
-    def launch(self, kernel: Kernel, args: bytes | np.ndarray | np.void, n: int) -> None:
-        """Run `kernel` over `n` rows with the struct `args`, or its bytes, passed by value.
+    def launch(self, kernel: Kernel, args: bytes, n: int) -> None:
+        """Run `kernel` over `n` rows with a struct passed by value, whose bytes `args` are.
 
-        On a GPU this is asynchronous on CuPy's current stream; the arrays whose pointers `args`
-        holds must live until the caller's next work on that stream.
+        On a GPU this is asynchronous on CuPy's current stream; the arrays whose pointers they
+        hold must live until the caller's next work on that stream.
 
         Raises
         ------
@@ -127,9 +127,9 @@ class Backend(ABC):
         return made
 
     def run(self, kernel: Kernel, struct: np.dtype[Any], n: int, **fields: Any) -> None:
-        """Launch `kernel` with a `struct` of `fields`: arrays (as pointers), numbers, structs, and
-        tuples of arrays and numbers for structs of words.
+        """Launch `kernel` with a `struct` of `fields`: arrays (as pointers) and numbers.
 
+        A struct in it comes as bytes, or as a tuple of arrays and numbers where it only has words.
         Fields that are left out are 0.
         """
         self.launch(kernel, self.pack(struct, n=n, **fields), n)
@@ -146,10 +146,9 @@ class Backend(ABC):
     def _struct(self, field: Any, nbytes: int) -> bytes:
         if isinstance(field, tuple):
             field = words_of(*map(self._word, field))
-        made = field if isinstance(field, bytes) else field.tobytes()
-        if len(made) != nbytes:
-            raise TypeError(f"a struct of {nbytes} bytes was given {len(made)}")
-        return made
+        if len(field) != nbytes:
+            raise TypeError(f"a struct of {nbytes} bytes was given {len(field)}")
+        return field
 
     def _word(self, field: Any) -> Any:
         return field if isinstance(field, (int, np.integer)) else self.pointer(field)

@@ -51,11 +51,10 @@ class CpuBackend(Backend):
     def xp(self) -> ModuleType:
         return np
 
-    def launch(self, kernel: Kernel, args: bytes | np.ndarray | np.void, n: int) -> None:
+    def launch(self, kernel: Kernel, args: bytes, n: int) -> None:
         extension = native()
-        struct = args if isinstance(args, bytes) else args.tobytes()
         try:
-            extension.launch(kernel.expression, struct, n)
+            extension.launch(kernel.expression, args, n)
         except (KeyError, IndexError, ValueError, TypeError) as error:
             raise CompileError(
                 f"kernel {kernel.expression} did not start: {error}; the extension is probably "

@@ -64,7 +64,7 @@ class CudaBackend(Backend):
         small = self._capability(self._device()) < ROOMY_CAPABILITY
         return SMALL_REGION_SHIFT if small else REGION_SHIFT
 
-    def launch(self, kernel: Kernel, args: bytes | np.ndarray | np.void, n: int) -> None:
+    def launch(self, kernel: Kernel, args: bytes, n: int) -> None:
         if n == 0:
             return
         device = self._device()
@@ -73,9 +73,8 @@ class CudaBackend(Backend):
             blocks = math.ceil(n * kernel.tile / kernel.threads)
             if not kernel.in_order:
                 blocks = min(blocks, loaded.resident_blocks)
-            struct = args if isinstance(args, bytes) else args.tobytes()
             # An array of one element is passed by value: the driver copies what CuPy points it to.
-            passed = np.frombuffer(struct, f"V{len(struct)}")
+            passed = np.frombuffer(args, f"V{len(args)}")
             loaded.function(
                 (blocks, 1, 1), (kernel.threads, 1, 1), (passed,), shared_mem=loaded.shared_nbytes
             )

@@ -140,22 +140,21 @@ def _pass(
     value = None if values is None else values.dtype
     segment_rows = _segment_rows(backend.name, rows)
     segments = math.ceil(rows / segment_rows)
-    made = np.zeros((), structs.PARTITION)
-    made["digit"] = digit.seed, digit.spread, digit.shift, digit.mask
     counters = backend.empty(digit.parts * segments, np.uint64)
     places = backend.zeros(digit.parts * segments + 1, np.uint64)
-    columns = {
-        "keys": keys, "values": values, "counters": counters,
+    batch = {
+        "digit": (digit.seed, digit.spread, digit.shift, digit.mask),
+        "keys": keys, "values": values,
         "keys_to": moved.keys, "values_to": moved.values, "numbers_to": moved.numbers,
+        "rows": rows, "parts": digit.parts, "segment_rows": segment_rows,
     }  # fmt: skip
-    for name, column in columns.items():
-        made[name] = backend.pointer(column)
-    made["rows"], made["parts"], made["segment_rows"] = rows, digit.parts, segment_rows
-    made["n"] = segments
-    backend.launch(structs.partition_count(keys.dtype), made, segments)
+    count, scatter = (
+        structs.partition_count(keys.dtype),
+        structs.partition_scatter(keys.dtype, value),
+    )
+    backend.run(count, structs.PARTITION, segments, counters=counters, **batch)
     xp.cumsum(counters, out=places[1:])
-    made["counters"] = backend.pointer(places)
-    backend.launch(structs.partition_scatter(keys.dtype, value), made, segments)
+    backend.run(scatter, structs.PARTITION, segments, counters=places, **batch)
     return moved, places[::segments]
 
 

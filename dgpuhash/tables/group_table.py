@@ -64,11 +64,10 @@ class GroupTable:
         # One more for the key that is all ones.
         self._records = lines * line + 1
         self._memory = backend.empty(self._records * words, np.uint64)
-        self._storage = np.zeros((), args.GROUP_STORAGE)
-        self._storage["records"] = backend.pointer(self._memory)
-        self._storage["lines"], self._storage["words"] = lines, words
-        self._storage["line_records"] = line
-        self._storage["most_lines"] = min(lines, _MOST_LINES) if guessed else lines
+        self._storage = backend.pack(
+            args.GROUP_STORAGE, records=self._memory, lines=lines, words=words, line_records=line,
+            most_lines=min(lines, _MOST_LINES) if guessed else lines,
+        )  # fmt: skip
         ones = 3 + sum(4 << place for place, fold in enumerate(folds) if fold == "least")
         self._run(args.group_clear(), args.GROUP_CLEAR, self._records * words, ones=ones)
 
@@ -107,35 +106,31 @@ class GroupTable:
         are the rows' numbers, which rise for each key, where they do not just count up.
         """
         refused = self._backend.zeros(1, np.uint64)
-        batch = np.zeros((), args.GROUP_BATCH)
-        batch["table"], batch["column_count"] = self._storage, count
-        batch["columns"] = self._backend.pointer(columns)
-        batch["keys"] = self._backend.pointer(bits)
-        batch["rows"] = self._backend.pointer(rows)
-        batch["refused"] = self._backend.pointer(refused)
+        batch = self._backend.pack(
+            args.GROUP_BATCH, table=self._storage, columns=columns, column_count=count,
+            keys=bits, rows=rows, refused=refused,
+        )  # fmt: skip
         if few is not None:
-            made = np.zeros((), args.GROUP_ADD_BY_BLOCK)
-            made["batch"], made["rows"], made["segment_rows"] = batch, len(bits), _BLOCK_ROWS
-            made["slots"], made["copies"] = _front(few, count)
-            made["n"] = math.ceil(len(bits) / _BLOCK_ROWS)
-            self._backend.launch(args.group_add_by_block(self._key), made, int(made["n"]))
+            slots, copies = _front(few, count)
+            self._backend.run(
+                args.group_add_by_block(self._key), args.GROUP_ADD_BY_BLOCK,
+                math.ceil(len(bits) / _BLOCK_ROWS), batch=batch, rows=len(bits),
+                segment_rows=_BLOCK_ROWS, slots=slots, copies=copies,
+            )  # fmt: skip
             return int(refused[0]) == 0
         kernel = args.group_add(self._key, in_order=rows is not None)
-        made = np.zeros((), args.GROUP_ADD)
-        made["batch"] = batch
-        made["segment_rows"] = segment_rows = _SEGMENT_ROWS[self._backend.name]
+        segment_rows = _SEGMENT_ROWS[self._backend.name]
         for first, last in _launches(len(bits), repeats):
-            made["first_row"], made["rows"] = first, last
-            made["n"] = math.ceil((last - first) / segment_rows)
-            self._backend.launch(kernel, made, int(made["n"]))
+            self._backend.run(
+                kernel, args.GROUP_ADD, math.ceil((last - first) / segment_rows),
+                batch=batch, first_row=first, rows=last, segment_rows=segment_rows,
+            )  # fmt: skip
         return int(refused[0]) == 0
 
     def number(self, rows: int) -> Any:
         """Replace first rows, which are below `rows`, by their ranks; the first rows (int64)."""
         members, first_rows = self._ranked(rows)
-        self._run(
-            args.group_number(), args.GROUP_NUMBER, self._records, first_rows=self._set_of(members)
-        )
+        self._run(args.group_number(), args.GROUP_NUMBER, self._records, first_rows=(members,))
         return first_rows
 
     def first_rows(self, rows: int) -> Any:
@@ -176,7 +171,7 @@ class GroupTable:
         """The set of the first rows, ready to rank them, and its members in order."""
         backend, words = self._backend, math.ceil(rows / 64)
         members = backend.zeros((words, 2), np.uint64)
-        marks = self._set_of(members)
+        marks = (members,)
         self._run(args.group_mark(), args.GROUP_MARK, self._records, first_rows=marks)
         counts = backend.empty(words, np.uint64)
         kernel, struct = args.group_count(), args.GROUP_COUNT
@@ -186,11 +181,6 @@ class GroupTable:
         kernel, struct = args.group_rank(), args.GROUP_RANK
         backend.run(kernel, struct, words, first_rows=marks, ends=ends, rows=first_rows)
         return members, first_rows
-
-    def _set_of(self, members: Any) -> np.ndarray:
-        made = np.zeros((), args.ROW_SET)
-        made["words"] = self._backend.pointer(members)
-        return made
 
     def _run(self, kernel: Any, struct: np.dtype[Any], n: int, **fields: Any) -> None:
         self._backend.run(kernel, struct, n, table=self._storage, **fields)

@@ -131,13 +131,10 @@ def _pairs(backend: Backend, numbers: Any, runs: Runs, *, keep_left: bool) -> tu
         offsets[1:] = xp.cumsum(partners)
     pairs = int(offsets[-1])
     left, right = backend.empty(pairs, np.int64), backend.empty(pairs, np.int64)
-    made = np.zeros((), args.JOIN_PAIRS)
-    sides = made["sides"]
-    sides["offsets"], sides["keys"] = backend.pointer(offsets), backend.pointer(numbers)
-    sides["starts"], sides["right_rows"] = backend.pointer(runs.starts), backend.pointer(runs.rows)
-    sides["left_rows"] = len(numbers)
-    made["left"], made["right"] = backend.pointer(left), backend.pointer(right)
-    made["pairs"], made["segment_pairs"] = pairs, _SEGMENT_PAIRS[backend.name]
-    made["n"] = math.ceil(pairs / _SEGMENT_PAIRS[backend.name])
-    backend.launch(args.join_pairs(), made, int(made["n"]))
+    segment_pairs = _SEGMENT_PAIRS[backend.name]
+    backend.run(
+        args.join_pairs(), args.JOIN_PAIRS, math.ceil(pairs / segment_pairs),
+        sides=(offsets, numbers, runs.starts, runs.rows, len(numbers)),
+        left=left, right=right, pairs=pairs, segment_pairs=segment_pairs,
+    )  # fmt: skip
     return left, right

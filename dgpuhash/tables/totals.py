@@ -207,16 +207,14 @@ def _launch(
         order, counts = backend.multisplit(regions, plan.segments)
         edges = backend.from_host(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
     on_device = _described(backend, columns, totals)
-    made = np.zeros((), args.REDUCE)
-    batch = made["batch"]
-    batch["codes"], batch["order"] = backend.pointer(codes), backend.pointer(order)
-    batch["columns"], batch["column_count"] = backend.pointer(on_device), len(columns)
     # The greatest word of 32 bits is left for lanes without a row.
-    batch["alone"], batch["wide"] = plan.alone, groups >= 2**32
-    made["edges"], made["rows"] = backend.pointer(edges), len(codes)
-    made["segment_rows"], made["groups"] = plan.segment_rows, groups
-    made["copies"], made["n"] = plan.copies, plan.segments
-    backend.launch(args.group_reduce(), made, plan.segments)
+    wide = groups >= 2**32
+    backend.run(
+        args.group_reduce(), args.REDUCE, plan.segments,
+        batch=(codes, order, on_device, len(columns), plan.alone, wide),
+        edges=edges, rows=len(codes), segment_rows=plan.segment_rows, groups=groups,
+        copies=plan.copies,
+    )  # fmt: skip
 
 
 def _combined(totals: Any, fold: str) -> Any:

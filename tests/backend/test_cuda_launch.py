@@ -7,7 +7,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from dgpuhash.backend import Kernel, args, cuda, partition_args
@@ -92,7 +91,7 @@ def test_grid_fills_the_device_at_most(
     recorder: Recorder, rows: int, tile: int, blocks: int
 ) -> None:
     kernel = Kernel("dg::owner_of", "launch/hash.cuh", tile)
-    cuda.CudaBackend().launch(kernel, np.zeros((), args.OWNER_OF), rows)
+    cuda.CudaBackend().launch(kernel, bytes(args.OWNER_OF.itemsize), rows)
     ((grid, block, _),) = recorder.launches
     assert grid == (blocks, 1, 1)
     assert block == (256, 1, 1)
@@ -100,10 +99,8 @@ def test_grid_fills_the_device_at_most(
 
 def test_struct_is_passed_by_value_and_the_kernel_loaded_once(recorder: Recorder) -> None:
     gpu = cuda.CudaBackend()
-    struct = np.zeros((), args.OWNER_OF)
     for parts in (3, 4):
-        struct["parts"] = parts
-        gpu.launch(args.owner_of(), struct, 10)
+        gpu.run(args.owner_of(), args.OWNER_OF, 10, parts=parts)
     assert recorder.loads == 1
     passed = [arguments[0] for _, _, arguments in recorder.launches]
     # CuPy passes arrays of one element by value, and no others.
@@ -113,8 +110,8 @@ def test_struct_is_passed_by_value_and_the_kernel_loaded_once(recorder: Recorder
 
 def test_blocks_get_the_shared_memory_that_they_ask_for(recorder: Recorder) -> None:
     kernel = partition_args.partition_scatter("u4", "u4")
-    cuda.CudaBackend().launch(kernel, np.zeros((), partition_args.PARTITION), 5)
-    cuda.CudaBackend().launch(args.owner_of(), np.zeros((), args.OWNER_OF), 5)
+    cuda.CudaBackend().launch(kernel, bytes(partition_args.PARTITION.itemsize), 5)
+    cuda.CudaBackend().launch(args.owner_of(), bytes(args.OWNER_OF.itemsize), 5)
     scatter, none = recorder.shared
     assert scatter > partition_args.BLOCK_THREADS
     assert none == 0
@@ -122,14 +119,14 @@ def test_blocks_get_the_shared_memory_that_they_ask_for(recorder: Recorder) -> N
 
 
 def test_no_rows_no_launch(recorder: Recorder) -> None:
-    cuda.CudaBackend().launch(args.owner_of(), np.zeros((), args.OWNER_OF), 0)
+    cuda.CudaBackend().launch(args.owner_of(), bytes(args.OWNER_OF.itemsize), 0)
     assert not recorder.launches
 
 
 def test_failed_launch_is_explained(recorder: Recorder) -> None:
     recorder.failure = DriverError("CUDA_ERROR_ILLEGAL_ADDRESS")
     with pytest.raises(DeviceError, match=r"dg::owner_of over 10 rows.*Stand-in.*ILLEGAL_ADDRESS"):
-        cuda.CudaBackend().launch(args.owner_of(), np.zeros((), args.OWNER_OF), 10)
+        cuda.CudaBackend().launch(args.owner_of(), bytes(args.OWNER_OF.itemsize), 10)
 
 
 def test_out_of_memory_says_needed_and_free(recorder: Recorder) -> None:

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 from dgpuhash import backend
@@ -41,7 +40,7 @@ def test_extension_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "dgpuhash._native", None)
     cpu.native.cache_clear()
     with pytest.raises(CompileError, match=r"dgpuhash\._native.*C\+\+20 compiler"):
-        backend.get("cpu").launch(Kernel("dg::any", "launch/any.cuh"), np.zeros((), "u8"), 1)
+        backend.get("cpu").launch(Kernel("dg::any", "launch/any.cuh"), bytes(8), 1)
 
 
 class RuntimeFailure(RuntimeError):

@@ -18,7 +18,10 @@ PASSED = {name: struct for name, struct in STRUCTS.items() if name != "OpenState
 def test_packed_as_numpy_lays_it_out(name):
     struct = PASSED[name]
     expected = np.arange(1, 1 + struct.itemsize // 8, dtype="u8").view(struct)[0]
-    fields = {field: expected[field] for field in struct.names}
+    fields = {
+        field: expected[field].tobytes() if struct[field].names else expected[field]
+        for field in struct.names
+    }
     assert CPU.pack(struct, **fields) == expected.tobytes()
 
 
