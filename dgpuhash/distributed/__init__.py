@@ -18,7 +18,8 @@ How it works, from the bottom:
   before it was told to apply, applies. Before publishing, any failure leaves all as it was.
 * Losses (`request`, `phase`): a comm that breaks, a worker that left, or an event loop that is
   silent for 20 s ends in `IndexLost`. `history.History` knows how the index came to be, for
-  `rebuild`; `checkpoint` saves and reads it.
+  `rebuild`; `checkpoint` saves and reads it. `upkeep` makes lost shards anew and moves shards to
+  other workers: a build in which parts that stay are kept, and whose rows come from old owners.
 """
 
 from __future__ import annotations
@@ -26,5 +27,6 @@ from __future__ import annotations
 from dgpuhash.distributed.accessor import IndexAccessor
 from dgpuhash.distributed.descriptor import Placement
 from dgpuhash.distributed.index import DistributedIndex
+from dgpuhash.distributed.upkeep import Rebuilt
 
-__all__ = ["DistributedIndex", "IndexAccessor", "Placement"]
+__all__ = ["DistributedIndex", "IndexAccessor", "Placement", "Rebuilt"]

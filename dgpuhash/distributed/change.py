@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import dask
@@ -17,7 +19,15 @@ from dgpuhash.distributed.put import put_partition
 from dgpuhash.distributed.shard import Change
 from dgpuhash.errors import IndexLost, UnsupportedError
 
-__all__ = ["carry_out", "change_to", "drop_shards", "places"]
+__all__ = ["Act", "carry_out", "change_to", "drop_shards", "places"]
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """A verb, and its rows as Delayed or Future frames, in their order."""
+
+    verb: str
+    partitions: Sequence[Any]
 
 
 def places(client: Client, workers: Sequence[str] | None = None) -> tuple[ShardAddress, ...]:
@@ -69,19 +79,22 @@ def change_to(descriptor: Descriptor, verb: str) -> Change:
 def carry_out(
     client: Client,
     change: Change,
-    partitions: Sequence[Any],
-    publish: Callable[[], None] | None = None,
+    acts: Sequence[Act],
+    publish: Callable[[], None],
+    moved: Callable[[], list[Receipt]] = list,
 ) -> int:
-    """Put the rows of `partitions` into the shards, and make them visible.
+    """Put the rows of `acts` into the shards, and make them visible.
 
     Parameters
     ----------
     client : distributed.Client
     change : Change
-    partitions : sequence of Delayed or Future
-        Frames, in the order of rows.
-    publish : callable, optional
+    acts : sequence of Act
+        One of the change's verb; after a build perhaps inserts and erases.
+    publish : callable
         Called once when every shard is ready: the moment at which the change has happened.
+    moved : callable, optional
+        Puts further rows of the first act, which come before the others.
 
     Returns
     -------
@@ -93,13 +106,15 @@ def carry_out(
     IndexLost
         When a worker is lost. Before `publish`, the shards that are there are as they were.
     """
-    workers = [shard.worker for shard in change.shards]
+    workers = change.workers
     try:
         on_workers(client, workers, open_change, change)
-        receipts = _put(client, workers, change, partitions)
-        on_workers(client, workers, prepare_change, change, receipts)
-        if publish is not None:
-            publish()
+        first = moved()
+        receipts = _put(client, change, acts)
+        first += receipts[0]
+        later = [(act.verb, put) for act, put in zip(acts[1:], receipts[1:], strict=True)]
+        on_workers(client, workers, prepare_change, change, first, later)
+        publish()
     except BaseException:
         _on_those_there(client, workers, abandon_change, change)
         raise
@@ -111,18 +126,18 @@ def drop_shards(client: Client, uid: str, workers: Sequence[str]) -> None:
     _on_those_there(client, workers, drop_shard, uid)
 
 
-def _put(
-    client: Client, workers: Sequence[str], change: Change, partitions: Sequence[Any]
-) -> list[Receipt]:
+def _put(client: Client, change: Change, acts: Sequence[Act]) -> list[list[Receipt]]:
     put = dask.delayed(put_partition, pure=False)
     name = f"dgpuhash-{change.verb}-{change.transaction}"
+    parts = [(replace(change, verb=act.verb), one) for act in acts for one in act.partitions]
     tasks = [
-        put(partition, change, number, dask_key_name=f"{name}-{number}")
-        for number, partition in enumerate(partitions)
+        put(partition, part, number, dask_key_name=f"{name}-{number}")
+        for number, (part, partition) in enumerate(parts)
     ]
     futures = client.compute(tasks)
     try:
-        return watched(client, workers, futures)
+        receipts = iter(watched(client, change.workers, futures))
+        return [list(islice(receipts, len(act.partitions))) for act in acts]
     except BaseException:
         client.cancel(futures)
         # The error's traceback keeps them, and the client would go on to claim keys that are gone.
@@ -146,12 +161,16 @@ def greet(host: ShardHost) -> str:
 
 
 def open_change(host: ShardHost, change: Change) -> None:
-    part = [shard.worker for shard in change.shards].index(host.worker.address)
-    host.shards.open(change, part)
+    host.shards.open(change, change.workers.index(host.worker.address))
 
 
-def prepare_change(host: ShardHost, change: Change, receipts: Sequence[Receipt]) -> int:
-    return host.shards.prepare(change.uid, change.transaction, receipts)
+def prepare_change(
+    host: ShardHost,
+    change: Change,
+    receipts: Sequence[Receipt],
+    later: Sequence[tuple[str, Sequence[Receipt]]],
+) -> int:
+    return host.shards.prepare(change.uid, change.transaction, receipts, later)
 
 
 def apply_change(host: ShardHost, change: Change) -> int:

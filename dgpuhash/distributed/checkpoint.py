@@ -109,11 +109,11 @@ def read_manifest(url: str) -> Manifest:
     return manifest
 
 
-def saved_partitions(url: str, manifest: Manifest, library: str) -> list[Any]:
+def saved_partitions(url: str, shards: Sequence[SavedShard], library: str) -> list[Any]:
     """The saved rows as Delayed frames, read after their file's checksum has been found right."""
     check, read = dask.delayed(check_shard, pure=False), dask.delayed(read_batch, pure=False)
     found = []
-    for shard in manifest.shards:
+    for shard in shards:
         checked = check(url, shard)
         found += [read(checked, url, shard, batch, library) for batch in range(len(shard.batches))]
     return found

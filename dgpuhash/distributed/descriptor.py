@@ -37,10 +37,10 @@ class ShardAddress:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """The last checkpoint of an index: where, and which epoch it holds."""
+    """The last checkpoint of an index: where, and which revision it holds."""
 
     url: str
-    epoch: int
+    revision: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Descriptor:
     name : str
         Under which `DistributedIndex.open` finds it.
     epoch : int
-        Counts the changes; a shard answers only requests of its own epoch.
+        Counts the changes of shards; a shard answers only requests of its own epoch.
     shards : tuple of ShardAddress
         The owner of part *i* is ``shards[i]``.
     encoder : KeyEncoder
@@ -66,6 +66,8 @@ class Descriptor:
         Where key tables live; None: where the rows do.
     placement : Placement
     saved : Saved or None
+    revision : int
+        Counts the changes of rows: the build, inserts and erases, but not moves of shards.
     """
 
     uid: str
@@ -78,6 +80,7 @@ class Descriptor:
     device: str | None = None
     placement: Placement = Placement.DISTRIBUTED
     saved: Saved | None = None
+    revision: int = 1
 
     @property
     def workers(self) -> list[str]:

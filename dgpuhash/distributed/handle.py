@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Self
 
 from distributed import Client
 
-from dgpuhash.distributed.change import drop_shards
+from dgpuhash.distributed.change import Act, carry_out, change_to, drop_shards
 from dgpuhash.distributed.clients import client_of
-from dgpuhash.distributed.descriptor import Descriptor, Placement, Saved
-from dgpuhash.distributed.history import History, Step, follow
+from dgpuhash.distributed.descriptor import Descriptor, Placement
+from dgpuhash.distributed.exchange import Receipt
+from dgpuhash.distributed.history import History, Step, acts_of
 from dgpuhash.distributed.registry import Registry
+from dgpuhash.distributed.shard import Change
 from dgpuhash.distributed.source import check_library, collection_of
 from dgpuhash.errors import ClosedError, IndexLost
 
@@ -59,7 +61,7 @@ class Handle:
 
     @property
     def epoch(self) -> int:
-        """The number of changes that this handle knows of, the build included."""
+        """The number of changes that this handle knows of, the build and moves included."""
         return self._descriptor.epoch
 
     @property
@@ -117,19 +119,27 @@ class Handle:
             collection = collection_of(rows, list(names))
             check_library(collection, current.meta)
             step = Step(verb, collection)
-            return self._follow(replace(current, epoch=current.epoch + 1), [step])
+            end = replace(current, epoch=current.epoch + 1, revision=current.revision + 1)
+            acts = acts_of(self._client, end, [step])
+            return self._carry_out(end, change_to(end, verb), acts, step)
 
-    def _follow(self, start: Descriptor, steps: Sequence[Step]) -> int:
-        """Carry out steps from `start`, and move this handle to where they lead."""
-        end = replace(start, epoch=start.epoch + len(steps) - 1)
-        base = steps[0].rows
-        if isinstance(base, Saved):
-            end = replace(end, saved=Saved(base.url, start.epoch))
-        count = follow(self._client, start, steps, lambda: self._registry.publish(end))
-        for number, step in enumerate(steps):
-            self._history.record(start.epoch + number, step)
-        self._descriptor = end
-        return count
+    def _carry_out(
+        self,
+        end: Descriptor,
+        change: Change,
+        acts: Sequence[Act],
+        step: Step | None = None,
+        moved: Callable[[], list[Receipt]] = list,
+    ) -> int:
+        """Move the index, and this handle, to `end`, and remember `step`; rows added or erased."""
+
+        def publish() -> None:
+            self._registry.publish(end)
+            self._descriptor = end
+            if step is not None:
+                self._history.record(end.revision, step)
+
+        return carry_out(self._client, change, acts, publish, moved)
 
     @contextmanager
     def _changing(self) -> Iterator[Descriptor]:

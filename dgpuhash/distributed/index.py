@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Hashable, Sequence
-from dataclasses import replace
 from html import escape
 from typing import Any
 
@@ -14,16 +13,16 @@ import pandas as pd
 from distributed import Client
 
 from dgpuhash.distributed import checkpoint
-from dgpuhash.distributed.change import drop_shards, places
+from dgpuhash.distributed.change import change_to, places
 from dgpuhash.distributed.clients import client_of
 from dgpuhash.distributed.descriptor import Descriptor, Saved
 from dgpuhash.distributed.figures import row_count, shard_figures
-from dgpuhash.distributed.handle import Handle
-from dgpuhash.distributed.history import Step, follow
+from dgpuhash.distributed.history import Step, acts_of
 from dgpuhash.distributed.lookup import are_stored, look_up
 from dgpuhash.distributed.probe import Probe
 from dgpuhash.distributed.registry import Registry, check_name
 from dgpuhash.distributed.source import check_library, collection_of, frame_of, meta_of
+from dgpuhash.distributed.upkeep import Upkeep
 from dgpuhash.errors import (
     DgpuhashError,
     IndexLost,
@@ -45,7 +44,7 @@ from dgpuhash.frames import (
 __all__ = ["DistributedIndex"]
 
 
-class DistributedIndex(Searchable, Handle):
+class DistributedIndex(Searchable, Upkeep):
     """Rows on the workers of a Dask cluster, found by the values of some of their columns.
 
     Make one with `build`, `load` or `open`. It lives on the workers until it is closed, and any
@@ -183,7 +182,7 @@ class DistributedIndex(Searchable, Handle):
             unique=manifest.unique,
             device=device,
             placement=manifest.placement,
-            saved=Saved(checkpoint.absolute(url), epoch=1),
+            saved=Saved(checkpoint.absolute(url), revision=1),
         )
         return cls._create(descriptor, client, descriptor.saved)
 
@@ -217,8 +216,8 @@ class DistributedIndex(Searchable, Handle):
                     f"there is an index {descriptor.name!r} on this cluster; choose another name, "
                     f"or end it with DistributedIndex.open({descriptor.name!r}).close()"
                 )
-            follow(client, descriptor, [step], lambda: registry.publish(descriptor))
-        index._history.record(descriptor.epoch, step)
+            acts = acts_of(client, descriptor, [step])
+            index._carry_out(descriptor, change_to(descriptor, "build"), acts, step)
         return index
 
     def merge(
@@ -324,60 +323,6 @@ class DistributedIndex(Searchable, Handle):
     def stats(self) -> pd.DataFrame:
         """One row for each shard: ``part``, ``worker``, rows, bytes and the kind of its table."""
         return shard_figures(self._client, self._current())
-
-    def save(self, url: str) -> None:
-        """Write the index to a directory: an Arrow file for each shard, and a manifest.
-
-        Parameters
-        ----------
-        url : str
-            A path that all workers see, or any fsspec URL. A saved index that is there is replaced.
-            A client that is killed meanwhile leaves files behind, which nothing reads.
-
-        Raises
-        ------
-        FormatError
-            When there is something else.
-        OSError
-            When it cannot be written; what was there is as it was.
-        """
-        with self._changing() as current:
-            where = checkpoint.save(self._client, current, os.fspath(url))
-            self._descriptor = replace(current, saved=Saved(where, current.epoch))
-            self._registry.publish(self._descriptor)
-
-    def rebuild(self) -> None:
-        """Make the index anew on the workers that are there.
-
-        From its source and all changes since, where this handle has made them; else from the last
-        `save`, when nothing but this handle has changed the index since.
-
-        Raises
-        ------
-        IndexLost
-            When neither is there.
-        """
-        with self._changing() as current:
-            ways = self._history.ways_to(current)
-            if not ways:
-                raise IndexLost(
-                    f"index {self.name!r} cannot be rebuilt: this handle did not build it, and "
-                    "it was never saved in this state; build it again, or load an older save with "
-                    "DistributedIndex.load(url)"
-                )
-            start = replace(current, epoch=current.epoch + 1, shards=places(self._client, None))
-            for number, steps in enumerate(ways):
-                try:
-                    self._follow(start, steps)
-                    break
-                except DgpuhashError:
-                    raise
-                except Exception:
-                    # The source is no longer there; the save may be.
-                    if number == len(ways) - 1:
-                        raise
-            left = set(current.workers) - set(self.workers)
-            drop_shards(self._client, current.uid, sorted(left))
 
     def _repr_html_(self) -> str:
         title = f"<p>{escape(repr(self))}</p>"

@@ -35,12 +35,15 @@ async def put_rows(frame: Any, change: Change, partition: int, exchange: Exchang
 def parcels(frame: Any, change: Change, partition: int) -> tuple[list[list[Parcel]], Receipt]:
     """The parcels for each part, and the receipt for them."""
     columns = list(change.encoder.names if change.verb == "erase" else change.meta.columns)
-    if change.verb == "erase":
-        rows = frame[columns]
-        encoded = change.encoder.encode(rows)
-    else:
-        rows = frames_of(frame).conform(frame, change.meta)
-        encoded = change.encoder.encode_rows(rows)
+    frames = frames_of(frame)
+    encode = change.encoder.encode if change.verb == "erase" else change.encoder.encode_rows
+    rows = frame[columns] if change.verb == "erase" else frames.conform(frame, change.meta)
+    encoded = encode(rows)
+    if change.lost is not None:
+        owned = split(encoded, change.encoder, change.lost.parts)
+        gone = [owned[part] for part in sorted(change.lost.gone)]
+        rows = frames.take(rows, frames.xp.sort(frames.xp.concatenate(gone)))
+        encoded = encode(rows)
     owned = split(encoded, change.encoder, len(change.shards))
     attempt = uuid.uuid4().hex
     segments = [

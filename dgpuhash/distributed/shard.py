@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dgpuhash.distributed.descriptor import ShardAddress
@@ -13,7 +13,15 @@ from dgpuhash.distributed.request import REMEDY
 from dgpuhash.errors import ColumnError, IndexLost
 from dgpuhash.frames import FrameIndex, KeyEncoder, Page, frames_of
 
-__all__ = ["Change", "Shards"]
+__all__ = ["Change", "Lost", "Shards"]
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The parts whose rows are to be read again: the numbers in `gone`, out of `parts`."""
+
+    parts: int
+    gone: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +36,10 @@ class Change:
         ``"build"``, ``"insert"`` or ``"erase"``.
     epoch : int
         The epoch after the change.
+    kept : frozenset of int
+        The parts that a build leaves as they are, but for their epoch.
+    lost : Lost, optional
+        Whose rows alone a build takes out of those it is given; default: all rows.
     """
 
     uid: str
@@ -39,6 +51,13 @@ class Change:
     meta: Any
     unique: bool | None
     device: str | None
+    kept: frozenset[int] = frozenset()
+    lost: Lost | None = None
+
+    @property
+    def workers(self) -> list[str]:
+        """The addresses of the shards' workers, by part."""
+        return [shard.worker for shard in self.shards]
 
 
 @dataclass
@@ -50,6 +69,11 @@ class Staged:
     ready: bool = False
     index: FrameIndex | None = None
     rows: Any = None
+
+    @property
+    def kept(self) -> bool:
+        """Whether the shard stays as it is."""
+        return self.inbox.part in self.change.kept
 
 
 @dataclass
@@ -79,18 +103,38 @@ class Shards:
 
     def open(self, change: Change, part: int) -> None:
         """Begin a change; one that another client left behind is dropped."""
-        if change.verb != "build":
-            self.at(change.uid, change.epoch - 1, change.shards[part].incarnation)
-        self._staged[change.uid] = Staged(change, Inbox(part))
+        kept = part in change.kept
+        index = None
+        if kept or change.verb != "build":
+            index = self.at(change.uid, change.epoch - 1, change.shards[part].incarnation)
+        self._staged[change.uid] = Staged(change, Inbox(part), index=index if kept else None)
 
     def accept(self, uid: str, transaction: str, parcel: Parcel) -> None:
         """Take a parcel of the open change."""
         self._open(uid, transaction).inbox.accept(parcel)
 
-    def prepare(self, uid: str, transaction: str, receipts: Sequence[Receipt]) -> int:
-        """Do all of the change that can fail, unseen; the number of rows for this shard."""
+    def prepare(
+        self,
+        uid: str,
+        transaction: str,
+        receipts: Sequence[Receipt],
+        later: Sequence[tuple[str, Sequence[Receipt]]] = (),
+    ) -> int:
+        """Do all of the change that can fail, unseen; the number of rows for this shard.
+
+        Parameters
+        ----------
+        uid, transaction : str
+        receipts : sequence of Receipt
+            For the rows of the change's verb.
+        later : sequence of (str, sequence of Receipt)
+            Verbs that follow a build, in the same change, and the receipts for their rows.
+        """
         staged = self._open(uid, transaction)
         change = staged.change
+        if staged.kept:
+            staged.ready = True
+            return 0
         rows = _joined(staged.inbox.collect(receipts), change)
         if change.verb == "build":
             staged.index = FrameIndex.build(
@@ -101,6 +145,9 @@ class Shards:
                 encoder=change.encoder,
                 device=change.device,
             )
+            for verb, others in later:
+                more = _joined(staged.inbox.collect(others), replace(change, verb=verb))
+                (staged.index.insert if verb == "insert" else staged.index.erase)(more)
         else:
             staged.rows = rows
             if change.verb == "insert" and change.unique:
@@ -123,7 +170,7 @@ class Shards:
         change = staged.change
         if staged.index is not None:
             self._broken.pop(uid, None)
-            count = len(staged.index)
+            count = 0 if staged.kept else len(staged.index)
             self._shards[uid] = Shard(change.epoch, transaction, staged.index, count)
             return count
         shard = self._shards[uid]
@@ -175,6 +222,14 @@ class Shards:
                 f"{shard.epoch}); call index.refresh() and make the merge anew"
             )
         return shard.index
+
+    def holds(self, uid: str, epoch: int, incarnation: str) -> bool:
+        """Whether `at` would answer."""
+        try:
+            self.at(uid, epoch, incarnation)
+        except IndexLost:
+            return False
+        return True
 
     def match(
         self,

@@ -84,10 +84,10 @@ def test_rebuild_from_the_last_save_by_another_handle(threads, frame, tmp_path):
         other = DistributedIndex.open(index.name, threads)
         other.insert(frame[300:])
         wanted = stored(other)
-        other.rebuild()
+        other.rebuild(whole=True)
         assert_same(stored(other), wanted)
         with pytest.raises(IndexLost, match="never saved in this state"):
-            index.rebuild()
+            index.rebuild(whole=True)
 
 
 def test_any_filesystem(threads, frame):

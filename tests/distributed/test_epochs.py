@@ -168,11 +168,12 @@ def test_rebuild_replays_the_changes(client, frame):
         index.erase([701, 3])
         index.insert(pd.DataFrame({"k": [3], "v": [-3]}))
         wanted = index.find(np.arange(800)).frame
-        index.rebuild()
+        done = index.rebuild(whole=True)
+        assert (done.kept, done.rows) == ((), len(index))
         assert_same(index.find(np.arange(800)).frame, wanted)
         opened = DistributedIndex.open(index.name, client)
         with pytest.raises(IndexLost, match="never saved"):
-            opened.rebuild()
+            opened.rebuild(whole=True)
 
 
 def test_closed(client, frame):
@@ -222,7 +223,7 @@ def test_handles_travel_into_tasks_that_hold_all_threads(client, frame):
         with client.as_current():
             assert twin.insert(frame[:1]) == 1
             with pytest.raises(IndexLost, match="cannot be rebuilt"):
-                twin.rebuild()
+                twin.rebuild(whole=True)
         with pytest.raises(IndexLost, match="refresh"):
             len(index)
 
@@ -281,5 +282,5 @@ def test_workers_that_come_late_take_part_in_merges(frame):
         probes = dd.from_pandas(frame, npartitions=12)
         assert_same(index.merge(probes).compute(), frame.merge(frame, on="k"))
         assert len(index.workers) == 1
-        index.rebuild()
+        assert index.rebalance() > 0
         assert len(index.workers) == 3

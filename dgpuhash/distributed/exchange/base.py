@@ -61,8 +61,10 @@ class Inbox:
         segment = self._parcels.setdefault((parcel.partition, parcel.attempt), {})
         segment.setdefault(parcel.number, parcel)
 
-    def collect(self, receipts: Iterable[Receipt]) -> list[Any]:
-        """The payloads of the attempts that won, in the order of partitions; empties the box.
+    def collect(self, receipts: Sequence[Receipt]) -> list[Any]:
+        """The payloads of the attempts that won, in the order of partitions.
+
+        All attempts at these partitions leave the box.
 
         Raises
         ------
@@ -71,7 +73,7 @@ class Inbox:
         """
         found = []
         for receipt in sorted(receipts, key=lambda receipt: receipt.partition):
-            segment = self._parcels.get((receipt.partition, receipt.attempt), {})
+            segment = self._parcels.pop((receipt.partition, receipt.attempt), {})
             parcels = [segment[number] for number in sorted(segment)]
             rows = sum(parcel.rows for parcel in parcels)
             if rows != receipt.rows[self.part]:
@@ -80,7 +82,8 @@ class Inbox:
                     f"partition {receipt.partition}; nothing was changed, call it again"
                 )
             found += [parcel.payload for parcel in parcels]
-        self._parcels.clear()
+        done = {receipt.partition for receipt in receipts}
+        self._parcels = {key: box for key, box in self._parcels.items() if key[0] not in done}
         return found
 
 

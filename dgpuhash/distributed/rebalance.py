@@ -1,0 +1,68 @@
+"""Shards on other workers: who gets which part, and rows from the old owners to the new."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from distributed import Client
+from distributed.utils import sync
+
+from dgpuhash.distributed.descriptor import Descriptor, ShardAddress
+from dgpuhash.distributed.exchange import CommExchange, Receipt
+from dgpuhash.distributed.phase import on_workers
+from dgpuhash.distributed.plugin import ShardHost
+from dgpuhash.distributed.put import parcels
+from dgpuhash.distributed.shard import Change
+
+__all__ = ["move_shards", "parts_there", "spread"]
+
+
+def spread(
+    current: Sequence[ShardAddress], there: Sequence[ShardAddress]
+) -> tuple[ShardAddress, ...]:
+    """An owner for each part; where their number stays, so does whoever is there.
+
+    Examples
+    --------
+    >>> a, b, c = (ShardAddress(name, "") for name in "abc")
+    >>> [shard.worker for shard in spread([a, b], [b, c])]
+    ['c', 'b']
+    """
+    if len(current) != len(there):
+        return tuple(there)
+    new = iter([shard for shard in there if shard not in current])
+    return tuple(shard if shard in there else next(new) for shard in current)
+
+
+def parts_there(client: Client, descriptor: Descriptor) -> frozenset[int]:
+    """The parts whose shard still answers for the epoch of `descriptor`."""
+    reachable = set(client.nthreads())
+    workers = [worker for worker in descriptor.workers if worker in reachable]
+    found = on_workers(client, workers, holds, descriptor)
+    there = {worker for worker, held in zip(workers, found, strict=True) if held}
+    return frozenset(part for part, worker in enumerate(descriptor.workers) if worker in there)
+
+
+def move_shards(
+    client: Client, descriptor: Descriptor, change: Change, parts: Collection[int]
+) -> list[Receipt]:
+    """Put the rows of these parts of `descriptor` to their owners in `change`."""
+    workers = [descriptor.workers[part] for part in sorted(parts)]
+    return on_workers(client, workers, send_shard, descriptor, change)
+
+
+def holds(host: ShardHost, descriptor: Descriptor) -> bool:
+    shard = descriptor.shards[descriptor.workers.index(host.worker.address)]
+    return host.shards.holds(descriptor.uid, descriptor.epoch, shard.incarnation)
+
+
+def send_shard(host: ShardHost, descriptor: Descriptor, change: Change) -> Receipt:
+    part = descriptor.workers.index(host.worker.address)
+    shard = descriptor.shards[part]
+    rows = host.shards.at(descriptor.uid, descriptor.epoch, shard.incarnation).frame()
+    exchange = CommExchange(host.worker, change.shards, change.uid, change.transaction)
+    # Below the numbers of partitions that are read, so that stored rows come first.
+    segments, receipt = parcels(rows, replace(change, lost=None), part - len(descriptor.shards))
+    sync(host.worker.loop, exchange.put_segments, segments)
+    return receipt

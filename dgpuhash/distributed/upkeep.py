@@ -1,0 +1,182 @@
+"""What keeps an index through the loss, the coming and the going of workers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from dgpuhash.distributed import checkpoint
+from dgpuhash.distributed.change import Act, change_to, drop_shards, places
+from dgpuhash.distributed.descriptor import Descriptor, Saved, ShardAddress
+from dgpuhash.distributed.exchange import Receipt
+from dgpuhash.distributed.handle import Handle
+from dgpuhash.distributed.history import Step, acts_of
+from dgpuhash.distributed.rebalance import move_shards, parts_there, spread
+from dgpuhash.distributed.shard import Lost
+from dgpuhash.errors import DgpuhashError, IndexLost
+
+__all__ = ["Rebuilt", "Upkeep"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuilt:
+    """What `DistributedIndex.rebuild` has done.
+
+    Attributes
+    ----------
+    parts : tuple of int
+        The numbers of the shards that were made anew, as in `DistributedIndex.stats`.
+    kept : tuple of int
+        Those of the shards that stayed as they were, where they were.
+    rows : int
+        Of the shards that were made anew.
+    """
+
+    parts: tuple[int, ...]
+    kept: tuple[int, ...]
+    rows: int
+
+
+class Upkeep(Handle):
+    """The verbs of `DistributedIndex` that change where its rows are, and not which."""
+
+    def save(self, url: str) -> None:
+        """Write the index to a directory: an Arrow file for each shard, and a manifest.
+
+        Parameters
+        ----------
+        url : str
+            A path that all workers see, or any fsspec URL. A saved index that is there is replaced.
+            A client that is killed meanwhile leaves files behind, which nothing reads.
+
+        Raises
+        ------
+        FormatError
+            When there is something else.
+        OSError
+            When it cannot be written; what was there is as it was.
+        """
+        with self._changing() as current:
+            where = checkpoint.save(self._client, current, os.fspath(url))
+            self._descriptor = replace(current, saved=Saved(where, current.revision))
+            self._registry.publish(self._descriptor)
+
+    def rebalance(self, workers: Sequence[str] | None = None) -> int:
+        """Spread the index over the workers that are there now; returns the rows that moved.
+
+        Rows travel from worker to worker as one change, to the next epoch: until all have arrived,
+        the old shards stay and answer. When the number of shards stays the same, whoever has one
+        keeps it.
+
+        A worker that leaves, by ``client.retire_workers`` too, takes its shard with it, since Dask
+        moves its own data only: call this with the workers that remain first, and `rebuild` when
+        it is too late for that.
+
+        Parameters
+        ----------
+        workers : list of str, optional
+            Addresses of the workers that shall hold the shards; default: all.
+
+        Raises
+        ------
+        IndexLost
+            When a shard or a worker is lost; the shards that are there are as they were.
+        UnsupportedError
+            When the cluster does not have these workers.
+        """
+        with self._changing() as current:
+            shards = spread(current.shards, places(self._client, workers))
+            staying = [part for part, shard in enumerate(current.shards) if shard in shards]
+            same_parts = len(shards) == len(current.shards)
+            kept = frozenset(staying if same_parts else ())
+            if same_parts and len(kept) == len(shards):
+                return 0
+            end = replace(current, epoch=current.epoch + 1, shards=shards)
+            change = replace(change_to(end, "build"), kept=kept)
+            gone = [part for part in range(len(current.shards)) if part not in kept]
+            moved = 0
+
+            def move() -> list[Receipt]:
+                nonlocal moved
+                receipts = move_shards(self._client, current, change, gone)
+                for part, receipt in zip(gone, receipts, strict=True):
+                    owners = zip(shards, receipt.rows, strict=True)
+                    moved += sum(n for shard, n in owners if shard != current.shards[part])
+                return receipts
+
+            self._carry_out(end, change, [Act("build", [])], moved=move)
+            self._drop_all_but(shards, current)
+            return moved
+
+    def rebuild(self, *, whole: bool = False) -> Rebuilt:
+        """Make the shards that are lost anew on the workers that are there.
+
+        Shards that are there stay. Only the rows of lost ones are read again: from the source and
+        all changes since, where this handle has made them; else from the last `save`, when nothing
+        but this handle has changed the index since. When there are fewer workers than shards, the
+        stored rows are spread over those there are.
+
+        Parameters
+        ----------
+        whole : bool
+            Make all shards anew, on all workers, even if none is lost.
+
+        Raises
+        ------
+        IndexLost
+            When shards are lost, and their rows cannot be read again; or when another worker is
+            lost meanwhile.
+        """
+        with self._changing() as current:
+            there = frozenset() if whole else parts_there(self._client, current)
+            gone = sorted(set(range(len(current.shards))) - there)
+            if not gone:
+                return Rebuilt((), tuple(sorted(there)), 0)
+            ways = self._history.ways_to(current)
+            if not ways:
+                raise IndexLost(
+                    f"index {self.name!r} cannot be rebuilt: this handle did not build it, and "
+                    "it was never saved in this state; build it again, or load an older save with "
+                    "DistributedIndex.load(url)"
+                )
+            for number, steps in enumerate(ways):
+                try:
+                    return self._rebuild(current, there, steps)
+                except DgpuhashError:
+                    raise
+                except Exception:
+                    # The source is no longer there; the save may be.
+                    if number == len(ways) - 1:
+                        raise
+            raise AssertionError("the last way returns or raises")
+
+    def _rebuild(
+        self, current: Descriptor, there: frozenset[int], steps: Sequence[Step]
+    ) -> Rebuilt:
+        staying = [current.shards[part] for part in sorted(there)]
+        spare = [shard for shard in places(self._client) if shard not in staying]
+        missing = len(current.shards) - len(there)
+        enough = bool(there) and len(spare) >= missing
+        # A worker that came back gets its part again.
+        spare.sort(key=lambda shard: shard.worker not in current.workers)
+        shards = spread(current.shards, [*staying, *(spare[:missing] if enough else spare)])
+        kept = there if enough else frozenset()
+        end = replace(current, epoch=current.epoch + 1, shards=shards)
+        gone = frozenset(range(len(current.shards))) - there
+        lost = Lost(len(current.shards), gone) if there else None
+        change = replace(change_to(end, "build"), kept=kept, lost=lost)
+        moving = there - kept
+        rows = self._carry_out(
+            end,
+            change,
+            acts_of(self._client, end, steps, lost),
+            moved=lambda: move_shards(self._client, current, change, moving),
+        )
+        self._drop_all_but(shards, current)
+        parts = tuple(part for part in range(len(shards)) if part not in kept)
+        return Rebuilt(parts, tuple(sorted(kept)), rows)
+
+    def _drop_all_but(self, shards: Sequence[ShardAddress], before: Descriptor) -> None:
+        left = set(before.workers) - {shard.worker for shard in shards}
+        drop_shards(self._client, before.uid, sorted(left))

@@ -1,0 +1,226 @@
+"""Workers that join, leave and die: shards move, and only lost ones are made anew."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+
+import dask
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from clusters import assert_same, cluster_of
+from distributed import Client
+
+from dgpuhash.distributed import DistributedIndex
+from dgpuhash.distributed.plugin import host_of
+from dgpuhash.errors import IndexLost, UnsupportedError
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(90)]
+
+# Seconds from the kill to the error.
+SOON = 15
+
+
+@pytest.fixture
+def frame() -> pd.DataFrame:
+    rng = np.random.default_rng(3)
+    n = 3000
+    return pd.DataFrame(
+        {
+            "city": pd.Series(rng.choice(["Oslo", "Rome", None, "Bonn"], n), dtype="str"),
+            "hour": np.arange(n) % 200,
+            "v": np.arange(n),
+        }
+    )
+
+
+@pytest.fixture
+def probes() -> pd.DataFrame:
+    cities = pd.DataFrame({"city": pd.Series(["Oslo", "Rome", None, "Bonn"], dtype="str")})
+    return cities.merge(pd.DataFrame({"hour": np.arange(210)}), how="cross")
+
+
+@pytest.fixture
+def nannied() -> Iterator[Client]:
+    """Three worker processes whose nannies restart them."""
+    patient = dask.config.set({"distributed.deploy.lost-worker-timeout": "1 hour"})
+    with patient, cluster_of(3, processes=True) as client:
+        yield client
+
+
+def rows_of(index: DistributedIndex, probes: pd.DataFrame) -> pd.DataFrame:
+    found = index.merge(dd.from_pandas(probes, npartitions=3, sort=False)).compute()
+    return found.sort_values("v", ignore_index=True)
+
+
+def wanted_of(frame: pd.DataFrame, probes: pd.DataFrame) -> pd.DataFrame:
+    return probes.merge(frame, on=["city", "hour"]).sort_values("v", ignore_index=True)
+
+
+def tables_of(index: DistributedIndex, client: Client) -> dict[str, int]:
+    """Which object is the shard of each worker: it stays the same unless it is made anew."""
+
+    def identity(uid: str, dask_worker) -> int | None:
+        shard = host_of(dask_worker).shards._shards.get(uid)
+        return None if shard is None else id(shard.index)
+
+    return client.run(identity, index._descriptor.uid)
+
+
+def kill(client: Client, worker: str) -> None:
+    (pid,) = client.run(os.getpid, workers=[worker]).values()
+    os.kill(pid, signal.SIGKILL)
+    while worker in client.nthreads():
+        time.sleep(0.02)
+
+
+def await_workers(client: Client, count: int) -> None:
+    client.wait_for_workers(count, timeout=30)
+
+
+def test_workers_join_and_leave(frame, probes):
+    with (
+        cluster_of(1, processes=False) as client,
+        DistributedIndex.build(frame, on=["city", "hour"], client=client) as index,
+    ):
+        other = DistributedIndex.open(index.name, client)
+        lazy = index.merge(probes)
+        assert index.rebalance() == 0
+        assert index.epoch == 1
+        client.cluster.scale(3)
+        await_workers(client, 3)
+        moved = index.rebalance()
+        stats = index.stats()
+        assert (len(stats), stats["rows"].sum(), index.epoch) == (3, 3000, 2)
+        assert 0 < moved < 3000
+        assert_same(rows_of(index, probes), wanted_of(frame, probes))
+        for old in (lambda: len(other), lambda: lazy.compute()):
+            with pytest.raises(IndexLost, match="refresh"):
+                old()
+        other.refresh()
+        assert other.insert(frame[:7]) == 7
+        assert other.erase({"city": ["Oslo"], "hour": [3]}) > 0
+        now = pd.concat([frame, frame[:7]])
+        now = now[(now["city"] != "Oslo") | (now["hour"] != 3)]
+        index.refresh()
+        staying = index.workers[1:]
+        index.rebalance(staying)
+        assert sorted(index.workers) == sorted(staying)
+        client.retire_workers(sorted(set(client.nthreads()) - set(staying)))
+        assert len(client.nthreads()) == 2
+        found = rows_of(index, probes).sort_values(list(now.columns), ignore_index=True)
+        assert_same(found, now.sort_values(list(now.columns), ignore_index=True))
+        holders = [worker for worker, table in tables_of(index, client).items() if table]
+        assert sorted(holders) == sorted(staying)
+
+
+def test_who_has_a_shard_keeps_it_when_another_worker_takes_over(threads, frame, probes):
+    first, second, third = sorted(threads.nthreads())
+    with DistributedIndex.build(
+        frame, on=["city", "hour"], client=threads, workers=[first, second]
+    ) as index:
+        before, counts = tables_of(index, threads), index.stats()["rows"]
+        moved = index.rebalance([third, second])
+        after = tables_of(index, threads)
+        assert index.workers == [third, second]
+        assert moved == counts[0]
+        assert list(index.stats()["rows"]) == list(counts)
+        assert (after[first], after[second]) == (None, before[second])
+        assert_same(rows_of(index, probes), wanted_of(frame, probes))
+        with pytest.raises(UnsupportedError, match="workers="):
+            index.rebalance(["tcp://nobody:1"])
+        assert index.rebalance([second, third]) == 0
+
+
+def test_a_retired_worker_takes_its_shard_with_it(frame, probes):
+    with (
+        cluster_of(3, processes=False) as client,
+        DistributedIndex.build(frame, on=["city", "hour"], client=client) as index,
+    ):
+        index.insert(frame[:10])
+        index.erase(frame[["city", "hour"]][:5])
+        gone = index.workers[1]
+        client.retire_workers([gone])
+        with pytest.raises(IndexLost):
+            rows_of(index, probes)
+        with pytest.raises(IndexLost):
+            index.rebalance()
+        done = index.rebuild()
+        assert (len(index.workers), done.parts, done.kept) == (2, (0, 1), ())
+        erased = frame[["city", "hour"]][:5]
+        now = pd.concat([frame, frame[:10]]).merge(erased, how="left", indicator=True)
+        now = now[now.pop("_merge") == "left_only"]
+        found = rows_of(index, probes).sort_values(list(now.columns), ignore_index=True)
+        assert_same(found, now.sort_values(list(now.columns), ignore_index=True))
+
+
+def test_only_lost_shards_are_made_anew(nannied, frame, probes):
+    source = dd.from_pandas(frame[:2900], npartitions=5, sort=False)
+    with DistributedIndex.build(source, on=["city", "hour"], client=nannied) as index:
+        index.insert(frame[2900:])
+        before, counts = tables_of(index, nannied), list(index.stats()["rows"])
+        assert index.rebuild().parts == ()
+        kill(nannied, index.workers[1])
+        await_workers(nannied, 3)
+        done = index.rebuild()
+        assert (done.parts, done.kept, done.rows) == ((1,), (0, 2), counts[1])
+        assert list(index.stats()["rows"]) == counts
+        after = tables_of(index, nannied)
+        assert all(after[index.workers[part]] == before[index.workers[part]] for part in (0, 2))
+        assert_same(rows_of(index, probes), wanted_of(frame, probes))
+
+
+def test_only_the_files_of_lost_shards_are_read(nannied, frame, probes, tmp_path):
+    with DistributedIndex.build(frame[:2000], on=["city", "hour"], client=nannied) as built:
+        built.save(tmp_path / "saved")
+        index = DistributedIndex.open(built.name, nannied)
+        index.insert(frame[2000:])
+        for part, path in enumerate(sorted((tmp_path / "saved").glob("shard-*"))):
+            if part != 0:
+                path.write_bytes(bytes(path.stat().st_size))
+        kill(nannied, index.workers[0])
+        await_workers(nannied, 3)
+        assert index.rebuild().parts == (0,)
+        assert_same(rows_of(index, probes), wanted_of(frame, probes))
+
+
+def slowly(seconds: float) -> None:
+    """On a worker: what it sends to others is under way for a while."""
+    from dgpuhash.distributed import rebalance
+
+    put = rebalance.parcels
+
+    def late(*args):
+        time.sleep(seconds)
+        return put(*args)
+
+    rebalance.parcels = late
+
+
+@pytest.mark.parametrize("victim", ["leaving", "joining", "staying"])
+def test_killed_in_the_middle_of_a_rebalance(nannied, frame, probes, victim):
+    one, two, three = sorted(nannied.nthreads())
+    with DistributedIndex.build(
+        frame, on=["city", "hour"], client=nannied, workers=[one, two]
+    ) as index:
+        nannied.run(slowly, 1.0)
+        (pid,) = nannied.run(
+            os.getpid,
+            workers=[one if victim == "leaving" else three if victim == "joining" else two],
+        ).values()
+        threading.Timer(0.5, os.kill, (pid, signal.SIGKILL)).start()
+        start = time.monotonic()
+        with pytest.raises(IndexLost):
+            index.rebalance([three, two])
+        assert time.monotonic() - start < SOON
+        await_workers(nannied, 3)
+        assert index.epoch == 1
+        assert len(index.rebuild().parts) == (victim != "joining")
+        assert_same(rows_of(index, probes), wanted_of(frame, probes))
+        assert index.rebalance() > 0
+        assert_same(rows_of(index, probes), wanted_of(frame, probes))
