@@ -3,8 +3,8 @@
 How it works, from the bottom:
 
 * `plugin.ShardHost` is on every worker, late and restarted ones included. It has the worker's
-  `shard.Shards`, one `shard_thread.ShardThread` that alone touches them, and three handlers:
-  match, put, ping. A worker that starts draws a new incarnation, and has no shards.
+  `shard.Shards`, one `shard_thread.ShardThread` that alone touches them, and handlers for
+  requests of other workers. A worker that starts draws a new incarnation, and has no shards.
 * A key belongs to part ``owner_of(hash(code), parts)``; a `descriptor.Descriptor` says which worker
   holds which part, in which incarnation, at which epoch. The newest one is kept by the scheduler
   (`registry.Registry`), under the name of the index.
@@ -16,6 +16,9 @@ How it works, from the bottom:
   does all that can fail, with one attempt of each partition; *publish* the descriptor of the next
   epoch, which is the moment of the change; *apply*. A shard that is asked for the published epoch
   before it was told to apply, applies. Before publishing, any failure leaves all as it was.
+* Bulk phases on arrays that lie on the workers exchange them in lockstep: a `group.Group` of
+  workers has an `exchange.Collective` on each, which their shard threads use; when a worker is
+  lost, it ends for all.
 * Losses (`request`, `phase`): a comm that breaks, a worker that left, or an event loop that is
   silent for 20 s ends in `IndexLost`. `history.History` knows how the index came to be, for
   `rebuild`; `checkpoint` saves and reads it. `upkeep` makes lost shards anew and moves shards to

@@ -12,6 +12,7 @@ from distributed.core import error_message
 from distributed.protocol import to_serialize
 
 from dgpuhash.distributed.exchange import Parcel
+from dgpuhash.distributed.exchange.worker_end import WorkerEnd
 from dgpuhash.distributed.shard import Shards
 from dgpuhash.distributed.shard_thread import ShardThread
 from dgpuhash.errors import IndexLost, UnsupportedError
@@ -53,20 +54,26 @@ class ShardHost(WorkerPlugin):
     worker: Any
     shards: Shards
     thread: ShardThread
+    ends: dict[str, WorkerEnd]
+    """Of the groups that this worker is in, by their names."""
 
     def setup(self, worker: Any) -> None:
         """Start on `worker`; state hangs on the worker, since a process may have several."""
         self.worker = worker
         self.shards = Shards()
         self.thread = ShardThread()
+        self.ends = {}
         worker.handlers["dgpuhash_match"] = answering(self.match)
         worker.handlers["dgpuhash_put"] = answering(self.put)
         worker.handlers["dgpuhash_ping"] = answering(self.ping)
+        worker.handlers["dgpuhash_collective"] = answering(self.collective)
 
     def teardown(self, worker: Any) -> None:
         """Let the shards go."""
-        for operation in ("dgpuhash_match", "dgpuhash_put", "dgpuhash_ping"):
-            worker.handlers.pop(operation, None)
+        for operation in [name for name in worker.handlers if name.startswith(f"{NAME}_")]:
+            worker.handlers.pop(operation)
+        for end in self.ends.values():
+            end.close()
         self.thread.close()
         self.shards = Shards()
 
@@ -103,6 +110,12 @@ class ShardHost(WorkerPlugin):
         parcel = Parcel(partition, attempt, number, rows, payload)
         self.shards.accept(uid, transaction, parcel)
         return []
+
+    async def collective(self, *, group: str, **message: Any) -> list[Any]:
+        """Take a message of another rank of a group."""
+        if group not in self.ends:
+            raise IndexLost(f"worker {self.worker.address} has left the exchange {group}")
+        return await self.ends[group].receive(**message)
 
     async def ping(self) -> list[Any]:
         """Show that the event loop is alive."""

@@ -1,9 +1,28 @@
-"""How segments of bulk phases get from the worker that has the rows to those that own the keys."""
+"""How segments of bulk phases get from the worker that has the rows to those that own the keys.
+
+An `Exchange` puts parcels into inboxes one by one, as tasks have them. A `Collective` exchanges
+columns between ranks that work in lockstep.
+"""
 
 from __future__ import annotations
 
 from dgpuhash.distributed.exchange.base import Exchange, Inbox, Parcel, Receipt
+from dgpuhash.distributed.exchange.collective import Collective, Received, Transfer
 from dgpuhash.distributed.exchange.comm import CommExchange
+from dgpuhash.distributed.exchange.comm_collective import CommCollective
 from dgpuhash.distributed.exchange.local import LocalExchange
+from dgpuhash.distributed.exchange.local_collective import LocalCollective
 
-__all__ = ["CommExchange", "Exchange", "Inbox", "LocalExchange", "Parcel", "Receipt"]
+__all__ = [
+    "Collective",
+    "CommCollective",
+    "CommExchange",
+    "Exchange",
+    "Inbox",
+    "LocalCollective",
+    "LocalExchange",
+    "Parcel",
+    "Receipt",
+    "Received",
+    "Transfer",
+]

@@ -1,0 +1,204 @@
+"""All-to-all between ranks that work in lockstep: the protocol, whatever carries it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dgpuhash import backend
+from dgpuhash.errors import ClosedError, IndexLost, ShapeError, UnsupportedError
+
+__all__ = [
+    "Collective",
+    "Kinds",
+    "Outgoing",
+    "Received",
+    "Transfer",
+    "check_kinds",
+    "closed",
+    "given_up",
+]
+
+# For each column: its device, its dtype, and the shape of a row.
+Kinds = tuple[tuple[str, str, tuple[int, ...]], ...]
+
+# Seconds without any progress after which a rank gives up, though all workers answer: one of them
+# does not make the calls that the others make. A rank may be busy between two calls for less.
+STALL = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """What came from all ranks.
+
+    Attributes
+    ----------
+    columns : list of array
+        One for each column that was sent; rows from rank 0 first.
+    counts : int64 array
+        Rows from each rank, on the host.
+    """
+
+    columns: list[Any]
+    counts: np.ndarray
+
+
+class Transfer(ABC):
+    """An exchange under way."""
+
+    @abstractmethod
+    def wait(self) -> Received:
+        """What came, when all of it is there, and what was sent may be written to again.
+
+        Transfers end in the order in which they were started: waiting for one waits for those
+        before it. The arrays are ready on CuPy's current stream.
+
+        Raises
+        ------
+        IndexLost
+            When a rank is lost, or has given up.
+        """
+
+
+class Collective(ABC):
+    """One rank's end of the exchanges of a group.
+
+    Every rank makes the same calls in the same order, also with no rows, with columns of the same
+    dtypes; a transfer that was started is waited for. All calls come from one thread, which they
+    block; `abort` and `close` may come from any.
+
+    Attributes
+    ----------
+    rank : int
+    size : int
+        The number of ranks.
+    """
+
+    rank: int
+    size: int
+
+    @abstractmethod
+    def start(self, columns: Sequence[Any], counts: Sequence[int] | np.ndarray) -> Transfer:
+        """Begin an exchange; several may be under way.
+
+        Parameters
+        ----------
+        columns : sequence of array
+            NumPy or CuPy arrays of the same length, their rows in the order of the ranks that they
+            go to. They may not be written to until the transfer has been waited for.
+        counts : sequence of int
+            Rows for each rank.
+
+        Raises
+        ------
+        ShapeError, UnsupportedError
+            When the columns and counts do not fit together.
+        IndexLost
+            When a rank is lost, or has given up.
+        """
+
+    @abstractmethod
+    def gather(self, value: Any) -> list[Any]:
+        """The values that all ranks gave, in the order of ranks; small ones that can be pickled."""
+
+    @abstractmethod
+    def abort(self, reason: str) -> None:
+        """Let all ranks' calls, now and later, raise IndexLost; does not wait."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Free what this end holds; a call that waits raises ClosedError."""
+
+    def all_to_all(self, columns: Sequence[Any], counts: Sequence[int] | np.ndarray) -> Received:
+        """Send each rank its rows, and return what comes from all; see `start` and `Transfer`."""
+        return self.start(columns, counts).wait()
+
+    def __enter__(self) -> Collective:
+        return self
+
+    def __exit__(self, raised: type[BaseException] | None, *_: object) -> None:
+        if raised is not None:
+            self.abort(f"rank {self.rank} failed with {raised.__name__}")
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} rank {self.rank} of {self.size}>"
+
+
+class Outgoing:
+    """The columns of one call, checked.
+
+    Parameters
+    ----------
+    columns : sequence of array
+    counts : sequence of int
+    size : int
+        The number of ranks.
+    """
+
+    def __init__(
+        self, columns: Sequence[Any], counts: Sequence[int] | np.ndarray, size: int
+    ) -> None:
+        self.counts = np.asarray(counts, np.int64)
+        if self.counts.shape != (size,) or (self.counts < 0).any():
+            raise ShapeError(
+                f"counts {self.counts.tolist()} for {size} ranks; give the rows for each, 0 or more"
+            )
+        lengths = {len(column) for column in columns}
+        if lengths != {int(self.counts.sum())}:
+            raise ShapeError(
+                f"columns of {sorted(lengths)} rows, but counts of {self.counts.sum():,}; give one "
+                "column or more, all with the rows that are counted"
+            )
+        if any(column.dtype.hasobject for column in columns):
+            raise UnsupportedError(
+                "a column of Python objects cannot be exchanged; encode it as numbers"
+            )
+        self.device = backend.get(None, *columns)
+        self.columns = [self.device.xp.ascontiguousarray(column) for column in columns]
+        self.ends = np.cumsum(self.counts)
+        self.starts = self.ends - self.counts
+
+    @property
+    def kinds(self) -> Kinds:
+        """What all ranks' columns have in common."""
+        name = self.device.name
+        return tuple((name, column.dtype.str, tuple(column.shape[1:])) for column in self.columns)
+
+    @property
+    def row_nbytes(self) -> int:
+        """Of a row of all columns."""
+        return sum(
+            int(column.dtype.itemsize * np.prod(column.shape[1:], dtype=np.int64))
+            for column in self.columns
+        )
+
+    def part(self, rank: int) -> list[Any]:
+        """The rows for `rank`: views."""
+        return [column[self.starts[rank] : self.ends[rank]] for column in self.columns]
+
+
+def check_kinds(mine: Kinds, theirs: Kinds, rank: int) -> None:
+    """Raise ShapeError when `rank` sends other columns than this one does."""
+    if theirs != mine:
+        raise ShapeError(
+            f"rank {rank} exchanges columns {theirs}, this rank {mine}; give arrays of the same "
+            "device and dtypes on all ranks"
+        )
+
+
+def given_up(reason: str) -> IndexLost:
+    """The error of all ranks of a group that was aborted."""
+    return IndexLost(
+        f"the exchange between the workers was given up: {reason}; nothing that was exchanged is "
+        "whole, make it again from its source on the workers that are there"
+    )
+
+
+def closed() -> ClosedError:
+    """The error of calls on an end that was closed."""
+    return ClosedError("this end of the exchange was closed; form a group anew")

@@ -1,0 +1,178 @@
+"""All-to-all over the comms of the Dask cluster: TCP, UCXX, or inproc."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dgpuhash.distributed.exchange.collective import (
+    STALL,
+    Kinds,
+    Outgoing,
+    Received,
+    Transfer,
+    check_kinds,
+)
+from dgpuhash.distributed.exchange.membership import Membership
+from dgpuhash.distributed.exchange.worker_end import Pending, WorkerEnd
+
+__all__ = ["CommCollective"]
+
+CHUNK_NBYTES = 64 << 20
+# So little goes with its counts, without a second message.
+SMALL_NBYTES = 1 << 20
+# Chunks on their way from one rank: enough to fill a line, and a bound on what waits at a receiver.
+CHUNKS = 4
+
+
+class CommCollective(WorkerEnd):
+    """Counts travel first, with what is small; a receiver that has all of them makes room, and
+    tells the senders, whose chunks are then put in their places as they come."""
+
+    def __init__(self, membership: Membership, limit: float = STALL) -> None:
+        super().__init__(membership, limit)
+        membership.receiver = self
+        self._calls = 0
+        self._arrivals: dict[int, Arrival] = {}
+        self._lines = asyncio.Semaphore(CHUNKS)
+
+    def start(self, columns: Sequence[Any], counts: Sequence[int] | np.ndarray) -> Transfer:
+        outgoing = Outgoing(columns, counts, self.size)
+        stream: Any = contextlib.nullcontext()
+        if outgoing.device.name == "cuda":
+            # What comes is allocated and written in the order of this thread's work.
+            stream = outgoing.device.xp.cuda.get_current_stream()
+        number, self._calls = self._calls, self._calls + 1
+        return Pending(self, self._begin(self._exchange(number, outgoing, stream)))
+
+    async def _exchange(self, number: int, outgoing: Outgoing, stream: Any) -> Received:
+        if outgoing.device.name == "cuda":
+            await asyncio.to_thread(stream.synchronize)
+        arrival = self._arrival(number)
+        arrival.expect(outgoing, stream)
+        arrival.announce(self.rank, int(outgoing.counts[self.rank]), outgoing.kinds)
+        sends = [self._send(number, outgoing, rank) for rank in self._membership.others()]
+        await _all(*sends, self._keep(arrival, outgoing.part(self.rank)), _done(arrival.done))
+        del self._arrivals[number]
+        return Received(arrival.columns, arrival.counts)
+
+    async def _keep(self, arrival: Arrival, own: list[Any]) -> None:
+        await asyncio.shield(arrival.ready)
+        await arrival.place(self.rank, 0, own)
+
+    async def _send(self, number: int, outgoing: Outgoing, rank: int) -> None:
+        part = outgoing.part(rank)
+        rows, step = len(part[0]), max(1, CHUNK_NBYTES // max(1, outgoing.row_nbytes))
+        small = rows * outgoing.row_nbytes <= SMALL_NBYTES
+        message = {"number": number, "rows": rows, "kinds": outgoing.kinds}
+        await self._membership.send(rank, "begin", part if small and rows else None, **message)
+        self._membership.progress += 1
+        if not small:
+            await _all(
+                *(
+                    self._send_chunk(number, rank, start, [c[start : start + step] for c in part])
+                    for start in range(0, rows, step)
+                )
+            )
+
+    async def _send_chunk(self, number: int, rank: int, start: int, chunk: list[Any]) -> None:
+        async with self._lines:
+            await self._membership.send(rank, "chunk", chunk, number=number, start=start)
+        self._membership.progress += 1
+
+    async def take(self, kind: str, source: int, payload: Any, **message: Any) -> list[Any]:
+        """Take what another rank sent; returns when there is room for all of that rank's rows."""
+        arrival = self._arrival(message["number"])
+        if kind == "begin":
+            arrival.announce(source, message["rows"], message["kinds"])
+        await asyncio.shield(arrival.ready)
+        if payload is not None:
+            await arrival.place(source, message.get("start", 0), payload)
+        return []
+
+    def _arrival(self, number: int) -> Arrival:
+        if number not in self._arrivals:
+            self._arrivals[number] = Arrival(self.size)
+        return self._arrivals[number]
+
+
+class Arrival:
+    """What comes to this rank in one exchange.
+
+    Attributes
+    ----------
+    ready, done : Future
+        There is room for all rows; all rows are in their places.
+    """
+
+    def __init__(self, size: int) -> None:
+        loop = asyncio.get_running_loop()
+        self.ready: asyncio.Future[None] = loop.create_future()
+        self.done: asyncio.Future[None] = loop.create_future()
+        self.counts = np.full(size, -1, np.int64)
+        self.columns: list[Any] = []
+        self._kinds: dict[int, Kinds] = {}
+        self._outgoing: Outgoing | None = None
+        self._stream: Any = None
+        self._missing = 0
+
+    def expect(self, outgoing: Outgoing, stream: Any) -> None:
+        """This rank has come, with columns like those that it shall get."""
+        self._outgoing, self._stream = outgoing, stream
+
+    def announce(self, source: int, rows: int, kinds: Kinds) -> None:
+        """So many rows come from `source`; makes room once all are known."""
+        self.counts[source] = rows
+        self._kinds[source] = kinds
+        if self._outgoing is None or (self.counts < 0).any():
+            return
+        for rank, theirs in self._kinds.items():
+            check_kinds(self._outgoing.kinds, theirs, rank)
+        total, device = int(self.counts.sum()), self._outgoing.device
+        with self._stream:
+            self.columns = [
+                device.empty((total, *column.shape[1:]), column.dtype)
+                for column in self._outgoing.columns
+            ]
+        self._missing = total
+        self.ready.set_result(None)
+        if total == 0:
+            self.done.set_result(None)
+
+    async def place(self, source: int, start: int, chunk: Sequence[Any]) -> None:
+        """Put rows from `source` where they belong."""
+        first = int(self.counts[:source].sum()) + start
+        rows = len(chunk[0])
+        if sum(part.nbytes for part in chunk) > SMALL_NBYTES:
+            await asyncio.to_thread(self._copy, first, chunk)
+        else:
+            self._copy(first, chunk)
+        self._missing -= rows
+        if self._missing == 0 and rows:
+            self.done.set_result(None)
+
+    def _copy(self, first: int, chunk: Sequence[Any]) -> None:
+        with self._stream:
+            for column, part in zip(self.columns, chunk, strict=True):
+                column[first : first + len(part)] = part
+        if self._outgoing is not None and self._outgoing.device.name == "cuda":
+            # The chunk's memory is the comm's again when this returns.
+            self._stream.synchronize()
+
+
+async def _done(future: asyncio.Future[None]) -> None:
+    await future
+
+
+async def _all(*work: Any) -> None:
+    """Do all of it; when a part fails, none goes on."""
+    tasks = [asyncio.ensure_future(each) for each in work]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()

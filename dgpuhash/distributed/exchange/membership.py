@@ -1,0 +1,180 @@
+"""A worker's place in a group: messages to and from the other ranks, and the watch over them."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections.abc import Coroutine, Sequence
+from concurrent.futures import Future
+from typing import Any, Protocol
+
+from dgpuhash.distributed.exchange.collective import closed, given_up
+from dgpuhash.distributed.request import request
+from dgpuhash.errors import ClosedError, DgpuhashError, IndexLost
+
+__all__ = ["Membership", "Receiver"]
+
+OPERATION = "dgpuhash_collective"
+# Seconds for the others to take note that this rank gave up.
+FAREWELL = 2.0
+
+
+class Receiver(Protocol):
+    """What a transport does with messages that are its own."""
+
+    async def take(self, kind: str, source: int, payload: Any, **message: Any) -> list[Any]:
+        """Answer a message of another rank."""
+
+
+class Membership:
+    """Messages between the ranks of a group over Dask's comm, and the end of all when one is lost.
+
+    Each rank watches the next one, with a request that is answered when that one leaves: so a rank
+    that dies has a living one that notices, unless all died. It tells all others.
+
+    All methods but `run` are for the worker's event loop.
+
+    Parameters
+    ----------
+    worker : distributed.Worker
+    name : str
+        Of the group.
+    addresses : sequence of str
+        The workers, in the order of ranks.
+    """
+
+    def __init__(self, worker: Any, name: str, addresses: Sequence[str]) -> None:
+        self.name, self.addresses = name, tuple(addresses)
+        self.rank, self.size = self.addresses.index(worker.address), len(self.addresses)
+        self.loop: asyncio.AbstractEventLoop = worker.loop.asyncio_loop
+        self.broken: DgpuhashError | None = None
+        self.progress = 0
+        self._cause: Exception | None = None
+        self.receiver: Receiver | None = None
+        self._worker = worker
+        self._left = asyncio.Event()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._farewell: asyncio.Task[None] | None = None
+        self._values: dict[tuple[str, int], list[asyncio.Future[Any]]] = {}
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
+        """Begin `work` on the event loop, from another thread; it ends when the group does."""
+        return asyncio.run_coroutine_threadsafe(self._until_broken(work), self.loop)
+
+    async def _until_broken(self, work: Coroutine[Any, Any, Any]) -> Any:
+        if self.broken is not None:
+            work.close()
+            raise self.broken
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            raise self._cause or given_up("the worker ended") from None
+        except Exception as error:
+            self.abort(f"rank {self.rank}: {error}", error)
+            raise
+        finally:
+            self._tasks.discard(task)
+
+    async def send(self, rank: int, kind: str, payload: Any = None, **message: Any) -> list[Any]:
+        """What `rank` answers."""
+        return await request(
+            self._worker,
+            self.addresses[rank],
+            OPERATION,
+            {} if payload is None else {"payload": payload},
+            group=self.name,
+            source=self.rank,
+            kind=kind,
+            **message,
+        )
+
+    async def gather(self, topic: str, number: int, value: Any) -> list[Any]:
+        """The values that all ranks gave under this topic and number."""
+        post = pickle.dumps(value)
+        places = self._places(topic, number)
+        places[self.rank].set_result(value)
+        messages = {"topic": topic, "number": number, "value": post}
+        await asyncio.gather(
+            *(self.send(rank, "post", **messages) for rank in self.others()), *places
+        )
+        del self._values[topic, number]
+        return [place.result() for place in places]
+
+    def others(self) -> list[int]:
+        """The other ranks, the next one first, so that not all send to the same one first."""
+        return [(self.rank + step) % self.size for step in range(1, self.size)]
+
+    async def receive(
+        self, kind: str, source: int, payload: Any = None, **message: Any
+    ) -> list[Any]:
+        """Answer a message of rank `source`."""
+        if self.broken is not None and kind not in {"watch", "abort"}:
+            left = isinstance(self.broken, ClosedError)
+            raise given_up(f"rank {self.rank} closed its end") if left else self.broken
+        if kind == "watch":
+            await self._left.wait()
+            return []
+        if kind == "abort":
+            self._end(given_up(message["reason"]))
+            return []
+        self.progress += 1
+        if kind == "post":
+            place = self._places(message["topic"], message["number"])[source]
+            place.set_result(pickle.loads(message["value"]))
+            return []
+        assert self.receiver is not None
+        answer = await self._until_broken(self.receiver.take(kind, source, payload, **message))
+        self.progress += 1
+        return answer
+
+    def watch(self) -> None:
+        """Begin to watch the next rank."""
+        if self.size > 1:
+            task = asyncio.ensure_future(self._watch_next())
+            self._tasks.add(task)
+
+    def abort(self, reason: str, error: Exception | None = None) -> None:
+        """End the group, and tell the others; calls under way here raise `error` if given."""
+        if self.broken is None:
+            self._end(given_up(reason), error)
+            if self.size > 1:
+                self._farewell = asyncio.ensure_future(self._tell(reason))
+
+    def leave(self) -> None:
+        """End this rank's part; whoever still waits for it is told that it left."""
+        self._end(closed())
+
+    async def _watch_next(self) -> None:
+        rank = (self.rank + 1) % self.size
+        try:
+            await self.send(rank, "watch")
+        except IndexLost as error:
+            self.abort(f"rank {rank} is lost ({error})")
+
+    async def _tell(self, reason: str) -> None:
+        messages = [self.send(rank, "abort", reason=reason) for rank in self.others()]
+        await asyncio.wait([asyncio.ensure_future(_quietly(each)) for each in messages])
+
+    def _places(self, topic: str, number: int) -> list[asyncio.Future[Any]]:
+        found = self._values.get((topic, number))
+        if found is None:
+            found = [self.loop.create_future() for _ in range(self.size)]
+            self._values[topic, number] = found
+        return found
+
+    def _end(self, error: DgpuhashError, cause: Exception | None = None) -> None:
+        if self.broken is None:
+            self.broken, self._cause = error, cause or error
+        self._left.set()
+        for task in list(self._tasks):
+            task.cancel()
+
+
+async def _quietly(work: Coroutine[Any, Any, Any]) -> None:
+    try:
+        await asyncio.wait_for(work, FAREWELL)
+    except (TimeoutError, OSError, DgpuhashError):
+        # Whoever cannot be told is gone, or notices by itself.
+        return
