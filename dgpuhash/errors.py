@@ -68,11 +68,13 @@ class CollisionError(ColumnError):
     """Two different keys with one hash where that is not allowed."""
 
 
-class CapacityError(DgpuhashError, MemoryError):
+# MemoryError comes first: it makes its instances in a way of its own, which must be that of the
+# class for an error that travels from a worker to be made anew.
+class CapacityError(MemoryError, DgpuhashError):
     """A table that cannot hold what it was asked to hold."""
 
 
-class OutOfMemoryError(DgpuhashError, MemoryError):
+class OutOfMemoryError(MemoryError, DgpuhashError):
     """The host or the device has not enough memory; the message says needed and free bytes."""
 
 

@@ -104,7 +104,8 @@ def carry_out(
     Raises
     ------
     IndexLost
-        When a worker is lost. Before `publish`, the shards that are there are as they were.
+        When a worker is lost. Before `publish`, the shards that are there are as they were; after
+        it, the change has happened, and the message says so.
     """
     workers = change.workers
     try:
@@ -118,7 +119,12 @@ def carry_out(
     except BaseException:
         _on_those_there(client, workers, abandon_change, change)
         raise
-    return sum(on_workers(client, workers, apply_change, change))
+    try:
+        return sum(on_workers(client, workers, apply_change, change))
+    except IndexLost as lost:
+        if change.verb == "build":
+            raise
+        raise IndexLost(f"the {change.verb} was made, do not repeat it, but then {lost}") from lost
 
 
 def drop_shards(client: Client, uid: str, workers: Sequence[str]) -> None:

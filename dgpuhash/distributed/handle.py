@@ -80,13 +80,14 @@ class Handle:
         Raises
         ------
         IndexLost
-            When the index was closed by another client.
+            When the index was closed by another client, or the scheduler has forgotten it.
         """
         self._check_open()
         newest = self._registry.find(self.name)
         if newest is None or newest.uid != self._descriptor.uid:
             raise IndexLost(
-                f"index {self.name!r} was closed by another client; build or load it again"
+                f"index {self.name!r} is not known to the cluster: another client closed it, or "
+                "the scheduler was started anew; build or load it again"
             )
         self._descriptor = newest
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Hashable, Sequence
+from contextlib import suppress
 from html import escape
 from typing import Any
 
@@ -217,7 +218,13 @@ class DistributedIndex(Searchable, Upkeep):
                     f"or end it with DistributedIndex.open({descriptor.name!r}).close()"
                 )
             acts = acts_of(client, descriptor, [step])
-            index._carry_out(descriptor, change_to(descriptor, "build"), acts, step)
+            try:
+                index._carry_out(descriptor, change_to(descriptor, "build"), acts, step)
+            except BaseException:
+                # Nothing is left of it, even when a worker is lost right after it was published.
+                with suppress(DgpuhashError, OSError):
+                    index.close()
+                raise
         return index
 
     def merge(

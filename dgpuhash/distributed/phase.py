@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from distributed import Client, WorkerPlugin
+from distributed.client import FutureCancelledError
 
 from dgpuhash.distributed.clients import asking_the_scheduler
 from dgpuhash.distributed.plugin import arriving_host_of
@@ -115,14 +116,19 @@ def watched(client: Client, workers: Sequence[str], futures: list[Any]) -> list[
     Raises
     ------
     IndexLost
-        When a worker left.
+        When a worker left, or the scheduler has forgotten the tasks.
     Exception
         What a task raised.
     """
 
     async def gather() -> list[Any]:
         results = client.gather(futures, asynchronous=True)
-        return await _watch(client, workers, results)
+        try:
+            return await _watch(client, workers, results)
+        except FutureCancelledError as error:
+            raise IndexLost(
+                f"the cluster was restarted, or its scheduler was lost ({error.reason}); {REMEDY}"
+            ) from error
 
     return client.sync(gather)
 

@@ -1,0 +1,166 @@
+"""A cluster of processes that a round may kill, stop or cut off, and that is whole again after."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from distributed import Client
+from hosts import Hosts
+
+__all__ = ["Cluster"]
+
+TESTS = Path(__file__).resolve().parents[1]
+OPTIONS = ("--no-nanny", "--no-dashboard", "--nthreads", "1", "--memory-limit", "0")
+SETTINGS = {
+    "PYTHONPATH": str(TESTS),
+    "DASK_DATAFRAME__CONVERT_STRING": "False",
+    # How long Dask keeps a host that is silent, and a worker whose process is stopped; its defaults
+    # are 30 s and 5 minutes.
+    "DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP": "11s",
+    "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "20s",
+}
+# Seconds until a cluster that was mended must be whole.
+WHOLE = 40
+
+
+class Cluster:
+    """A scheduler and workers, each a process, on this host or on hosts of a network.
+
+    Parameters
+    ----------
+    folder : Path
+        For logs and what workers write.
+    workers : int
+    hosts : Hosts, optional
+        Worker *n* runs on host *n*, the scheduler on host 1.
+    """
+
+    def __init__(self, folder: Path, workers: int, hosts: Hosts | None = None) -> None:
+        self.folder = folder
+        self.hosts = hosts
+        self._port = 8786 if hosts else _free_port()
+        self._started = 0
+        self._scheduler: subprocess.Popen | None = None
+        self._workers: list[subprocess.Popen | None] = [None] * workers
+        self.client: Client | None = None
+
+    def __len__(self) -> int:
+        return len(self._workers)
+
+    @property
+    def address(self) -> str:
+        """Of the scheduler."""
+        return f"tcp://{self.hosts.address(1) if self.hosts else '127.0.0.1'}:{self._port}"
+
+    def pids(self) -> dict[str, int]:
+        """The processes of the workers, by address."""
+        return self.client.run(os.getpid)
+
+    def worker_on(self, host: int) -> str:
+        """The address of the worker on a host."""
+        there = f"//{self.hosts.address(host)}:"
+        (address,) = [name for name in self.client.nthreads() if there in name]
+        return address
+
+    def kill_scheduler(self) -> None:
+        """End the scheduler at once."""
+        self._scheduler.kill()
+        self._scheduler.wait()
+
+    def start_scheduler(self) -> None:
+        """Start it under the address that it had, without what it knew."""
+        command = ("scheduler", "--no-dashboard", "--port", str(self._port))
+        place = () if self.hosts else ("--host", "127.0.0.1")
+        self._scheduler = self._start(1, [*command, *place], "scheduler")
+
+    def mend(self) -> None:
+        """Bring back what is missing; when that is not enough, start everything anew."""
+        if not self._whole(5 if self.client else 0):
+            self._replace_the_dead()
+            if not self._whole(WHOLE / 2):
+                self.close()
+                self._replace_the_dead()
+                if not self._whole(WHOLE):
+                    raise RuntimeError(f"no whole cluster; its logs are in {self.folder}")
+
+    def close(self) -> None:
+        """End every process."""
+        self._leave()
+        for process in (*self._workers, self._scheduler):
+            if process is not None:
+                process.kill()
+                process.wait()
+        self._workers = [None] * len(self._workers)
+        self._scheduler = None
+
+    def _replace_the_dead(self) -> None:
+        if self._scheduler is None or self._scheduler.poll() is not None:
+            self.start_scheduler()
+        for number, process in enumerate(self._workers):
+            if process is None or process.poll() is not None:
+                command = ["worker", self.address, *OPTIONS, "--death-timeout", "30"]
+                command += ["--local-directory", str(self.folder)]
+                self._workers[number] = self._start(number + 1, command, f"worker{number}")
+
+    def _whole(self, seconds: float) -> bool:
+        """Whether, within this time, every worker answers to a client."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            try:
+                if self.client is None or self.client.status != "running":
+                    self._leave()
+                    self.client = Client(self.address, timeout=max(0.5, end - time.monotonic()))
+                there = self.client.nthreads()
+                alive = [each for each in self._workers if each and each.poll() is None]
+                if len(there) == len(alive) == len(self) and self._all_answer(
+                    max(0.5, end - time.monotonic())
+                ):
+                    return True
+            except (OSError, RuntimeError, TimeoutError):
+                pass
+            time.sleep(0.1)
+        return False
+
+    def _all_answer(self, seconds: float) -> bool:
+        async def ask() -> dict[str, int]:
+            return await asyncio.wait_for(self.client.run(os.getpid, asynchronous=True), seconds)
+
+        running = {process.pid for process in self._workers if process}
+        return set(self.client.sync(ask).values()) == running
+
+    def _leave(self) -> None:
+        if self.client is not None:
+            self.client.close(timeout=2)
+            self.client = None
+
+    def _start(self, host: int, command: Sequence[str], name: str) -> subprocess.Popen:
+        self._started += 1
+        whole = [sys.executable, "-m", "dask", *command]
+        log = self.folder / f"{name}-{self._started}.log"
+        if self.hosts is not None:
+            return self.hosts.start(host, whole, SETTINGS, log)
+        return _started(whole, SETTINGS, log)
+
+
+def _started(command: Sequence[str], settings: Mapping[str, str], log: Path) -> subprocess.Popen:
+    with log.open("wb") as output:
+        return subprocess.Popen(
+            command,
+            env=os.environ | settings,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=log.parent,
+        )
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]

@@ -1,0 +1,263 @@
+"""What breaks in a round."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import resource
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+from distributed import Client
+
+from dgpuhash.backend.cpu import CpuBackend
+from dgpuhash.distributed import change
+from dgpuhash.distributed.put import put_partition
+from dgpuhash.errors import OutOfMemoryError
+from rounds.cluster import Cluster
+
+__all__ = ["FAULTS", "Fault"]
+
+
+class Fault:
+    """Nothing breaks; the base of what does.
+
+    Parameters
+    ----------
+    cluster : Cluster
+        Whole.
+    generator : random.Random
+        Draws the victim, and whatever else is left to chance.
+    """
+
+    name: ClassVar[str] = "none"
+    works: ClassVar[tuple[str, ...]] = ("build", "insert", "erase", "merge", "lookup", "save")
+    #: Of a batch.
+    rows: ClassVar[int] = 3000
+    #: Whether it needs a cluster on hosts of a network.
+    needs_hosts: ClassVar[bool] = False
+    #: Whether the verb has to succeed.
+    harmless: ClassVar[bool] = False
+    #: Whether the cluster forgets every index.
+    forgets: ClassVar[bool] = False
+
+    def __init__(self, cluster: Cluster, generator: random.Random) -> None:
+        self.cluster = cluster
+        pids = cluster.pids()
+        self.victim = generator.choice(sorted(pids))
+        self.pid = pids[self.victim]
+        self.generator = generator
+        self._timers: list[threading.Timer] = []
+        self.prepare()
+
+    @property
+    def client(self) -> Client:
+        """Of the cluster."""
+        return self.cluster.client
+
+    def prepare(self) -> None:
+        """What is done before the verb begins."""
+
+    def strike(self) -> None:
+        """Break it, in the middle of the verb."""
+
+    def undo(self) -> None:
+        """Mend what can be mended, after the verb has ended."""
+
+    def join(self) -> None:
+        """Wait for what the strike has left to do."""
+        for timer in self._timers:
+            timer.join()
+
+    def _soon(self, seconds: float, work: Callable[[], None]) -> None:
+        self._timers.append(threading.Timer(seconds, work))
+        self._timers[-1].start()
+
+
+class Kill(Fault):
+    """SIGKILL of a worker."""
+
+    name = "kill"
+
+    def strike(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+
+
+class Stop(Fault):
+    """SIGSTOP of a worker."""
+
+    name = "stop"
+
+    def strike(self) -> None:
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def undo(self) -> None:
+        try:
+            os.kill(self.pid, signal.SIGCONT)
+        except ProcessLookupError:
+            return
+
+
+class Scheduler(Fault):
+    """The scheduler is killed, and comes back a second later with nothing in its memory."""
+
+    name = "scheduler"
+    forgets = True
+
+    def strike(self) -> None:
+        self.cluster.kill_scheduler()
+        self._soon(1.0, self.cluster.start_scheduler)
+
+
+class Late(Fault):
+    """A worker that answers requests for its shard late."""
+
+    name = "late"
+    works = ("build", "insert", "erase", "merge", "lookup")
+    harmless = True
+
+    def prepare(self) -> None:
+        seconds = self.generator.choice([0.5, 3.0, 6.0])
+        self.client.run(delay, seconds, workers=[self.victim])
+
+    def undo(self) -> None:
+        self.client.run(delay, 0.0, workers=[self.victim])
+
+
+class Twice(Fault):
+    """Each partition's task is run twice, and one of both counts."""
+
+    name = "twice"
+    works = ("build", "insert", "erase")
+    harmless = True
+
+    def prepare(self) -> None:
+        change.put_partition = put_twice
+
+    def undo(self) -> None:
+        change.put_partition = put_partition
+
+
+class AtOnce(Fault):
+    """Nothing but a second client that inserts at the same time."""
+
+    name = "at once"
+    works = ("inserts",)
+    harmless = True
+
+
+class Memory(Fault):
+    """An allocation of the tables fails on one worker."""
+
+    name = "memory"
+    works = ("build", "insert", "erase", "merge", "lookup")
+
+    def prepare(self) -> None:
+        self.client.run(fail_allocation, self.generator.randrange(60), workers=[self.victim])
+
+    def undo(self) -> None:
+        self.client.run(fail_allocation, None, workers=[self.victim])
+
+
+class Limit(Fault):
+    """The address space of one worker ends, in the middle of whatever it does."""
+
+    name = "limit"
+    works = ("build", "insert")
+    rows = 300_000
+
+    def prepare(self) -> None:
+        self.headroom = self.generator.choice([0, 1 << 18, 1 << 20, 1 << 22, 1 << 24])
+
+    def strike(self) -> None:
+        size = int(Path(f"/proc/{self.pid}/statm").read_text().split()[0])
+        end = size * resource.getpagesize() + self.headroom
+        resource.prlimit(self.pid, resource.RLIMIT_AS, (end, resource.RLIM_INFINITY))
+
+    def undo(self) -> None:
+        unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+        try:
+            resource.prlimit(self.pid, resource.RLIMIT_AS, unlimited)
+        except ProcessLookupError:
+            return
+
+
+class Cut(Fault):
+    """A host is cut off for good."""
+
+    name = "cut"
+    needs_hosts = True
+    works = ("build", "insert", "merge")
+
+    def prepare(self) -> None:
+        self.host = self.generator.randrange(2, len(self.cluster) + 1)
+
+    def strike(self) -> None:
+        self.cluster.hosts.cut(self.host)
+
+    def undo(self) -> None:
+        self.cluster.hosts.mend(self.host)
+
+
+class Away(Cut):
+    """A host is cut off for five seconds."""
+
+    name = "away"
+
+    def strike(self) -> None:
+        super().strike()
+        self._soon(5.0, super().undo)
+
+    def undo(self) -> None:
+        """It has come back by itself."""
+
+
+FAULTS: dict[str, type[Fault]] = {
+    fault.name: fault
+    for fault in (Kill, Stop, Scheduler, Late, Away, Cut, Memory, Limit, AtOnce, Twice)
+}
+
+
+def put_twice(frame: Any, step: Any, partition: int) -> Any:
+    """As `put_partition`, by two attempts, of which the first or the last one counts."""
+    receipts = [put_partition(frame, step, partition) for _ in range(2)]
+    return receipts[partition % 2]
+
+
+def delay(seconds: float, dask_worker: Any) -> None:
+    """On a worker: answer this much later."""
+    for operation in ("dgpuhash_match", "dgpuhash_put"):
+        handler = dask_worker.handlers.get(operation)
+        if handler is None:
+            continue
+        prompt = getattr(handler, "prompt", handler)
+
+        async def late(prompt: Any = prompt, **message: Any) -> Any:
+            await asyncio.sleep(seconds)
+            return await prompt(**message)
+
+        late.prompt = prompt
+        # What a request of the worker to itself calls.
+        late.__wrapped__ = prompt.__wrapped__
+        dask_worker.handlers[operation] = late if seconds else prompt
+
+
+def fail_allocation(number: int | None) -> None:
+    """On a worker: the allocation of this number from now on fails; None: none does."""
+    plain = getattr(CpuBackend.empty, "plain", CpuBackend.empty)
+    left = [number]
+
+    def empty(self: CpuBackend, shape: Any, dtype: Any) -> Any:
+        if left[0] is not None:
+            left[0] -= 1
+            if left[0] < 0:
+                left[0] = None
+                raise OutOfMemoryError("0 bytes are free, by order of a test")
+        return plain(self, shape, dtype)
+
+    empty.plain = plain
+    CpuBackend.empty = plain if number is None else empty

@@ -1,0 +1,46 @@
+"""The rows that rounds index, insert and look up; workers make them anew, slowly."""
+
+from __future__ import annotations
+
+import time
+
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+
+__all__ = ["batch", "probes", "same_rows", "slowly"]
+
+KEYS = 900
+
+
+def batch(number: int, rows: int) -> pd.DataFrame:
+    """Rows that no other batch has; most keys occur several times."""
+    keys = np.random.default_rng(number).integers(0, KEYS, rows)
+    names = pd.Series([f"b{number}"] * rows, dtype="str")
+    return pd.DataFrame({"k": keys, "v": np.arange(rows) + number * rows, "name": names})
+
+
+def probes(rows: int = 2000) -> pd.DataFrame:
+    """Keys of a left side; a tenth of them is in no batch."""
+    keys = np.random.default_rng(7).integers(0, KEYS * 10 // 9, rows)
+    return pd.DataFrame({"k": keys, "x": np.arange(rows) / 4})
+
+
+def slowly(frame: pd.DataFrame, npartitions: int = 9, seconds: float = 0.1) -> dd.DataFrame:
+    """`frame` in partitions that take a while to be read."""
+    lazy = dd.from_pandas(frame, npartitions=npartitions, sort=False)
+    return lazy.map_partitions(late, seconds, meta=frame[:0])
+
+
+def late(part: pd.DataFrame, seconds: float) -> pd.DataFrame:
+    time.sleep(seconds)
+    return part
+
+
+def same_rows(found: pd.DataFrame, wanted: pd.DataFrame) -> bool:
+    """The same rows, in any order."""
+    columns = list(wanted.columns)
+    ours, theirs = (
+        frame[columns].sort_values(columns, ignore_index=True) for frame in (found, wanted)
+    )
+    return len(ours) == len(theirs) and bool((ours == theirs).all(axis=None))

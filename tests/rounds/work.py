@@ -1,0 +1,257 @@
+"""The verbs of an index that a round breaks into."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pandas as pd
+from distributed import Client
+
+from dgpuhash.distributed import DistributedIndex
+from dgpuhash.errors import DgpuhashError, FormatError, IndexLost
+from rounds.rows import batch, probes, same_rows, slowly
+
+__all__ = ["WORKS", "Work", "Wrong"]
+
+
+class Wrong(AssertionError):
+    """An answer that is not right."""
+
+
+class Work(ABC):
+    """One verb: what was stored before it, what is stored after it, and whether it answered right.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    folder : Path
+        For what is saved.
+    seed : int
+    rows : int
+        Of a batch.
+    """
+
+    name: ClassVar[str]
+    #: Whether the verb changes the index, by phases.
+    changes: ClassVar[bool] = True
+
+    def __init__(self, client: Client, folder: Path, seed: int, rows: int) -> None:
+        self.seed = seed
+        self.rows = rows
+        self.folder = folder / f"saved-{self.name}-{seed}"
+        self.before = batch(seed, rows)
+        self.after = self.before
+        self.index: DistributedIndex | None = None
+        self.start(client)
+
+    def start(self, client: Client) -> None:
+        """What comes before the verb."""
+        source = slowly(self.before, 6, 0)
+        self.index = DistributedIndex.build(source, on="k", client=client, name=self.called)
+
+    @property
+    def called(self) -> str:
+        """The name of the index."""
+        return f"round-{self.name}-{self.seed}"
+
+    @abstractmethod
+    def carry_out(self, client: Client) -> None:
+        """The verb itself; raises Wrong when its answer is not right."""
+
+    def settle(self, client: Client, succeeded: bool) -> None:
+        """After the cluster was mended: all of the verb is there, or, if it failed, nothing.
+
+        Raises
+        ------
+        Wrong
+            When other rows are found, or rows that were acknowledged are not.
+        """
+        assert self.index is not None
+        index = self.index
+        index._given_client = client
+        try:
+            index.refresh()
+            found = contents(index)
+        except DgpuhashError:
+            index.rebuild()
+            found = contents(index)
+        allowed = [self.after] if succeeded else [self.before, self.after]
+        if not any(same_rows(found, wanted) for wanted in allowed):
+            raise Wrong(f"{len(found)} rows are found, of {[len(each) for each in allowed]}")
+        self.end()
+
+    def begin_again(self, client: Client) -> None:
+        """After the cluster has forgotten everything: the index says so, and can be built anew.
+
+        Raises
+        ------
+        Wrong
+            When it does not, or has other rows then.
+        """
+        if self.index is not None:
+            self.index._given_client = client
+            try:
+                found = contents(self.index)
+            except IndexLost:
+                pass
+            else:
+                raise Wrong(f"{len(found)} rows are found that cannot be there")
+        source = slowly(self.before, 6, 0)
+        self.index = DistributedIndex.build(source, on="k", client=client, name=self.called)
+        if not same_rows(contents(self.index), self.before):
+            raise Wrong("an index that was built anew has other rows")
+        self.end()
+
+    def end(self) -> None:
+        """Free what the round has made."""
+        if self.index is not None:
+            self.index.close()
+
+
+class Build(Work):
+    name = "build"
+
+    def start(self, client: Client) -> None:
+        self.source = slowly(self.before)
+
+    def carry_out(self, client: Client) -> None:
+        self.index = DistributedIndex.build(self.source, on="k", client=client, name=self.called)
+
+    def settle(self, client: Client, succeeded: bool) -> None:
+        if not succeeded:
+            # Its name must be free, and nothing of it in the way.
+            self.carry_out(client)
+        super().settle(client, succeeded=True)
+
+
+class Insert(Work):
+    name = "insert"
+
+    def start(self, client: Client) -> None:
+        super().start(client)
+        self.added = batch(self.seed + 1, self.rows)
+        self.source = slowly(self.added)
+        self.after = pd.concat([self.before, self.added], ignore_index=True)
+
+    def carry_out(self, client: Client) -> None:
+        assert self.index is not None
+        if self.index.insert(self.source) != len(self.added):
+            raise Wrong("another number of rows was inserted")
+
+
+class Erase(Work):
+    name = "erase"
+
+    def start(self, client: Client) -> None:
+        super().start(client)
+        self.keys = pd.DataFrame({"k": np.arange(self.seed % 3, 900, 3)})
+        self.source = slowly(self.keys)
+        self.after = self.before[~self.before["k"].isin(self.keys["k"])]
+
+    def carry_out(self, client: Client) -> None:
+        assert self.index is not None
+        if self.index.erase(self.source) != len(self.before) - len(self.after):
+            raise Wrong("another number of rows was erased")
+
+
+class Merge(Work):
+    name = "merge"
+    changes = False
+
+    def carry_out(self, client: Client) -> None:
+        assert self.index is not None
+        left = probes()
+        merged = client.compute(self.index.merge(slowly(left, 12), how="left")).result()
+        if not same_rows(merged.fillna(-1), left.merge(self.before, on="k", how="left").fillna(-1)):
+            raise Wrong("the merge has other rows")
+
+
+class Lookup(Work):
+    name = "lookup"
+    changes = False
+
+    def carry_out(self, client: Client) -> None:
+        assert self.index is not None
+        asked = probes()[["k"]]
+        wanted = asked.merge(self.before, on="k", how="left").fillna(-1)
+        for _ in range(4):
+            if not same_rows(self.index.lookup(asked).fillna(-1), wanted):
+                raise Wrong("the lookup has other rows")
+
+
+class Save(Work):
+    """Over a saved index, with rows inserted in between."""
+
+    name = "save"
+    changes = False
+
+    def start(self, client: Client) -> None:
+        super().start(client)
+        assert self.index is not None
+        self.index.save(self.folder)
+        added = batch(self.seed + 1, self.rows)
+        self.saved = self.before
+        self.index.insert(added)
+        self.before = pd.concat([self.before, added], ignore_index=True)
+        self.after = self.before
+
+    def carry_out(self, client: Client) -> None:
+        assert self.index is not None
+        self.index.save(self.folder)
+
+    def settle(self, client: Client, succeeded: bool) -> None:
+        try:
+            with DistributedIndex.load(self.folder, client) as loaded:
+                found = contents(loaded)
+        except FormatError as error:
+            raise Wrong(f"what was saved cannot be read: {error}") from error
+        allowed = [self.after] if succeeded else [self.saved, self.after]
+        if not any(same_rows(found, wanted) for wanted in allowed):
+            raise Wrong(f"{len(found)} saved rows, of {[len(each) for each in allowed]}")
+        super().settle(client, succeeded)
+
+
+class TwoInserts(Insert):
+    """Two clients that insert at once."""
+
+    name = "inserts"
+
+    def start(self, client: Client) -> None:
+        super().start(client)
+        self.others = batch(self.seed + 2, self.rows)
+        self.after = pd.concat([self.after, self.others], ignore_index=True)
+
+    def carry_out(self, client: Client) -> None:
+        failed: list[Exception] = []
+
+        def insert() -> None:
+            try:
+                with Client(client.scheduler.address, set_as_default=False) as second:
+                    other = DistributedIndex.open(self.called, second)
+                    other.insert(slowly(self.others))
+            except Exception as error:
+                failed.append(error)
+
+        thread = threading.Thread(target=insert)
+        thread.start()
+        super().carry_out(client)
+        thread.join()
+        if failed:
+            raise failed[0]
+
+
+WORKS: dict[str, type[Work]] = {
+    work.name: work for work in (Build, Insert, Erase, Merge, Lookup, Save, TwoInserts)
+}
+
+
+def contents(index: DistributedIndex) -> pd.DataFrame:
+    """All rows, found by their keys."""
+    rows = index.lookup(pd.DataFrame({"k": np.arange(1000)})).dropna()
+    if len(rows) != len(index):
+        raise Wrong(f"{len(rows)} rows are found and {len(index)} are counted")
+    return rows.astype({"v": "int64"})
