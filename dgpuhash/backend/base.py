@@ -11,7 +11,7 @@ from numpy.typing import DTypeLike
 
 from dgpuhash.backend import args as structs
 from dgpuhash.backend.kernel import Kernel
-from dgpuhash.backend.partition import Partitioned, multisplit, partition, sort_by_hash
+from dgpuhash.backend.partition import Partitioned, multisplit, partition, sort_by_hash, split
 from dgpuhash.backend.region_args import REGION_SHIFT
 from dgpuhash.backend.words import packing, words_of
 from dgpuhash.errors import KeyTypeError, ShapeError
@@ -210,6 +210,21 @@ class Backend(ABC):
         [0, 3, 1, 2, 4, 5]
         """
         return partition(self, keys, values, parts=parts, seed=seed, numbered=numbered)
+
+    def split(
+        self, keys: Any, values: Any = None, *, parts: int, seed: int, numbered: bool = False
+    ) -> tuple[Partitioned, Any]:
+        """As `partition`; also where each part begins and the last ends, an array on this device.
+
+        Examples
+        --------
+        >>> from dgpuhash import backend
+        >>> cpu = backend.get("cpu")
+        >>> moved, starts = cpu.split(np.arange(6, dtype="u4"), parts=2, seed=0)
+        >>> starts.tolist()
+        [0, 2, 6]
+        """
+        return split(self, keys, values, parts=parts, seed=seed, numbered=numbered)
 
     def sort_by_hash(self, keys: Any, values: Any, *, bits: int, seed: int) -> tuple[Any, Any]:
         """Keys and values in the order of the keys' hashes, as far as `bits` bits tell them apart.

@@ -22,6 +22,7 @@ __all__ = [
     "order_by_bucket",
     "partition",
     "sort_by_hash",
+    "split",
 ]
 
 MAX_PARTS = 2**16
@@ -70,6 +71,19 @@ def partition(
     moved = _pass(backend, moved.keys, moved.numbers.view(np.uint64), high[0])[0]
     numbers = moved.values.view(np.int64)
     return Partitioned(moved.keys, None if values is None else values[numbers], numbers)
+
+
+def split(
+    backend: Backend, keys: Any, values: Any, *, parts: int, seed: int, numbered: bool
+) -> tuple[Partitioned, Any]:
+    """See `Backend.split`."""
+    low, *high = _digits(backend, parts, seed, spread=parts)
+    if not high:
+        return _pass(backend, keys, values, low, numbered=numbered)
+    moved = partition(backend, keys, values, parts=parts, seed=seed, numbered=numbered)
+    owners = backend.owner_of(backend.hash_keys(moved.keys, seed), parts)
+    edges = backend.xp.arange(parts + 1, dtype=np.uint32)
+    return moved, backend.xp.searchsorted(owners, edges)
 
 
 def sort_by_hash(

@@ -65,7 +65,8 @@ def check_partition(
 ) -> None:
     on_device = None if values is None else used.from_host(values)
     moved = used.partition(used.from_host(keys), on_device, parts=parts, seed=3, numbered=numbered)
-    order = np.argsort(CPU.owner_of(CPU.hash_keys(keys, 3), parts), kind="stable")
+    owners = CPU.owner_of(CPU.hash_keys(keys, 3), parts)
+    order = np.argsort(owners, kind="stable")
     np.testing.assert_array_equal(used.to_host(moved.keys), keys[order])
     if values is None:
         assert moved.values is None
@@ -76,6 +77,12 @@ def check_partition(
         np.testing.assert_array_equal(used.to_host(moved.numbers), order)
     else:
         assert moved.numbers is None
+    again, starts = used.split(
+        used.from_host(keys), on_device, parts=parts, seed=3, numbered=numbered
+    )
+    np.testing.assert_array_equal(used.to_host(again.keys), keys[order])
+    counts = np.diff(used.to_host(starts).astype(np.int64))
+    np.testing.assert_array_equal(counts, np.bincount(owners, minlength=parts))
 
 
 def test_partition_of_one_key(used: Backend) -> None:
