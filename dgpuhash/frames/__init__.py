@@ -15,7 +15,7 @@ from dgpuhash.frames.index import FrameIndex
 from dgpuhash.frames.keys import EncodedKeys, KeyEncoder, column_labels, kept_columns, key_names
 from dgpuhash.frames.lookup import Lookup, lookup_rows
 from dgpuhash.frames.matches import Matches
-from dgpuhash.frames.pages import POSITION_NBYTES, Page
+from dgpuhash.frames.pages import POSITION_NBYTES, Page, Rest
 from dgpuhash.frames.query import Query, keys_frame
 from dgpuhash.frames.searchable import Searchable
 from dgpuhash.frames.stats import FrameStats
@@ -30,6 +30,7 @@ __all__ = [
     "Matches",
     "Page",
     "Query",
+    "Rest",
     "Searchable",
     "assemble",
     "check_how",

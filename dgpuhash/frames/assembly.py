@@ -9,6 +9,7 @@ from dgpuhash.errors import ColumnError, SpecError, UnsupportedError
 from dgpuhash.frames.columns import check_comparable
 from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.keys import KeyEncoder, column_labels, key_names
+from dgpuhash.frames.order import in_query_order
 
 __all__ = ["assemble", "check_how", "join_columns", "merge_meta", "moved_columns"]
 
@@ -225,10 +226,10 @@ def assemble(
     xp = frames.xp
     query_rows = xp.asarray(query_rows, dtype=xp.int64)
     if check_how(how) in {"semi", "anti"}:
-        return frames.keep(left, xp.sort(query_rows))
+        return frames.keep(left, query_rows[in_query_order(query_rows, len(left), xp)])
     right_rows = xp.arange(len(query_rows), dtype=xp.int64)
     if len(query_rows) > 1 and bool((query_rows[1:] < query_rows[:-1]).any()):
-        right_rows = xp.argsort(query_rows, kind="stable")
+        right_rows = in_query_order(query_rows, len(left), xp)
         query_rows = query_rows[right_rows]
     if how == "left":
         query_rows, right_rows = _with_unmatched(len(left), query_rows, right_rows, xp)

@@ -112,12 +112,12 @@ def _to_integer(values: Any, target: LogicalType, xp: ModuleType) -> tuple[Any, 
     if int(own.max) > high:
         below = values <= values.dtype.type(high)
         valid = below if valid is None else valid & below
-    return values.astype(dtype), valid
+    return values.astype(dtype, copy=False), valid
 
 
 def _to_unit(values: Any, unit: str, target: LogicalType, xp: ModuleType) -> tuple[Any, Any]:
     dtype = xp.dtype(f"i{target.bits // 8}")
-    wide = values.astype(xp.int64)
+    wide = values.astype(xp.int64, copy=False)
     own, wanted = UNIT_NS[unit], UNIT_NS[target.unit]
     valid = None
     if own < wanted:
@@ -134,4 +134,4 @@ def _to_unit(values: Any, unit: str, target: LogicalType, xp: ModuleType) -> tup
         bound = xp.iinfo(dtype)
         fits = (wide >= int(bound.min)) & (wide <= int(bound.max))
         valid = fits if valid is None else valid & fits
-    return wide.astype(dtype), valid
+    return wide.astype(dtype, copy=False), valid

@@ -41,7 +41,7 @@ class KeyTable:
 
     @property
     def one_row_per_code(self) -> bool:
-        """No code has had two rows since the last `clear`."""
+        """No code has had two rows since there were none."""
         return isinstance(self._table, HashMap)
 
     @property
@@ -63,7 +63,9 @@ class KeyTable:
         codes, rows = self._in(codes), self._in(rows)
         self._widen(int(rows[-1]))
         rows = rows.astype(self._row_dtype)
-        if isinstance(self._table, HashMap):
+        if self._pairs == 0:
+            self._fill(codes, rows)
+        elif isinstance(self._table, HashMap):
             late = ~self._table.insert(codes, rows)
             if bool(late.any()):
                 self._to_multimap(codes[late], rows[late])
@@ -87,11 +89,11 @@ class KeyTable:
         codes = self._in(codes)
         xp = self._backend.xp
         if isinstance(self._table, HashMap):
-            rows, found = self._table.find(codes)
+            query_rows, rows = self._table.match(codes)
             if valid is not None:
-                found = found & self._in(valid)
-            query_rows = xp.flatnonzero(found)[window]
-            return self._out(query_rows), self._out(rows[query_rows].astype(xp.int64))
+                kept = self._in(valid)[query_rows]
+                query_rows, rows = query_rows[kept], rows[kept]
+            return self._out(query_rows[window]), self._out(_signed(rows[window]))
         asked = None if valid is None else xp.flatnonzero(self._in(valid))
         rows, offsets = self._table.find(codes if asked is None else codes[asked], stable=True)
         numbers = xp.arange(*window.indices(len(rows)))
@@ -100,7 +102,7 @@ class KeyTable:
         query_rows = xp.searchsorted(offsets, numbers, side="right") - 1
         if asked is not None:
             query_rows = asked[query_rows]
-        return self._out(query_rows.astype(xp.int64)), self._out(rows.astype(xp.int64))
+        return self._out(query_rows.astype(xp.int64)), self._out(_signed(rows))
 
     def contains(self, codes: Any) -> Any:
         """Mask of the codes that have a row."""
@@ -145,6 +147,14 @@ class KeyTable:
         """Memory that the table holds, in bytes."""
         return self._table.nbytes
 
+    def _fill(self, codes: Any, rows: Any) -> None:
+        """Insert the first rows; which of them are doubles is not asked."""
+        device = self._backend.name
+        self._table = HashMap.from_arrays(codes, rows, device=device)
+        if len(self._table) < len(codes):
+            self._table = self._map()
+            self._table = MultiMap.from_arrays(codes, rows, device=device)
+
     def _map(self) -> HashMap:
         return HashMap(self._code_dtype, self._row_dtype, device=self._backend.name)
 
@@ -172,3 +182,7 @@ class KeyTable:
 
     def _out(self, array: Any) -> Any:
         return self._backend.to_host(array) if self._moves else array
+
+
+def _signed(rows: Any) -> Any:
+    return rows.view(np.int64) if rows.dtype.itemsize == 8 else rows.astype(np.int64)

@@ -247,6 +247,15 @@ class KeyEncoder:
         device = backend.get(None, codes)
         return device.owner_of(device.hash_keys(codes, OWNER_SEED), parts)
 
+    def by_owner(self, codes: Any, parts: int) -> tuple[Any, list[int]]:
+        """Row numbers (int64) in the order of `owners`, rows of one owner in input order.
+
+        Also where each owner's begin, and the last one's end.
+        """
+        device = backend.get(None, codes)
+        moved, starts = device.split(codes, parts=parts, seed=OWNER_SEED, numbered=True)
+        return moved.numbers, device.to_host(starts).tolist()
+
     def to_json(self) -> dict[str, Any]:
         """A dictionary of plain values for `from_json`."""
         return {

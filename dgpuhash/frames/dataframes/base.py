@@ -60,6 +60,17 @@ class Frames(ABC):
         """
 
     @abstractmethod
+    def arrays(self, frame: Any) -> list[Any] | None:
+        """The columns as contiguous arrays on their own memory, moments as their int64 counts.
+
+        None when there are none, or one has nulls, or values that no array of this device holds.
+        """
+
+    @abstractmethod
+    def from_arrays(self, arrays: Sequence[Any], like: Any) -> Any:
+        """The frame with the columns and dtypes of `like` on these `arrays`; nothing is copied."""
+
+    @abstractmethod
     def take(self, frame: Any, rows: Any) -> Any:
         """The rows at positions `rows`, numbered from 0."""
 

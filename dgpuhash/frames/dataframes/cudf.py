@@ -13,7 +13,7 @@ import pandas as pd
 from dgpuhash.errors import ColumnError, UnsupportedError
 from dgpuhash.frames.columns import KeyColumn
 from dgpuhash.frames.dataframes.base import Frames
-from dgpuhash.frames.dataframes.cudf_keys import key_column
+from dgpuhash.frames.dataframes.cudf_keys import column_of, key_column, plain_array
 from dgpuhash.frames.dataframes.pandas import METADATA, PandasFrames
 
 __all__ = ["CudfFrames"]
@@ -69,8 +69,39 @@ class CudfFrames(Frames):
     def key_column(self, series: Any, name: object) -> KeyColumn:
         return key_column(series, name)
 
+    def arrays(self, frame: Any) -> list[Any] | None:
+        found = [plain_array(frame[label]) for label in frame.columns]
+        return None if not found or any(array is None for array in found) else found
+
+    def from_arrays(self, arrays: Sequence[Any], like: Any) -> Any:
+        if not len(arrays) or not len(arrays[0]):
+            return like.iloc[:0].reset_index(drop=True)
+        import pylibcudf
+
+        table = pylibcudf.Table(
+            [
+                column_of(array, like[label])
+                for array, label in zip(arrays, like.columns, strict=True)
+            ]
+        )
+        return self._cudf.DataFrame.from_pylibcudf(table, {"columns": list(like.columns)})
+
     def take(self, frame: Any, rows: Any) -> Any:
-        return frame.take(rows).reset_index(drop=True)
+        # cuDF's own look for bounds, and move the index along: a fourth of their speed.
+        rows = self._cp.asarray(rows)
+        if len(rows) == len(frame) and bool((rows == self._cp.arange(len(rows))).all()):
+            return frame.copy(deep=False).reset_index(drop=True)
+        arrays = {label: plain_array(frame[label]) for label in frame.columns}
+        plain = [label for label, array in arrays.items() if array is not None]
+        if not plain or not len(frame):
+            return frame.take(rows).reset_index(drop=True)
+        taken = self.from_arrays([arrays[label][rows] for label in plain], frame[plain])
+        if len(plain) == len(arrays):
+            return taken
+        others = frame[[label for label in arrays if label not in set(plain)]].take(rows)
+        for label in others.columns:
+            taken[label] = others[label].reset_index(drop=True)
+        return taken[list(frame.columns)]
 
     def take_or_null(self, frame: Any, rows: Any) -> Any:
         if len(rows) == 0 or int(rows.min()) >= 0:
@@ -145,7 +176,8 @@ class CudfFrames(Frames):
         return self.beside(left, added, list(labels.columns))
 
     def nbytes(self, frame: Any) -> int:
-        return int(frame.memory_usage(index=False, deep=True).sum())
+        # A frame's `memory_usage` makes a Series on the device.
+        return sum(int(frame[label].memory_usage(index=False)) for label in frame.columns)
 
     def to_arrow(self, frame: Any) -> Any:
         labels = list(frame.columns)

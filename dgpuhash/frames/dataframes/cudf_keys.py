@@ -11,7 +11,7 @@ from dgpuhash.errors import KeyTypeError
 from dgpuhash.frames.columns import KeyColumn, LogicalType
 from dgpuhash.frames.dataframes.strings import NULL_HASH
 
-__all__ = ["CudfStrings", "key_column"]
+__all__ = ["CudfStrings", "column_of", "key_column", "plain_array"]
 
 # libcudf's type names. Any cuDF column can hold nulls, whatever its dtype.
 FIXED = {
@@ -59,6 +59,28 @@ def key_column(series: Any, name: object) -> KeyColumn:
     if type_.kind == "float":
         nulls = _either(nulls, cp.isnan(values))
     return KeyColumn(type_, values, nulls)
+
+
+def plain_array(series: Any) -> Any:
+    """The values as a CuPy array on the same memory; None when there are nulls or no such array."""
+    if not isinstance(series.dtype, np.dtype):
+        return None
+    column = series.to_pylibcudf()[0]
+    kind = _kind(column)
+    if kind not in FIXED or column.null_count():
+        return None
+    return _buffer(column, _dtype(FIXED[kind]))
+
+
+def column_of(array: Any, like: Any) -> Any:
+    """A pylibcudf column on the memory of a CuPy array that `plain_array` of a Series like `like`
+    has given."""
+    import pylibcudf
+
+    own, wanted = pylibcudf.Column.from_cuda_array_interface(array), like.to_pylibcudf()[0].type()
+    if own.type().id() == wanted.id():
+        return own
+    return pylibcudf.Column(wanted, len(array), own.data(), None, 0, 0, [])
 
 
 def _kind(column: Any) -> str:

@@ -59,6 +59,24 @@ class PandasFrames(Frames):
     def key_column(self, series: Any, name: object) -> KeyColumn:
         return key_column(series, name)
 
+    def arrays(self, frame: Any) -> list[Any] | None:
+        found = []
+        for position, dtype in enumerate(frame.dtypes):
+            if not isinstance(dtype, np.dtype) or dtype.kind not in "biufMm":
+                return None
+            values = np.ascontiguousarray(frame.iloc[:, position].to_numpy())
+            found.append(values.view(np.int64) if dtype.kind in "Mm" else values)
+        return found or None
+
+    def from_arrays(self, arrays: Sequence[Any], like: Any) -> pd.DataFrame:
+        columns = {
+            position: array.view(dtype)
+            for position, (array, dtype) in enumerate(zip(arrays, like.dtypes, strict=True))
+        }
+        made = pd.DataFrame(columns, copy=False)
+        made.columns = like.columns
+        return made
+
     def take(self, frame: Any, rows: Any) -> Any:
         if len(rows) == len(frame) and _is_range(rows):
             taken = frame.copy(deep=False)
