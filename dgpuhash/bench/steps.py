@@ -21,7 +21,7 @@ from dgpuhash.distributed.change import drop_shards, open_change, places
 from dgpuhash.distributed.exchange import CommExchange, Receipt
 from dgpuhash.distributed.phase import on_workers
 from dgpuhash.distributed.plugin import ShardHost, hosting_worker
-from dgpuhash.distributed.put import parcels
+from dgpuhash.distributed.put import largest, parcels
 from dgpuhash.distributed.shard import Change
 from dgpuhash.frames import KeyEncoder, frames_of
 
@@ -111,13 +111,13 @@ def timed_put(frame: Any, change: Change, partition: int) -> tuple[Receipt, floa
     exchange = CommExchange(worker, change.shards, change.uid, change.transaction)
     device = backend.get(frames_of(frame).device)
     start = time.perf_counter()
-    segments, receipt = parcels(frame, change, partition)
+    segments, receipt = parcels(frame, change, partition, largest(change, worker))
     device.synchronize()
     parted = time.perf_counter()
     sync(worker.loop, exchange.put_segments, segments)
     sent = time.perf_counter()
     away = [
-        frames_of(parcel.payload).nbytes(parcel.payload)
+        sum(column.nbytes for column in parcel.payload)
         for shard, segment in zip(change.shards, segments, strict=True)
         if shard.worker != worker.address
         for parcel in segment

@@ -9,10 +9,10 @@ from typing import Any
 
 from distributed import WorkerPlugin, get_worker
 from distributed.core import error_message
-from distributed.protocol import to_serialize
 
 from dgpuhash.distributed.exchange import Parcel
 from dgpuhash.distributed.exchange.worker_end import WorkerEnd
+from dgpuhash.distributed.payload import loaded
 from dgpuhash.distributed.shard import Shards
 from dgpuhash.distributed.shard_thread import ShardThread
 from dgpuhash.errors import IndexLost, UnsupportedError
@@ -90,10 +90,10 @@ class ShardHost(WorkerPlugin):
         nbytes: int,
     ) -> list[Any]:
         """Rows of the query that match, the rows of the index that they match, and the rest."""
-        (query_rows, frame), rest = await self.thread.run(
+        query_rows, payload, rest = await self.thread.run(
             self.shards.match, uid, epoch, incarnation, keys, how, columns, skip, nbytes
         )
-        return [to_serialize(query_rows), to_serialize(frame), rest]
+        return [loaded(query_rows), loaded(payload), rest]
 
     async def put(
         self,

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from distributed.utils import sync
 
 from dgpuhash.distributed.descriptor import Descriptor
+from dgpuhash.distributed.payload import Payload, joined
 from dgpuhash.distributed.plugin import hosting_worker
 from dgpuhash.distributed.question import Asker
 from dgpuhash.distributed.split import pieces, split
@@ -23,6 +24,12 @@ from dgpuhash.frames import (
 )
 
 __all__ = ["Probe", "match"]
+
+# Questions to a shard that are on their way at once: the next keys travel while some are found.
+AT_ONCE = 2
+
+# The rows that were asked about and have a match, and what a message carries of these.
+Answer = tuple[Any, Payload]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,37 +115,42 @@ def match(
     questions = questions_to(left, descriptor, left_on)
     asker = Asker(worker, descriptor, how, columns)
 
-    async def ask(part: int) -> list[tuple[Any, Matches]]:
-        found = []
+    async def ask(part: int, answered: list[list[Answer]]) -> None:
         while questions[part]:
             rows, keys = questions[part].pop(0)
-            pages = await asker.ask(part, keys)
-            found += [(rows[first:], page) for first, page in pages if len(page.query_rows)]
-        return found
+            answer: list[Answer] = []
+            answered.append(answer)
+            for first, positions, payload in await asker.ask(part, keys, len(rows)):
+                if len(positions):
+                    answer.append((rows[first:][frames.xp.asarray(positions)], payload))
 
-    async def ask_all() -> list[list[tuple[Any, Matches]]]:
-        asks = [asyncio.ensure_future(ask(part)) for part in range(len(questions))]
+    async def ask_all() -> list[list[list[Answer]]]:
+        answered: list[list[list[Answer]]] = [[] for _ in questions]
+        asks = [
+            asyncio.ensure_future(ask(part, answered[part]))
+            for part in range(len(questions))
+            for _ in range(min(AT_ONCE, len(questions[part])))
+        ]
         try:
-            return await asyncio.gather(*asks)
+            await asyncio.gather(*asks)
+            return answered
         finally:
             for each in asks:
                 each.cancel()
 
-    answers = [answer for found in sync(worker.loop, ask_all) for answer in found]
+    answers = [answer for part in sync(worker.loop, ask_all) for pages in part for answer in pages]
+    like = descriptor.meta[list(columns)]
     if not answers:
-        nothing = frames.xp.zeros(0, dtype="int64")
-        return Matches(nothing, descriptor.meta[list(columns)])
-    query_rows = frames.xp.concatenate(
-        [rows[frames.xp.asarray(page.query_rows)] for rows, page in answers]
-    )
+        return Matches(frames.xp.zeros(0, dtype="int64"), like)
+    query_rows = frames.xp.concatenate([rows for rows, _ in answers])
     if how in {"semi", "anti"}:
         return Matches(query_rows, None)
-    return Matches(query_rows, frames.concat([page.frame for _, page in answers]))
+    return Matches(query_rows, joined([payload for _, payload in answers], like))
 
 
 def questions_to(
     left: Any, descriptor: Descriptor, left_on: Sequence[Hashable]
-) -> list[list[tuple[Any, Any]]]:
+) -> list[list[tuple[Any, Payload]]]:
     """For each part the rows that it is asked about, in pieces: their positions, and their keys."""
     encoder = descriptor.encoder
     owned = split(encoder.encode(left, list(left_on)), encoder, len(descriptor.shards))
@@ -146,4 +158,5 @@ def questions_to(
         {name: left[label] for name, label in zip(encoder.names, left_on, strict=True)}
     )
     # The answer may be a position for each key.
-    return pieces(keys, owned, encoder.names, least_nbytes=POSITION_NBYTES)
+    like = descriptor.meta[list(encoder.names)]
+    return pieces(keys, owned, like, least_nbytes=POSITION_NBYTES)

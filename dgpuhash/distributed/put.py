@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import uuid
 from typing import Any
 
@@ -13,14 +14,14 @@ from dgpuhash.distributed.shard import Change
 from dgpuhash.distributed.split import pieces, split
 from dgpuhash.frames import frames_of
 
-__all__ = ["put_partition", "put_rows"]
+__all__ = ["largest", "parcels", "put_partition", "put_rows"]
 
 
 def put_partition(frame: Any, change: Change, partition: int) -> Receipt:
     """Runs as a Dask task, perhaps more than once: each run is an attempt of its own."""
     worker = hosting_worker()
     exchange = CommExchange(worker, change.shards, change.uid, change.transaction)
-    segments, receipt = parcels(frame, change, partition)
+    segments, receipt = parcels(frame, change, partition, largest(change, worker))
     sync(worker.loop, exchange.put_segments, segments)
     return receipt
 
@@ -32,8 +33,10 @@ async def put_rows(frame: Any, change: Change, partition: int, exchange: Exchang
     return receipt
 
 
-def parcels(frame: Any, change: Change, partition: int) -> tuple[list[list[Parcel]], Receipt]:
-    """The parcels for each part, and the receipt for them."""
+def parcels(
+    frame: Any, change: Change, partition: int, nbytes: int | None = None
+) -> tuple[list[list[Parcel]], Receipt]:
+    """The parcels for each part, of `nbytes` at most, and the receipt for them."""
     columns = list(change.encoder.names if change.verb == "erase" else change.meta.columns)
     frames = frames_of(frame)
     encode = change.encoder.encode if change.verb == "erase" else change.encoder.encode_rows
@@ -51,6 +54,12 @@ def parcels(frame: Any, change: Change, partition: int) -> tuple[list[list[Parce
             Parcel(partition, attempt, number, len(piece), payload)
             for number, (piece, payload) in enumerate(part)
         ]
-        for part in pieces(rows, owned, columns)
+        for part in pieces(rows, owned, change.meta[columns], nbytes)
     ]
     return segments, Receipt(partition, attempt, tuple(len(part) for part in owned))
+
+
+def largest(change: Change, worker: Any) -> int | None:
+    """What a parcel may have; what stays on this worker is no message."""
+    here = [shard.worker for shard in change.shards] == [worker.address]
+    return sys.maxsize if here else None

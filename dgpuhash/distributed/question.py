@@ -9,8 +9,9 @@ from typing import Any
 
 from dgpuhash.distributed import split
 from dgpuhash.distributed.descriptor import Descriptor
+from dgpuhash.distributed.payload import Payload, is_plain
 from dgpuhash.distributed.request import request
-from dgpuhash.frames import Matches, frames_of
+from dgpuhash.frames import frames_of
 
 __all__ = ["Asker"]
 
@@ -39,25 +40,29 @@ class Asker:
         self._how = how
         self._columns = list(columns)
 
-    async def ask(self, part: int, keys: Any) -> list[tuple[int, Matches]]:
-        """The pages of a shard's answer, each with the row of `keys` that its rows count from.
+    async def ask(self, part: int, keys: Payload, count: int) -> list[tuple[int, Any, Payload]]:
+        """The pages of a shard's answer to so many keys.
+
+        Each is the key that its positions count from, the positions, and what was found there.
 
         Raises
         ------
         IndexLost
             When the shard is lost, or the index is changed before the last page.
         """
-        frames = frames_of(keys)
+        frames = frames_of(self._descriptor.meta)
         pages = []
-        spans = [(0, len(keys), 0)]
+        spans = [(0, count, 0)]
         while spans:
             first, end, skip = spans.pop()
             asked = keys
-            if end - first < len(keys):
+            if end - first < count and is_plain(keys):
+                asked = tuple(column[first:end] for column in keys)
+            elif end - first < count:
                 # Off the event loop: this copies as much as a message carries.
                 asked = await asyncio.to_thread(frames.take, keys, frames.xp.arange(first, end))
-            query_rows, frame, rest = await self._page(part, asked, skip)
-            pages.append((first, Matches(query_rows, frame)))
+            query_rows, payload, rest = await self._page(part, asked, skip)
+            pages.append((first, query_rows, payload))
             if rest is not None:
                 key, skip, cuts = rest
                 ends = [first + position for position in (key, *cuts)]
@@ -66,7 +71,7 @@ class Asker:
                 spans += reversed(further)
         return pages
 
-    async def _page(self, part: int, keys: Any, skip: int) -> list[Any]:
+    async def _page(self, part: int, keys: Payload, skip: int) -> list[Any]:
         shard = self._descriptor.shards[part]
         return await request(
             self._worker,

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from distributed.core import clean_exception, send_recv
-from distributed.protocol import Serialize, to_serialize
 
+from dgpuhash.distributed.payload import loaded, unloaded
 from dgpuhash.errors import IndexLost
 
 __all__ = ["REMEDY", "request"]
@@ -36,8 +36,8 @@ async def request(
     operation : str
         The name of a handler of `ShardHost`.
     objects : mapping
-        Arguments of the handler that Dask serialises, such as frames and arrays; over UCXX they go
-        from device memory to device memory.
+        Arguments of the handler that Dask serialises: frames, arrays, tuples of arrays. Over UCXX
+        they go from device memory to device memory.
     **message
         Small arguments that msgpack knows.
 
@@ -52,8 +52,8 @@ async def request(
         # Below what prepares answers for the comm: objects and errors stay as they are.
         handler = worker.handlers[operation].__wrapped__
         answer = await handler(**objects, **message)
-        return [thing.data if isinstance(thing, Serialize) else thing for thing in answer]
-    message |= {name: to_serialize(thing) for name, thing in objects.items()}
+        return [unloaded(thing) for thing in answer]
+    message |= {name: loaded(thing) for name, thing in objects.items()}
     task = asyncio.create_task(_round_trip(worker, address, operation, message))
     try:
         while not (await asyncio.wait({task}, timeout=PATIENCE))[0]:

@@ -7,11 +7,14 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from dgpuhash.distributed.descriptor import ShardAddress
 from dgpuhash.distributed.exchange import Inbox, Parcel, Receipt
+from dgpuhash.distributed.payload import Payload, frame_of_payload, joined, payload_of
 from dgpuhash.distributed.request import REMEDY
 from dgpuhash.errors import ColumnError, IndexLost
-from dgpuhash.frames import FrameIndex, KeyEncoder, Page, frames_of
+from dgpuhash.frames import FrameIndex, KeyEncoder, Rest
 
 __all__ = ["Change", "Lost", "Shards"]
 
@@ -241,12 +244,14 @@ class Shards:
         columns: Sequence[Hashable],
         skip: int,
         nbytes: int,
-    ) -> Page:
+    ) -> tuple[Any, Payload | None, Rest | None]:
         """What this shard has for `keys`: a page of `nbytes`; positions alone in one page."""
         index = self.at(uid, epoch, incarnation)
+        keys = frame_of_payload(keys, index.meta[list(index.encoder.names)])
         if how in {"semi", "anti"}:
-            return Page(index.match(keys, how=how), None)
-        return index.page(keys, nbytes=nbytes, columns=columns, skip=skip)
+            return _narrow(index.match(keys, how=how).query_rows, len(keys)), None, None
+        (rows, found), rest = index.page(keys, nbytes=nbytes, columns=columns, skip=skip)
+        return _narrow(rows, len(keys)), payload_of(found, index.meta[list(columns)]), rest
 
     def _open(self, uid: str, transaction: str) -> Staged:
         staged = self._staged.get(uid)
@@ -258,11 +263,14 @@ class Shards:
         return staged
 
 
-def _joined(frames: Sequence[Any], change: Change) -> Any:
-    filled = [frame for frame in frames if len(frame)]
-    if filled:
-        return frames_of(change.meta).concat(filled)
-    return change.meta if change.verb != "erase" else change.meta[list(change.encoder.names)]
+def _joined(payloads: Sequence[Payload], change: Change) -> Any:
+    names = change.encoder.names if change.verb == "erase" else change.meta.columns
+    return joined(payloads, change.meta[list(names)])
+
+
+def _narrow(positions: Any, end: int) -> Any:
+    """Positions below `end` as they travel."""
+    return positions.astype(np.int32) if end <= 2**31 else positions
 
 
 def _refuse_doubles(index: FrameIndex, rows: Any, change: Change) -> None:

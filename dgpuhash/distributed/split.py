@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from dgpuhash import backend
+from dgpuhash.distributed.payload import Payload, plain_arrays
 from dgpuhash.frames import EncodedKeys, KeyEncoder, frames_of
 
 __all__ = ["PARCEL_NBYTES", "pieces", "split"]
@@ -21,28 +23,27 @@ def split(encoded: EncodedKeys, encoder: KeyEncoder, parts: int) -> list[Any]:
     device = backend.get(None, encoded.codes)
     if parts == 1:
         return [device.xp.arange(len(encoded), dtype=np.int64)]
-    owners = encoder.owners(encoded.codes, parts)
-    order, counts = device.multisplit(owners, parts)
-    ends = np.cumsum(counts)
-    return [order[end - count : end] for end, count in zip(ends, counts, strict=True)]
+    order, starts = encoder.by_owner(encoded.codes, parts)
+    return [order[start:end] for start, end in pairwise(starts)]
 
 
 def pieces(
     frame: Any,
     owned: Sequence[Any],
-    columns: Sequence[Hashable],
+    like: Any,
     nbytes: int | None = None,
     *,
     least_nbytes: int = 1,
-) -> list[list[tuple[Any, Any]]]:
-    """For each part the rows that it owns, in pieces: row numbers, and a frame.
+) -> list[list[tuple[Any, Payload]]]:
+    """For each part the rows that it owns, in pieces: row numbers, and what a message carries.
 
     Parameters
     ----------
     frame : DataFrame
     owned : sequence of int64 arrays
         The rows of each part.
-    columns : sequence of labels
+    like : DataFrame
+        An empty frame with the columns that are wanted, which the receiver has too.
     nbytes : int, optional
         What a piece may have, `PARCEL_NBYTES` if not given; a single row may have more.
     least_nbytes : int
@@ -50,27 +51,39 @@ def pieces(
 
     Returns
     -------
-    list of list of (int64 array, DataFrame)
-        The frames are copies of just these rows: a slice of Arrow strings would travel whole.
+    list of list of (int64 array, payload)
+        Copies of just these rows: a slice of Arrow strings would travel whole.
     """
-    frames = frames_of(frame)
-    moved = frame[list(columns)]
+    moved = frame[list(like.columns)]
     nbytes = nbytes or PARCEL_NBYTES
+    # The only part may get the rows themselves, and a frame's copy knows that it shares them.
+    arrays = None if len(owned) == 1 else plain_arrays(moved, like)
+    if arrays is None:
+        return [_pieces(moved, rows, nbytes, least_nbytes) for rows in owned]
+    row_nbytes = max(least_nbytes, sum(array.dtype.itemsize for array in arrays))
+    step = max(1, nbytes // row_nbytes)
+    found = []
+    for rows in owned:
+        own = [array[rows] for array in arrays]
+        spans = [slice(start, start + step) for start in range(0, len(rows), step)]
+        found.append([(rows[span], tuple(column[span] for column in own)) for span in spans])
+    return found
+
+
+def _pieces(moved: Any, rows: Any, nbytes: int, least_nbytes: int) -> list[tuple[Any, Any]]:
+    frames = frames_of(moved)
     whole = frames.rows_nbytes(moved)
     row_nbytes = max(least_nbytes, whole // max(1, len(moved)))
     step = max(1, nbytes // row_nbytes)
     found = []
-    for rows in owned:
-        ahead = [rows[start : start + step] for start in range(0, len(rows), step)][::-1]
-        part = []
-        while ahead:
-            some = ahead.pop()
-            piece = frames.take(moved, some)
-            if whole > nbytes and len(some) > 1 and frames.rows_nbytes(piece) > nbytes:
-                # These rows are wider than others.
-                middle = len(some) // 2
-                ahead += [some[middle:], some[:middle]]
-            else:
-                part.append((some, piece))
-        found.append(part)
+    ahead = [rows[start : start + step] for start in range(0, len(rows), step)][::-1]
+    while ahead:
+        some = ahead.pop()
+        piece = frames.take(moved, some)
+        if whole > nbytes and len(some) > 1 and frames.rows_nbytes(piece) > nbytes:
+            # These rows are wider than others.
+            middle = len(some) // 2
+            ahead += [some[middle:], some[:middle]]
+        else:
+            found.append((some, piece))
     return found

@@ -57,28 +57,27 @@ def test_split_is_stable_and_complete():
 def test_pieces_are_bounded_in_bytes():
     frame = pd.DataFrame({"k": np.arange(1000), "other": 0})
     rows = [np.arange(0, 1000, 2), np.arange(0)]
-    found, nothing = pieces(frame, rows, ["k"], nbytes=800)
+    found, nothing = pieces(frame, rows, frame[["k"]][:0], nbytes=800)
     assert nothing == []
     assert [len(rows) for rows, _ in found] == [100] * 5
-    assert list(pd.concat([piece for _, piece in found])["k"]) == list(range(0, 1000, 2))
-    assert list(found[0][1].columns) == ["k"]
+    assert list(np.concatenate([keys for _, (keys,) in found])) == list(range(0, 1000, 2))
 
 
 def test_pieces_of_uneven_rows_are_bounded_too():
     texts = ["w" * 5000] * 10 + ["n"] * 9990
     frame = pd.DataFrame({"k": pd.Series(texts, dtype="str")})
-    (found,) = pieces(frame, [np.arange(10_000)], ["k"], nbytes=12_000)
+    (found,) = pieces(frame, [np.arange(10_000)], frame[:0], nbytes=12_000)
     sizes = [piece.memory_usage(index=False, deep=True).sum() for _, piece in found]
     assert max(sizes) <= 12_000
     assert len(found) < 30
     assert list(pd.concat([piece for _, piece in found])["k"]) == texts
-    (found,) = pieces(frame[:2], [np.arange(2)], ["k"], nbytes=100)
+    (found,) = pieces(frame[:2], [np.arange(2)], frame[:0], nbytes=100)
     assert len(found) == 2
 
 
 def test_pieces_do_not_count_categories():
     frame = pd.DataFrame({"k": pd.Categorical([f"{number:060}" for number in range(1000)])})
-    (found,) = pieces(frame, [np.arange(1000)], ["k"], nbytes=1000)
+    (found,) = pieces(frame, [np.arange(1000)], frame[:0], nbytes=1000)
     assert len(found) <= 3
 
 
