@@ -18,7 +18,7 @@ How it works, from the bottom:
   before it was told to apply, applies. Before publishing, any failure leaves all as it was.
 * Bulk phases on arrays that lie on the workers exchange them in lockstep: a `group.Group` of
   workers has an `exchange.Collective` on each, which their shard threads use; when a worker is
-  lost, it ends for all.
+  lost, it ends for all. Sets, maps and multimaps in parts (`arrays`) are made of such phases.
 * Losses (`request`, `phase`): a comm that breaks, a worker that left, or an event loop that is
   silent for 20 s ends in `IndexLost`. `history.History` knows how the index came to be, for
   `rebuild`; `checkpoint` saves and reads it. `upkeep` makes lost shards anew and moves shards to
@@ -28,8 +28,17 @@ How it works, from the bottom:
 from __future__ import annotations
 
 from dgpuhash.distributed.accessor import IndexAccessor
+from dgpuhash.distributed.arrays import DistributedMap, DistributedMultiMap, DistributedSet
 from dgpuhash.distributed.descriptor import Placement
 from dgpuhash.distributed.index import DistributedIndex
 from dgpuhash.distributed.upkeep import Rebuilt
 
-__all__ = ["DistributedIndex", "IndexAccessor", "Placement", "Rebuilt"]
+__all__ = [
+    "DistributedIndex",
+    "DistributedMap",
+    "DistributedMultiMap",
+    "DistributedSet",
+    "IndexAccessor",
+    "Placement",
+    "Rebuilt",
+]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distributed import WorkerPlugin, get_worker
 from distributed.core import error_message
@@ -16,6 +16,9 @@ from dgpuhash.distributed.payload import loaded
 from dgpuhash.distributed.shard import Shards
 from dgpuhash.distributed.shard_thread import ShardThread
 from dgpuhash.errors import IndexLost, UnsupportedError
+
+if TYPE_CHECKING:
+    from dgpuhash.distributed.arrays.hosted import Hosted
 
 __all__ = ["NAME", "ShardHost", "arriving_host_of", "host_of", "hosting_worker"]
 
@@ -56,6 +59,8 @@ class ShardHost(WorkerPlugin):
     thread: ShardThread
     ends: dict[str, WorkerEnd]
     """Of the groups that this worker is in, by their names."""
+    tables: dict[str, Hosted]
+    """Parts of distributed tables, by the uid of their table."""
 
     def setup(self, worker: Any) -> None:
         """Start on `worker`; state hangs on the worker, since a process may have several."""
@@ -63,6 +68,7 @@ class ShardHost(WorkerPlugin):
         self.shards = Shards()
         self.thread = ShardThread()
         self.ends = {}
+        self.tables = {}
         worker.handlers["dgpuhash_match"] = answering(self.match)
         worker.handlers["dgpuhash_put"] = answering(self.put)
         worker.handlers["dgpuhash_ping"] = answering(self.ping)
@@ -76,6 +82,7 @@ class ShardHost(WorkerPlugin):
             end.close()
         self.thread.close()
         self.shards = Shards()
+        self.tables = {}
 
     async def match(
         self,

@@ -1,0 +1,19 @@
+"""Bulk verbs on arrays that lie on the workers: local tables in parts, one on each worker.
+
+* A `base.DistributedTable` is the client's handle; `batch` finds or makes the chunks of its
+  arguments, and turns answers into arrays of the same form; `claims` takes over what workers keep.
+* A verb is one phase on all workers (`hosted.carry_out`, through a `group.Group`): each makes the
+  same `plan.Plan` of everybody's chunks, and goes through it (`asking.Asking`).
+* `rounds.Rounds` are its course: a piece in the order of its owners, to them, through their
+  `part.Part` of the table, and back, three pieces on their way at once.
+* `layout.Layout` says what keys and values are while they travel.
+"""
+
+from __future__ import annotations
+
+from dgpuhash.distributed.arrays.base import DistributedTable
+from dgpuhash.distributed.arrays.hash_map import DistributedMap
+from dgpuhash.distributed.arrays.hash_set import DistributedSet
+from dgpuhash.distributed.arrays.multi_map import DistributedMultiMap
+
+__all__ = ["DistributedMap", "DistributedMultiMap", "DistributedSet", "DistributedTable"]

@@ -1,0 +1,174 @@
+"""What one rank does for a verb: its chunks to the owners, the answers into chunks again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dgpuhash import backend as backends
+from dgpuhash.distributed.arrays.part import Part, Verb
+from dgpuhash.distributed.arrays.plan import Chunk, Piece, Plan
+from dgpuhash.distributed.arrays.rounds import Answer, Rounds, Sent
+from dgpuhash.distributed.exchange.collective import Collective
+from dgpuhash.tables.lists import owners_of
+
+__all__ = ["Asking"]
+
+
+class Asking:
+    """A rank's share of one verb.
+
+    Parameters
+    ----------
+    part : Part
+        The rank's own part of the table.
+    verb : Verb
+    chunks : sequence of sequence of Chunk
+        Those of all ranks.
+    rank : int
+    columns : sequence of list of array
+        For each of the rank's own chunks the arrays of its keys, and values.
+    """
+
+    def __init__(
+        self,
+        part: Part,
+        verb: Verb,
+        chunks: Sequence[Sequence[Chunk]],
+        rank: int,
+        columns: Sequence[list[Any]],
+    ) -> None:
+        self._part, self._verb = part, verb
+        self._chunks, self._mine = chunks, chunks[rank]
+        self._backend = backends.get(part.table.device)
+        self._columns = [self._words(each) for each in columns]
+        self._nothing = self._words(self._no_rows())
+        self._rows = sum(chunk.rows for chunk in self._mine)
+        self._answers: list[Any] = []
+        self._lists: list[tuple[Any, Any]] = []
+
+    def go(self, collective: Collective, piece_rows: int) -> list[list[Any]]:
+        """Carry it out; the arrays of the answer to each of the rank's chunks."""
+        part, verb = self._part, self._verb
+        in_order = part.in_order(verb)
+        rounds = Rounds(
+            self._backend,
+            collective,
+            Plan(self._chunks, most_rows=piece_rows, in_order=in_order),
+            take=self._take,
+            serve=lambda columns, counts: part.serve(verb, columns, counts),
+            deliver=self._deliver,
+            numbered=part.answers(verb),
+        )
+        if in_order:
+            rounds.run_together()
+        else:
+            rounds.run()
+        part.peak_nbytes = rounds.peak_nbytes
+        return self._result()
+
+    def _words(self, arrays: Sequence[Any]) -> list[Any]:
+        layout = self._part.layout
+        columns = [layout.keys(self._backend, arrays[0])]
+        if len(arrays) > 1:
+            columns.append(layout.values(self._backend, arrays[1]))
+        return columns
+
+    def _no_rows(self) -> list[np.ndarray]:
+        layout = self._part.layout
+        stores = self._verb.name in {"insert", "add", "upsert"} and layout.value is not None
+        return [np.zeros(0, layout.key), *([np.zeros(0, layout.value)] if stores else [])]
+
+    def _take(self, piece: Piece | None) -> list[Any]:
+        if piece is None:
+            return self._nothing
+        found = []
+        for column in range(len(self._nothing)):
+            parts = [
+                self._columns[chunk][column][start:stop] for chunk, start, stop in piece.slices
+            ]
+            found.append(parts[0] if len(parts) == 1 else self._backend.xp.concatenate(parts))
+        return found
+
+    def _deliver(self, sent: Sent, came: list[Answer]) -> None:
+        if sent.piece is None or not came:
+            return
+        first, rows = sent.piece.place, sent.piece.rows
+        if self._part.gives_lists(self._verb):
+            counts, values = came[0].columns[0], came[1].columns[0]
+            self._lists.append(self._unmixed(sent.numbers, counts, values))
+            return
+        columns = came[0].columns
+        if not self._answers:
+            self._answers = [
+                self._backend.empty((self._rows, *column.shape[1:]), column.dtype)
+                for column in columns
+            ]
+        for answer, column in zip(self._answers, columns, strict=True):
+            part = answer[first : first + rows]
+            if sent.numbers is None:
+                part[...] = column
+            else:
+                part[sent.numbers] = column
+
+    def _unmixed(self, numbers: Any, counts: Any, values: Any) -> tuple[Any, Any]:
+        """Counts and values of lists in the order of the piece's rows."""
+        xp = self._backend.xp
+        if numbers is None:
+            return counts, values
+        starts = xp.cumsum(counts) - counts
+        counts_of = self._backend.empty(len(counts), np.int64)
+        starts_of = self._backend.empty(len(counts), np.int64)
+        counts_of[numbers], starts_of[numbers] = counts, starts
+        filled = xp.flatnonzero(counts_of)
+        ends = xp.cumsum(counts_of[filled])
+        offsets = xp.concatenate([xp.zeros(1, np.int64), ends])
+        owners = owners_of(self._backend, offsets, len(values))
+        shifts = starts_of[filled] - offsets[:-1]
+        return counts_of, values[xp.arange(len(values)) + shifts[owners]]
+
+    def _result(self) -> list[list[Any]]:
+        """The answers to each chunk, as users see them."""
+        if not self._part.answers(self._verb):
+            return [[] for _ in self._mine]
+        if self._part.gives_lists(self._verb):
+            return self._result_of_lists()
+        answers = self._answers or [self._backend.empty(0, np.uint8)]
+        shown = self._shown(answers)
+        return [[column[first:last] for column in shown] for first, last in self._edges()]
+
+    def _shown(self, answers: list[Any]) -> list[Any]:
+        if self._verb.name == "count":
+            return [answers[0].view(np.int64) if len(answers[0]) else self._empty(np.int64)]
+        if self._verb.name != "find":
+            return [answers[0].view(bool)]
+        if len(answers) == 1:
+            answers = [self._part.layout.column(self._backend, 0), answers[0]]
+        values, found = answers
+        return [self._part.layout.answer(self._backend, values), found.view(bool)]
+
+    def _result_of_lists(self) -> list[list[Any]]:
+        xp, layout = self._backend.xp, self._part.layout
+        nothing = [(self._empty(np.int64), layout.column(self._backend, 0))]
+        parts = self._lists or nothing
+        counts, words = (xp.concatenate(list(column)) for column in zip(*parts, strict=True))
+        values = layout.answer(self._backend, words)
+        offsets = xp.concatenate([xp.zeros(1, np.int64), xp.cumsum(counts)])
+        edges = self._edges()
+        ends = self._backend.to_host(offsets[xp.asarray(np.array(edges, np.int64).reshape(-1, 2))])
+        return [
+            [values[start:stop], offsets[first : last + 1] - start]
+            for (first, last), (start, stop) in zip(edges, ends.tolist(), strict=True)
+        ]
+
+    def _edges(self) -> list[tuple[int, int]]:
+        edges, last = [], 0
+        for chunk in self._mine:
+            edges.append((last, last + chunk.rows))
+            last += chunk.rows
+        return edges
+
+    def _empty(self, dtype: Any) -> Any:
+        return self._backend.empty(0, dtype)

@@ -1,0 +1,296 @@
+"""What every distributed table has: parts on workers, verbs on all of them at once."""
+
+from __future__ import annotations
+
+import math
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Self, TypeVar
+
+import numpy as np
+import pandas as pd
+from distributed import Client
+from distributed.comm.core import CommClosedError
+
+from dgpuhash.distributed.arrays import hosted
+from dgpuhash.distributed.arrays.batch import Batch, Kept, Shown, batch_of
+from dgpuhash.distributed.arrays.claims import claimed, disclaimed
+from dgpuhash.distributed.arrays.hosted import Order
+from dgpuhash.distributed.arrays.part import Verb
+from dgpuhash.distributed.change import places
+from dgpuhash.distributed.clients import asking_the_scheduler, client_of, giving_way
+from dgpuhash.distributed.group import Group, Transport, form_group
+from dgpuhash.distributed.phase import on_workers
+from dgpuhash.distributed.registry import Registry
+from dgpuhash.errors import ClosedError, DeviceError, DgpuhashError, IndexLost, SpecError
+from dgpuhash.spec import TableSpec, check_capacity
+
+__all__ = ["MASK", "DistributedTable"]
+
+Result = TypeVar("Result")
+
+# Rows of a worker that travel together: questions stay in the L2 cache of a GPU while they are put
+# in order; what is stored comes in batches that are worth placing region by region.
+ASK_ROWS = 1 << 22
+STORE_ROWS = 1 << 27
+# Two phases that began in another order on one worker than on the next would wait for each other.
+PHASES = "/phases"
+MASK = Shown(np.dtype(bool))
+
+
+class DistributedTable:
+    """The part that distributed sets, maps and multimaps share."""
+
+    def __init__(
+        self,
+        spec: TableSpec,
+        capacity: int,
+        *,
+        client: Client | None,
+        workers: Sequence[str] | None,
+        exchange: Transport,
+        device: str | None,
+        piece_rows: int | None,
+    ) -> None:
+        if device not in ("cpu", "cuda", None):
+            raise DeviceError(f"device {device!r}; use 'cpu', 'cuda' or None (where the data is)")
+        if piece_rows is not None and (not isinstance(piece_rows, int) or piece_rows < 1):
+            raise SpecError(f"piece_rows={piece_rows!r}; give a number of rows, or None")
+        self._spec = spec
+        self._capacity = check_capacity(capacity)
+        self._client = client_of(client)
+        self._exchange = exchange
+        self._device = device
+        self._piece_rows = piece_rows
+        self._uid = uuid.uuid4().hex
+        self._workers = [place.worker for place in places(self._client, workers)]
+        self._group: Group | None = form_group(self._client, self._workers, exchange)
+        self._transport = self._group.exchange
+        self._open = False
+        self._epoch = 0
+        self._lost: str | None = None
+        self._closed = False
+        self._turn = threading.RLock()
+
+    @property
+    def spec(self) -> TableSpec:
+        """The settings that the table was made with."""
+        return self._spec
+
+    @property
+    def key_dtype(self) -> np.dtype[Any]:
+        """The keys' dtype."""
+        return self._spec.key
+
+    @property
+    def value_dtype(self) -> np.dtype[Any] | None:
+        """The values' dtype; None for sets."""
+        return self._spec.value
+
+    @property
+    def device(self) -> str | None:
+        """``"cpu"``, ``"cuda"``, or None until the first arrays decide."""
+        return self._device
+
+    @property
+    def workers(self) -> list[str]:
+        """The addresses of the workers that hold the parts."""
+        return list(self._workers)
+
+    @property
+    def epoch(self) -> int:
+        """The number of changes."""
+        return self._epoch
+
+    def __len__(self) -> int:
+        return sum(self._phase(hosted.size_of))
+
+    def contains(self, keys: Any) -> Any:
+        """Whether each key is stored: a mask in input order, in the form of `keys`."""
+        return self._ask(Verb("contains"), keys, shown=[MASK])[0]
+
+    def count(self, keys: Any) -> Any:
+        """How often each key is stored: int64 in input order, in the form of `keys`."""
+        return self._ask(Verb("count"), keys, shown=[Shown(np.dtype(np.int64))])[0]
+
+    def erase(self, keys: Any) -> Any:
+        """Remove keys: a mask in the form of `keys`, true in one row of each that was stored."""
+        return self._ask(Verb("erase"), keys, shown=[MASK])[0]
+
+    def clear(self) -> None:
+        """Forget every key; the capacity stays."""
+        with self._turn:
+            try:
+                self._phase(hosted.clear_part)
+            except IndexLost as error:
+                self._lost = self._lost or f"its clear failed ({error})"
+                raise
+            self._epoch += 1
+
+    def stats(self) -> pd.DataFrame:
+        """One row for each part.
+
+        Its ``part`` and ``worker``, the device, the figures of `dgpuhash.tables.TableStats`, and
+        ``exchange_nbytes``: the most that the last verb has held there besides the table, its
+        arguments and its answers.
+        """
+        rows = self._phase(hosted.figures)
+        frame = pd.DataFrame(rows)
+        frame.insert(0, "part", range(len(rows)))
+        return frame
+
+    def close(self) -> None:
+        """Free the parts. Closing twice is no error."""
+        if self._closed:
+            return
+        self._closed = True
+        there = [one for one in self._workers if one in self._client.nthreads()]
+        try:
+            if self._group is not None:
+                self._group.close(self._client)
+            on_workers(self._client, there, hosted.drop_part, self._uid, limit=10.0)
+        except IndexLost:
+            # Whoever is lost holds nothing.
+            return
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        value = self.value_dtype
+        types = str(self.key_dtype) if value is None else f"{self.key_dtype} -> {value}"
+        state = "closed" if self._closed else "lost" if self._lost else f"epoch {self._epoch}"
+        where = self.device or "no device yet"
+        return (
+            f"<{type(self).__name__} {types}: {len(self._workers)} parts, {where}, exchange "
+            f"{self._transport}, {state}>"
+        )
+
+    def _ask(
+        self, verb: Verb, keys: Any, values: Any = None, *, shown: Sequence[Shown] = ()
+    ) -> tuple[Any, ...]:
+        """Carry out `verb`; the columns of its answer in the form of `keys`."""
+        arguments = [(keys, self.key_dtype, "keys")]
+        if values is not None:
+            assert self.value_dtype is not None
+            arguments.append((values, self.value_dtype, "values"))
+        with giving_way(self._client), self._turn, self._losing_workers():
+            self._check()
+            batch = batch_of(self._client, self._workers, arguments)
+            self._settle(batch.device)
+            kept = self._order(verb, batch, len(shown))
+            return tuple(
+                batch.answer(self._client, column, each)
+                for column, each in zip(shown, kept, strict=True)
+            )
+
+    def _order(self, verb: Verb, batch: Batch, columns: int) -> list[Kept]:
+        """Let all ranks carry out `verb`; what they keep of its answer."""
+        client, workers = self._client, self._workers
+        stores = verb.name in {"insert", "add", "upsert"}
+        order = Order(
+            uid=self._uid,
+            epoch=self._epoch,
+            verb=verb,
+            chunks=batch.place(client, workers),
+            answer=f"dgpuhash-{verb.name}-{uuid.uuid4().hex}",
+            hosted=batch.hosted,
+            piece_rows=self._piece_rows or (STORE_ROWS if stores else ASK_ROWS),
+        )
+        with self._registry.changing(PHASES):
+            if self._group is None:
+                self._group = form_group(client, workers, self._exchange)
+            try:
+                outcomes = self._group.run(client, hosted.carry_out, order)
+            except BaseException as error:
+                self._give_up(order, error, columns)
+                raise
+        for outcome in outcomes:
+            if outcome.refused is not None:
+                raise outcome.refused
+        self._epoch += verb.changes
+        return claimed(client, workers, outcomes, order.answer, columns)
+
+    def _give_up(self, order: Order, error: BaseException, columns: int) -> None:
+        """After a failure: the group is of no use, nor is a table that was being changed."""
+        if order.verb.changes:
+            self._lost = f"its {order.verb.name} failed ({type(error).__name__}: {error})"
+        group, self._group = self._group, None
+        numbers = {
+            worker: [chunk.number for chunk in chunks]
+            for worker, chunks in zip(self._workers, order.chunks, strict=True)
+        }
+        with suppress(DgpuhashError, OSError, RuntimeError):
+            if group is not None:
+                group.close(self._client)
+            disclaimed(self._client, numbers, order.answer, columns)
+
+    @contextmanager
+    def _losing_workers(self) -> Iterator[None]:
+        """A block whose errors, of whatever kind Dask gives them, are a lost worker's if one is."""
+        try:
+            yield
+        except DgpuhashError:
+            raise
+        except Exception as error:
+            with asking_the_scheduler():
+                there = self._client.nthreads()
+            gone = sorted(set(self._workers) - set(there))
+            if gone or isinstance(error, CommClosedError):
+                raise IndexLost(
+                    f"workers {gone} with parts of the table are gone; {hosted.REMEDY}"
+                ) from error
+            raise
+
+    @contextmanager
+    def _closed_on_error(self) -> Iterator[None]:
+        """A block that fills a new table, of which nothing remains when it fails."""
+        try:
+            yield
+        except BaseException:
+            self.close()
+            raise
+
+    def _settle(self, device: str | None) -> None:
+        """Decide on the device, and open the parts there."""
+        device = device or self._device or "cpu"
+        if self._device not in (device, None):
+            remedy = "cupy.asarray" if self._device == "cuda" else "cupy.asnumpy"
+            raise DeviceError(
+                f"arrays on {device!r} for a table on {self._device!r}; convert them with "
+                f"{remedy}(x) (a Dask array: x.map_blocks({remedy}))"
+            )
+        if not self._open:
+            share = self._capacity / len(self._workers)
+            # Keys are dealt by hash, so that some parts have more than their share.
+            capacity = math.ceil(share + 6 * math.sqrt(share)) if share else 0
+            on_workers(
+                self._client, self._workers, hosted.open_part,
+                self._uid, self._spec, capacity, device,
+            )  # fmt: skip
+            self._device, self._open = device, True
+
+    def _phase(self, function: Callable[..., Result]) -> list[Result]:
+        """``function(host, uid, epoch)`` on all workers."""
+        with giving_way(self._client), self._turn:
+            self._check()
+            self._settle(None)
+            return on_workers(self._client, self._workers, function, self._uid, self._epoch)
+
+    @property
+    def _registry(self) -> Registry:
+        return Registry(self._client)
+
+    def _check(self) -> None:
+        if self._closed:
+            raise ClosedError(f"this {type(self).__name__} was closed; make it again")
+        if self._lost is not None:
+            raise IndexLost(
+                f"this {type(self).__name__} is lost: {self._lost}; some of its parts may have "
+                f"changed, so {hosted.REMEDY}"
+            )

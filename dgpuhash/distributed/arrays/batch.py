@@ -1,0 +1,279 @@
+"""The rows of one call: chunks on the workers, and the answers in the form of the argument."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.core import flatten
+from distributed import Client, Future, futures_of, wait
+
+from dgpuhash import backend as backends
+from dgpuhash.distributed.arrays.plan import Chunk
+from dgpuhash.errors import KeyTypeError, ShapeError, UnsupportedError
+from dgpuhash.tables.arrays import Taken, take
+from dgpuhash.tables.bits import carrier
+from dgpuhash.tables.casts import cast
+from dgpuhash.tables.intake import adopt, natural_dtype, same_length
+
+__all__ = ["Batch", "Kept", "Shown", "batch_of", "dtype_of"]
+
+# Host arrays are spread over the workers in chunks of at least so many rows.
+SMALL_ROWS = 1 << 12
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A column of an answer as users see it.
+
+    Attributes
+    ----------
+    dtype : dtype
+    by_row : bool
+        Whether element *i* is about row *i*.
+    offsets : bool
+        Whether these are offsets into another column, from 0 in each chunk.
+    """
+
+    dtype: np.dtype[Any]
+    by_row: bool = True
+    offsets: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A column of an answer as the workers keep it: an array for each chunk, under one name."""
+
+    name: str
+    futures: list[Future]
+    shapes: list[tuple[int, ...]]
+
+
+class Batch(ABC):
+    """Chunks of keys, and values, held until the call is over.
+
+    Attributes
+    ----------
+    columns : list of list of Future
+        The chunks of the keys, and of the values.
+    rows : list of int
+        Of each chunk.
+    hosted : bool
+        Whether the chunks are host arrays wherever the table is.
+    """
+
+    columns: list[list[Future]]
+    rows: list[int]
+    hosted: bool
+
+    @property
+    @abstractmethod
+    def device(self) -> str | None:
+        """Where the argument wants the table to be; None: anywhere."""
+
+    @abstractmethod
+    def answer(self, client: Client, shown: Shown, kept: Kept) -> Any:
+        """The answers to all chunks in the form of the argument."""
+
+    def place(self, client: Client, workers: Sequence[str]) -> list[list[Chunk]]:
+        """The chunks of each of `workers`: where they lie, or where they were moved to.
+
+        A chunk's keys decide where it lies; its values follow.
+        """
+        held = client.who_has([future for column in self.columns for future in column])
+        ranks = {address: rank for rank, address in enumerate(workers)}
+        chunks: list[list[Chunk]] = [[] for _ in workers]
+        first = 0
+        for number, rows in enumerate(self.rows):
+            futures = [column[number] for column in self.columns]
+            there = [ranks[one] for one in held.get(futures[0].key, ()) if one in ranks]
+            # Those that lie elsewhere are spread.
+            rank = min(there) if there else number % len(workers)
+            for column, future in zip(self.columns, futures, strict=True):
+                if workers[rank] not in held.get(future.key, ()):
+                    column[number] = client.submit(
+                        _itself, future, workers=[workers[rank]], pure=False
+                    )
+            keys = tuple(column[number].key for column in self.columns)
+            chunks[rank].append(Chunk(number, keys, first, rows))
+            first += rows
+        _await([future for column in self.columns for future in column])
+        return chunks
+
+
+class DaskBatch(Batch):
+    """Dask arrays, which stay where they are computed."""
+
+    def __init__(self, client: Client, arrays: Sequence[Any]) -> None:
+        keys = arrays[0]
+        if any(math.isnan(rows) for rows in keys.chunks[0]):
+            keys = client.persist(keys)
+            keys.compute_chunk_sizes()
+        arrays = [keys, *(self._beside(array, keys) for array in arrays[1:])]
+        self._keys = keys
+        self.rows = [int(rows) for rows in keys.chunks[0]]
+        self.columns = [_futures(client, array) for array in arrays]
+        self.hosted = False
+        _await([future for column in self.columns for future in column])
+
+    @staticmethod
+    def _beside(values: Any, keys: Any) -> Any:
+        """Values in the chunks of the keys."""
+        known = not any(math.isnan(rows) for rows in values.chunks[0])
+        if not known:
+            values = values.persist()
+            values.compute_chunk_sizes()
+        same_length(keys, values)
+        if values.chunks[0] != keys.chunks[0]:
+            values = values.rechunk({0: keys.chunks[0]})
+        return values.rechunk({1: -1}) if values.ndim == 2 else values
+
+    @property
+    def device(self) -> str | None:
+        return backends.device_of(self._keys._meta)
+
+    def answer(self, client: Client, shown: Shown, kept: Kept) -> Any:
+        used = backends.get(self.device)
+        carried = carrier(used, shown.dtype)
+        _, *inner = kept.shapes[0]
+        meta = used.xp.zeros((0,) * (1 + len(inner)), carried)
+        graph = {
+            (kept.name, number, *(0 for _ in inner)): future
+            for number, future in enumerate(kept.futures)
+        }
+        chunks = (tuple(shape[0] for shape in kept.shapes), *((size,) for size in inner))
+        return da.Array(graph, kept.name, chunks, dtype=carried, meta=meta)
+
+
+class HostBatch(Batch):
+    """Arrays of the client's own, spread over the workers in order."""
+
+    def __init__(
+        self, client: Client, workers: Sequence[str], taken: Taken, arrays: Sequence[Any]
+    ) -> None:
+        self._taken = taken
+        rows = len(arrays[0])
+        parts = max(1, min(len(workers), rows // SMALL_ROWS))
+        edges = [rows * part // parts for part in range(parts + 1)]
+        cuts = list(itertools.pairwise(edges))
+        self.rows = [stop - start for start, stop in cuts]
+        self.columns = [
+            client.scatter(
+                [array[start:stop] for start, stop in cuts], workers=list(workers), hash=False
+            )
+            for array in arrays
+        ]
+        self.hosted = taken.location != "cuda"
+
+    @property
+    def device(self) -> str | None:
+        return "cuda" if self._taken.location == "cuda" else None
+
+    def answer(self, client: Client, shown: Shown, kept: Kept) -> Any:
+        parts = client.gather(kept.futures)
+        xp = backends.get(None, *parts).xp
+        if shown.offsets:
+            ends = np.cumsum([int(part[-1]) for part in parts])
+            parts[1:] = [part[1:] + end for part, end in zip(parts[1:], ends, strict=False)]
+        joined = parts[0] if len(parts) == 1 else xp.concatenate(parts)
+        if self.hosted and joined.dtype != shown.dtype:
+            joined = np.ascontiguousarray(joined).view(shown.dtype).reshape(len(joined))
+        return self._taken.wrap(joined, shown.dtype, by_row=shown.by_row)
+
+
+def batch_of(
+    client: Client, workers: Sequence[str], arrays: Sequence[tuple[Any, np.dtype[Any], str]]
+) -> Batch:
+    """The batch of a call's arguments, checked for dtypes and lengths as far as they are known.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    workers : sequence of str
+        To spread the client's own arrays over.
+    arrays : sequence of (array, dtype, name)
+        Keys first.
+
+    Raises
+    ------
+    KeyTypeError, ShapeError, UnsupportedError
+        When they do not fit the table, or each other.
+    """
+    lazy = [_is_dask(array, name) for array, _, name in arrays]
+    if all(lazy):
+        for array, dtype, name in arrays:
+            _check_dask(array, dtype, name)
+        return DaskBatch(client, [array for array, *_ in arrays])
+    if any(lazy):
+        raise UnsupportedError(
+            "keys and values must both be Dask arrays, or both arrays of the client's; make one "
+            "of the other with dask.array.from_array(values, chunks=keys.chunks)"
+        )
+    taken = [take(array, name) for array, _, name in arrays]
+    home = backends.get(None, *(each.data for each in taken if each.location == "cuda"))
+    adopted = [
+        adopt(home, each, dtype, name) for each, (_, dtype, name) in zip(taken, arrays, strict=True)
+    ]
+    for column in adopted[1:]:
+        same_length(adopted[0], column)
+    return HostBatch(client, workers, taken[0], adopted)
+
+
+def dtype_of(array: Any, name: str) -> np.dtype[Any]:
+    """The dtype of an argument, which a new table has."""
+    return np.dtype(array.dtype) if _is_dask(array, name) else natural_dtype(take(array, name))
+
+
+def _is_dask(array: Any, name: str) -> bool:
+    if isinstance(array, da.Array):
+        return True
+    if hasattr(array, "dask") or isinstance(array, Future):
+        raise UnsupportedError(
+            f"{name} are a {type(array).__name__}; give a Dask array (of a Series: "
+            ".to_dask_array(lengths=True)), or an array of the client's"
+        )
+    return False
+
+
+def _check_dask(array: da.Array, dtype: np.dtype[Any], name: str) -> None:
+    on_gpu = backends.device_of(array._meta) == "cuda"
+    if on_gpu and array.ndim == 2 and array.dtype == np.uint8 and array.shape[1] == dtype.itemsize:
+        return
+    if array.ndim != 1:
+        raise ShapeError(
+            f"{name} have shape {array.shape} and must have one dimension; pass one column "
+            f"({name}[:, 0]) or all elements ({name}.ravel())"
+        )
+    if array.dtype.hasobject:
+        raise KeyTypeError(f"{name} of dtype {array.dtype} have no fixed-size NumPy form")
+    if not (on_gpu and dtype.kind in "mM" and array.dtype == np.int64):
+        cast(np.zeros(0, array.dtype), dtype, name)
+
+
+def _futures(client: Client, array: Any) -> list[Future]:
+    """The array's chunks on the workers; a lazy one is computed there."""
+    keys = list(flatten(array.__dask_keys__()))
+    held = {future.key: future for future in futures_of(array)}
+    if not held.keys() >= set(keys):
+        held = {future.key: future for future in futures_of(client.persist(array))}
+    return [held[key] for key in keys]
+
+
+def _await(futures: list[Future]) -> None:
+    """Wait until all are there; raises what a task raised."""
+    if all(future.status == "finished" for future in futures):
+        return
+    wait(futures)
+    for future in futures:
+        if future.status != "finished":
+            future.result()
+
+
+def _itself(array: Any) -> Any:
+    return array

@@ -1,0 +1,124 @@
+"""DistributedSet: distinct keys on the workers of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from distributed import Client
+from numpy.typing import DTypeLike
+
+from dgpuhash.distributed.arrays.base import MASK, DistributedTable
+from dgpuhash.distributed.arrays.batch import dtype_of
+from dgpuhash.distributed.arrays.part import Verb
+from dgpuhash.distributed.group import Transport
+from dgpuhash.spec import TableSpec
+
+__all__ = ["DistributedSet"]
+
+
+class DistributedSet(DistributedTable):
+    """A set of distinct keys on the workers of a Dask cluster: a `HashSet` in parts.
+
+    A key belongs to one worker, by its hash. A verb works on all of them at once: each puts the
+    chunks that it has in the order of their owners, they exchange them, ask their own parts, and
+    answers go back the same way.
+
+    Parameters
+    ----------
+    key_dtype : dtype
+        As for `HashSet`.
+    capacity : int
+        Keys to make room for in all; the parts grow by themselves beyond.
+    max_load : float
+        Share of the slots in use above which a part grows.
+    device : {"cpu", "cuda"}, optional
+        None: where the first arrays are.
+    seed : int
+        Seed of the tables' hash function.
+    client : distributed.Client, optional
+        Default: the current one.
+    workers : list of str, optional
+        Addresses of the workers that shall hold the parts; default: all.
+    exchange : {"auto", "comm"}
+        What carries rows between workers.
+    piece_rows : int, optional
+        Rows of a worker that travel together; they and their answers, three times over, are what a
+        verb takes besides its arguments. Default: 2²² for questions, 2²⁷ for what is stored.
+
+    Raises
+    ------
+    KeyTypeError, SpecError, DeviceError
+        As for `HashSet`.
+    UnsupportedError
+        When there is no client, or the cluster has no workers, or not these.
+
+    Notes
+    -----
+    Keys are Dask arrays, computed where they are and asked for there; the answer is a Dask array
+    with the same chunks on the same workers, which is computed already. Or they are arrays of the
+    client's own (NumPy, pandas, CuPy, lists), which are sent to the workers and answered in kind.
+
+    A change that fails before anything was changed, such as for keys of another dtype, leaves the
+    table as it was. One that fails later, when a worker is lost or has no memory, leaves it lost:
+    every verb raises `IndexLost`, and it must be made again.
+
+    One handle at a time changes a table. Threads may share a handle.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from distributed import Client
+    >>> client = Client(processes=False, n_workers=2, dashboard_address=None)
+    >>> seen = DistributedSet("int64", client=client)
+    >>> seen.insert([3, 1, 3]).sum()
+    np.int64(2)
+    >>> seen.contains(da.arange(4, chunks=2)).compute()
+    array([False,  True, False,  True])
+    >>> seen.close(); client.close()
+    """
+
+    def __init__(
+        self,
+        key_dtype: DTypeLike,
+        capacity: int = 0,
+        *,
+        max_load: float = 0.9,
+        device: str | None = None,
+        seed: int = 0,
+        client: Client | None = None,
+        workers: Sequence[str] | None = None,
+        exchange: Transport = "auto",
+        piece_rows: int | None = None,
+    ) -> None:
+        super().__init__(
+            TableSpec.of("set", key_dtype, max_load=max_load, seed=seed),
+            capacity,
+            client=client,
+            workers=workers,
+            exchange=exchange,
+            device=device,
+            piece_rows=piece_rows,
+        )
+
+    @classmethod
+    def from_keys(cls, keys: Any, **settings: Any) -> DistributedSet:
+        """A set of `keys`, of their dtype and on their device; `settings` as for the class."""
+        made = cls(dtype_of(keys, "keys"), **settings)
+        with made._closed_on_error():
+            made._ask(Verb("add"), keys)
+        return made
+
+    def insert(self, keys: Any) -> Any:
+        """Add keys: a mask in their form, true in one row of each that was not stored yet.
+
+        Raises
+        ------
+        KeyTypeError, ShapeError, DeviceError, UnsupportedError
+            When the keys do not fit the table, which is as it was.
+        IndexLost
+            When a worker was lost, or the table has been.
+        OutOfMemoryError
+            When a part cannot grow; the table is lost.
+        """
+        return self._ask(Verb("insert"), keys, shown=[MASK])[0]

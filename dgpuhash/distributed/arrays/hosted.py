@@ -1,0 +1,216 @@
+"""The parts of distributed tables on one worker, and what phases do with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dask.sizeof import sizeof
+from distributed.utils import sync
+
+from dgpuhash import backend as backends
+from dgpuhash.distributed.arrays.asking import Asking
+from dgpuhash.distributed.arrays.part import Part, Verb
+from dgpuhash.distributed.arrays.plan import Chunk
+from dgpuhash.distributed.exchange.collective import Collective
+from dgpuhash.distributed.plugin import ShardHost
+from dgpuhash.errors import DgpuhashError, IndexLost
+from dgpuhash.spec import TableSpec
+
+__all__ = [
+    "REMEDY",
+    "Order",
+    "Outcome",
+    "Stored",
+    "answer_name",
+    "carry_out",
+    "clear_part",
+    "drop_part",
+    "figures",
+    "open_part",
+    "size_of",
+]
+
+REMEDY = "make the table again from its source"
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A verb on a table, as all ranks are told it.
+
+    Attributes
+    ----------
+    uid : str
+        Of the table.
+    epoch : int
+        The number of changes that the table has had.
+    verb : Verb
+    chunks : sequence of sequence of Chunk
+        Of each rank.
+    answer : str
+        Begins the keys under which each worker keeps its answers.
+    hosted : bool
+        Whether the arguments are host arrays, and the answers shall be.
+    piece_rows : int
+        Rows of a rank that travel together.
+    """
+
+    uid: str
+    epoch: int
+    verb: Verb
+    chunks: Sequence[Sequence[Chunk]]
+    answer: str
+    hosted: bool
+    piece_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """An array of an answer that a worker keeps among its data.
+
+    Attributes
+    ----------
+    key : tuple
+        The name of the answer's column, and the number of the chunk.
+    shape : tuple of int
+    nbytes : int
+    """
+
+    key: tuple[str, int]
+    shape: tuple[int, ...]
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a rank has done: its answers, or why it refused before anything was changed."""
+
+    stored: list[Stored]
+    refused: DgpuhashError | None = None
+
+
+@dataclass
+class Hosted:
+    """A part, at one epoch."""
+
+    part: Part
+    epoch: int
+    broken: str | None = None
+
+
+def answer_name(answer: str, column: int) -> str:
+    """Of a column of an answer."""
+    return f"{answer}-{column}"
+
+
+def open_part(host: ShardHost, uid: str, spec: TableSpec, capacity: int, device: str) -> None:
+    host.tables[uid] = Hosted(Part(spec, capacity, device), 0)
+
+
+def drop_part(host: ShardHost, uid: str) -> None:
+    host.tables.pop(uid, None)
+
+
+def clear_part(host: ShardHost, uid: str, epoch: int) -> None:
+    hosted = at(host, uid, epoch)
+    hosted.part.table.clear()
+    hosted.epoch += 1
+
+
+def figures(host: ShardHost, uid: str, epoch: int) -> dict[str, Any]:
+    return {"worker": host.worker.address, **at(host, uid, epoch).part.stats()}
+
+
+def size_of(host: ShardHost, uid: str, epoch: int) -> int:
+    return len(at(host, uid, epoch).part.table)
+
+
+def at(host: ShardHost, uid: str, epoch: int) -> Hosted:
+    """The part of the table `uid`, for a handle that knows of `epoch` changes.
+
+    Raises
+    ------
+    IndexLost
+        When it is gone, broken, or changed by another handle.
+    """
+    hosted = host.tables.get(uid)
+    if hosted is None:
+        raise IndexLost(
+            f"worker {host.worker.address} holds no part of the table: it was restarted, or the "
+            f"table was closed; {REMEDY}"
+        )
+    if hosted.broken is not None:
+        raise IndexLost(f"a change of the table failed halfway ({hosted.broken}); {REMEDY}")
+    if hosted.epoch != epoch:
+        raise IndexLost(
+            f"the table was changed by another handle ({hosted.epoch} changes, this handle knows "
+            f"of {epoch}); {REMEDY}"
+        )
+    return hosted
+
+
+def carry_out(host: ShardHost, collective: Collective, order: Order) -> Outcome:
+    """This rank's share of `order`.
+
+    Before a change all ranks tell each other whether they can take part; what fails later breaks
+    the table.
+    """
+    hosted = at(host, order.uid, order.epoch)
+    part, rank = hosted.part, collective.rank
+    asking, refused = None, None
+    try:
+        columns = _arrays(host, order.chunks[rank])
+        asking = Asking(part, order.verb, order.chunks, rank, columns)
+    except DgpuhashError as error:
+        refused = error
+    if order.verb.changes and any(collective.gather(refused is not None)):
+        return Outcome([], refused)
+    if refused is not None:
+        raise refused
+    assert asking is not None
+    try:
+        answers = asking.go(collective, order.piece_rows)
+        backends.get(part.table.device).synchronize()
+    except BaseException as error:
+        if order.verb.changes:
+            hosted.broken = f"{type(error).__name__}: {error}"
+        raise
+    hosted.epoch += order.verb.changes
+    return Outcome(_keep(host, order, rank, answers))
+
+
+def _arrays(host: ShardHost, chunks: Sequence[Chunk]) -> list[list[Any]]:
+    """The chunks' arrays, fetched on the event loop, which alone touches the worker's data."""
+
+    async def fetch() -> list[list[Any]]:
+        return [[host.worker.data[key] for key in chunk.columns] for chunk in chunks]
+
+    try:
+        return list(sync(host.worker.loop, fetch))
+    except KeyError as error:
+        raise IndexLost(
+            f"chunk {error} has left worker {host.worker.address}; call it again"
+        ) from error
+
+
+def _keep(host: ShardHost, order: Order, rank: int, answers: list[list[Any]]) -> list[Stored]:
+    """Put the answers among the worker's data, where the client finds them."""
+    data, stored = {}, []
+    for chunk, arrays in zip(order.chunks[rank], answers, strict=True):
+        for column, array in enumerate(arrays):
+            kept = _on_host(array) if order.hosted else array
+            key = (answer_name(order.answer, column), chunk.number)
+            data[key] = kept
+            stored.append(Stored(key, kept.shape, sizeof(kept)))
+
+    async def update() -> None:
+        host.worker.update_data(data)
+
+    if data:
+        sync(host.worker.loop, update)
+    return stored
+
+
+def _on_host(array: Any) -> Any:
+    return backends.get(None, array).to_host(array)

@@ -1,0 +1,139 @@
+"""One worker's part of a distributed table: a local table of the keys that it owns."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from dgpuhash.backend import Backend
+from dgpuhash.distributed.arrays.layout import Layout
+from dgpuhash.distributed.arrays.rounds import Answer
+from dgpuhash.spec import TableSpec
+from dgpuhash.tables import HashMap, HashSet, MultiMap
+
+__all__ = ["CHANGING", "Part", "Verb"]
+
+#: Verbs that change the table.
+CHANGING = frozenset({"insert", "add", "upsert", "erase"})
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """What is asked of a table.
+
+    Attributes
+    ----------
+    name : str
+        A verb of the local table; ``"add"`` is an insert that tells nothing.
+    keep : str
+        Of a map's insert.
+    default : Any
+        Of a map's find.
+    """
+
+    name: str
+    keep: str = "any"
+    default: Any = None
+
+    @property
+    def changes(self) -> bool:
+        """Whether the table is another one afterwards."""
+        return self.name in CHANGING
+
+
+class Part:
+    """The keys of one rank, and their values.
+
+    Parameters
+    ----------
+    spec : TableSpec
+        Of the whole table, with the dtypes that its users see.
+    capacity : int
+        Keys of this part to make room for.
+    device : {"cpu", "cuda"}
+    """
+
+    def __init__(self, spec: TableSpec, capacity: int, device: str) -> None:
+        self.layout = Layout.of(spec)
+        self._spec = spec
+        self.table: Any = self._table(capacity, device)
+        self.peak_nbytes = 0
+        """What the last verb has held at most besides table, arguments and answers."""
+
+    def _table(self, capacity: int, device: str) -> HashSet | HashMap | MultiMap:
+        spec, key = self._spec, self.layout.stored_key
+        settings: dict[str, Any] = {
+            "max_load": spec.max_load,
+            "seed": spec.seed,
+            "device": device,
+        }
+        if spec.kind == "set":
+            return HashSet(key, capacity, **settings)
+        value = self.layout.stored_value
+        if spec.kind == "map":
+            return HashMap(key, value, capacity, **settings)
+        settings |= {"initial_bucket": spec.initial_bucket, "growth": spec.growth}
+        return MultiMap(key, value, capacity, **settings)
+
+    def gives_lists(self, verb: Verb) -> bool:
+        """Whether a row has any number of answers."""
+        return verb.name == "find" and self._spec.kind == "multimap"
+
+    def answers(self, verb: Verb) -> bool:
+        """Whether anything comes back."""
+        silent = {"add", "upsert"} | ({"insert"} if self._spec.kind == "multimap" else set())
+        return verb.name not in silent
+
+    def in_order(self, verb: Verb) -> bool:
+        """Whether it counts which row is first; otherwise rows may come in several batches."""
+        if verb.name == "upsert" or (verb.name == "insert" and self._spec.kind == "multimap"):
+            return True
+        return verb.name == "insert" and verb.keep != "any"
+
+    def serve(self, verb: Verb, columns: list[Any], counts: np.ndarray) -> list[Answer]:
+        """Carry out `verb` on rows that came, of which each rank has sent `counts`."""
+        table, keys = self.table, columns[0]
+        if verb.name in {"contains", "erase"}:
+            return [Answer([getattr(table, verb.name)(keys).view(np.uint8)], counts)]
+        if verb.name == "count":
+            return [Answer([table.count(keys)], counts)]
+        if verb.name == "find":
+            return self._find(verb, keys, counts)
+        given = [keys, *(self.layout.to_store(column) for column in columns[1:])]
+        if verb.name == "add":
+            table._add(*given)
+            return []
+        if verb.name == "upsert":
+            table.upsert(*given)
+            return []
+        options = {"keep": verb.keep} if self._spec.kind == "map" else {}
+        fresh = table.insert(*given, **options)
+        return [] if fresh is None else [Answer([fresh.view(np.uint8)], counts)]
+
+    def _find(self, verb: Verb, keys: Any, counts: np.ndarray) -> list[Answer]:
+        layout, backend = self.layout, self._backend
+        if self._spec.kind == "map":
+            values, found = self.table.find(keys, layout.default(backend, verb.default))
+            return [Answer([layout.from_store(values), found.view(np.uint8)], counts)]
+        values, offsets = self.table.find(keys)
+        ends = backend.xp.asarray(np.concatenate([[0], np.cumsum(counts)]))
+        of_rank = np.diff(backend.to_host(offsets[ends]))
+        return [
+            Answer([offsets[1:] - offsets[:-1]], counts),
+            Answer([layout.from_store(values)], of_rank),
+        ]
+
+    @property
+    def _backend(self) -> Backend:
+        found: Backend = self.table._home()
+        return found
+
+    def stats(self) -> dict[str, Any]:
+        """The figures of `TableStats`, the device, and the memory of the last verb."""
+        return {
+            "device": self.table.device,
+            **asdict(self.table.stats()),
+            "exchange_nbytes": self.peak_nbytes,
+        }

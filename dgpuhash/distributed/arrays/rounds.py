@@ -1,0 +1,249 @@
+"""Rows on their way to the owners of their keys, and the answers on their way back."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dgpuhash.backend import Backend
+from dgpuhash.distributed.arrays.plan import Piece, Plan
+from dgpuhash.distributed.exchange.collective import Collective, Received, Transfer
+from dgpuhash.frames.keys import OWNER_SEED
+
+__all__ = ["Answer", "Rounds", "Sent"]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Columns of one length, and how many of their rows go to, or came from, each rank."""
+
+    columns: list[Any]
+    counts: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A piece that is on its way.
+
+    Attributes
+    ----------
+    piece : Piece or None
+        None when this rank has no more, and takes part for the others.
+    columns : list of array
+        Its rows in the order of their owners.
+    numbers : int64 array or None
+        The rows' places in the piece; None where they are in order, and where nothing comes back.
+    counts : numpy.ndarray of int64
+        Rows of each owner.
+    """
+
+    piece: Piece | None
+    columns: list[Any]
+    numbers: Any
+    counts: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class _Answered:
+    """A piece whose answers are on their way back, beside the answers of this rank."""
+
+    sent: Sent
+    answers: list[Answer]
+    transfers: list[Transfer]
+
+
+class Rounds:
+    """All rounds of one verb on one rank.
+
+    Parameters
+    ----------
+    backend : Backend
+    collective : Collective
+    plan : Plan
+    take : callable
+        The columns of a piece, key words first; those of no rows for None.
+    serve : callable
+        This rank's answers to columns that came, by the rows that each rank has sent.
+    deliver : callable
+        Is given each piece that was sent, and what came back for it, in the order of rounds.
+    numbered : bool
+        Whether answers come back.
+
+    Attributes
+    ----------
+    peak_nbytes : int
+        The most that rows on their way and answers have taken at once on this rank.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        collective: Collective,
+        plan: Plan,
+        *,
+        take: Callable[[Piece | None], list[Any]],
+        serve: Callable[[list[Any], np.ndarray], list[Answer]],
+        deliver: Callable[[Sent, list[Answer]], None],
+        numbered: bool,
+    ) -> None:
+        self._backend, self._collective, self._plan = backend, collective, plan
+        self._take, self._serve, self._deliver = take, serve, deliver
+        self._numbered = numbered
+        self.peak_nbytes = 0
+
+    def run(self) -> None:
+        """Serve each round by itself, while the next is on its way and the last one's answers."""
+        rounds = self._plan.rounds
+        going: deque[tuple[Sent, Transfer]] = deque()
+        coming: deque[_Answered] = deque()
+        for number in range(rounds + 1):
+            if number < rounds:
+                going.append(self._send(number))
+            if number >= 1:
+                sent, transfer = going.popleft()
+                received = transfer.wait()
+                answers = self._serve(received.columns, received.counts)
+                coming.append(_Answered(sent, answers, self._start_all(answers)))
+                self._note(going, coming, [received])
+                del received
+            if number >= 2:
+                self._take_back(coming.popleft())
+        for answered in coming:
+            self._take_back(answered)
+
+    def run_together(self) -> None:
+        """Serve all rounds at once, their rows in the order that those of all ranks have."""
+        if self._plan.rounds == 0:
+            return
+        going = [self._send(number) for number in range(self._plan.rounds)]
+        arrived = [transfer.wait() for _, transfer in going]
+        segments = self._segments(arrived)
+        in_order = sorted(segments, key=lambda segment: segment.first)
+        if len(arrived) == 1 and in_order == segments:
+            joined = arrived[0].columns
+        else:
+            joined = [
+                self._backend.xp.concatenate(
+                    [arrived[0].columns[column][:0]]
+                    + [arrived[each.round].columns[column][each.slice] for each in in_order]
+                )
+                for column in range(len(arrived[0].columns))
+            ]
+        counts = np.sum([received.counts for received in arrived], axis=0)
+        answers = self._serve(joined, counts)
+        self._note(going, [], [*arrived, Received(joined, arrived[0].counts)])
+        if not answers:
+            return
+        (answer,) = answers
+        places, place = {}, 0
+        for each in in_order:
+            places[each.round, each.source] = place
+            place += each.stop - each.start
+        back = []
+        for number, received in enumerate(arrived):
+            parts = [
+                slice(places[number, source], places[number, source] + count)
+                for source, count in enumerate(received.counts.tolist())
+                if count
+            ]
+            columns = [_cut(self._backend, column, parts) for column in answer.columns]
+            back.append([Answer(columns, received.counts)])
+        starting = [self._start_all(each) for each in back]
+        for (sent, _), given, transfers in zip(going, back, starting, strict=True):
+            self._take_back(_Answered(sent, given, transfers))
+
+    def _send(self, number: int) -> tuple[Sent, Transfer]:
+        sent = self._part(self._plan.piece(self._collective.rank, number))
+        return sent, self._start(sent.columns, sent.counts)
+
+    def _part(self, piece: Piece | None) -> Sent:
+        """The rows of a piece in the order of their owners."""
+        columns = self._take(piece)
+        parts, rows = self._collective.size, len(columns[0])
+        if parts == 1 or rows == 0:
+            return Sent(piece, columns, None, np.array([rows] + [0] * (parts - 1)))
+        keys, *values = columns
+        narrow = len(values) == 1 and values[0].ndim == 1
+        moved, starts = self._backend.split(
+            keys, values[0] if narrow else None,
+            parts=parts, seed=OWNER_SEED, numbered=self._numbered or (bool(values) and not narrow),
+        )  # fmt: skip
+        beside = [moved.values] if narrow else [column[moved.numbers] for column in values]
+        counts = np.diff(self._backend.to_host(starts).astype(np.int64))
+        return Sent(piece, [moved.keys, *beside], moved.numbers, counts)
+
+    def _start_all(self, answers: Sequence[Answer]) -> list[Transfer]:
+        return [self._start(answer.columns, answer.counts) for answer in answers]
+
+    def _start(self, columns: list[Any], counts: np.ndarray) -> Transfer:
+        if self._collective.size == 1:
+            return _Stayed(columns, counts)
+        return self._collective.start(columns, counts)
+
+    def _take_back(self, answered: _Answered) -> None:
+        came = [transfer.wait() for transfer in answered.transfers]
+        self._note([], [answered], came)
+        self._deliver(answered.sent, [Answer(each.columns, each.counts) for each in came])
+
+    def _segments(self, arrived: Sequence[Received]) -> list[_Segment]:
+        """The rows that came, cut by round and rank."""
+        segments = []
+        for number, received in enumerate(arrived):
+            ends = np.cumsum(received.counts).tolist()
+            for source, (count, end) in enumerate(zip(received.counts.tolist(), ends, strict=True)):
+                piece = self._plan.piece(source, number)
+                if piece is not None and count:
+                    segments.append(_Segment(number, source, piece.first, end - count, end))
+        return segments
+
+    def _note(
+        self, going: Any, coming: Sequence[_Answered] | deque[_Answered], came: Sequence[Received]
+    ) -> None:
+        """What is held besides the arguments, the table, and the answers of the whole verb."""
+        pieces = [sent for sent, _ in going] + [answered.sent for answered in coming]
+        arrays = [array for sent in pieces for array in [*sent.columns, sent.numbers]]
+        arrays += [
+            array for answered in coming for answer in answered.answers for array in answer.columns
+        ]
+        arrays += [array for received in came for array in received.columns]
+        held = {id(array): array.nbytes for array in arrays if array is not None}
+        self.peak_nbytes = max(self.peak_nbytes, sum(held.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Segment:
+    """Rows of one round from one rank; `first` is where their piece begins among all rows."""
+
+    round: int
+    source: int
+    first: int
+    start: int
+    stop: int
+
+    @property
+    def slice(self) -> slice:
+        return slice(self.start, self.stop)
+
+
+class _Stayed(Transfer):
+    """Rows of a group of one rank, which are where they belong."""
+
+    def __init__(self, columns: list[Any], counts: np.ndarray) -> None:
+        self._received = Received(columns, counts)
+
+    def wait(self) -> Received:
+        return self._received
+
+
+def _cut(backend: Backend, column: Any, parts: Sequence[slice]) -> Any:
+    """The rows of all parts, one after the other."""
+    if not parts:
+        return column[:0]
+    if all(before.stop == after.start for before, after in itertools.pairwise(parts)):
+        return column[parts[0].start : parts[-1].stop]
+    return backend.xp.concatenate([column[part] for part in parts])

@@ -1,0 +1,351 @@
+"""Distributed sets, maps and multimaps on clusters of threads and processes."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import threading
+import time
+
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from clusters import cluster_of
+from distributed import futures_of, wait
+
+from dgpuhash.distributed import DistributedMap, DistributedMultiMap, DistributedSet
+from dgpuhash.distributed.arrays.part import Part
+from dgpuhash.errors import (
+    ClosedError,
+    DeviceError,
+    IndexLost,
+    KeyTypeError,
+    OutOfMemoryError,
+    ShapeError,
+    SpecError,
+    UnsupportedError,
+)
+from dgpuhash.tables import MultiMap
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(90)]
+
+
+def lists_of(keys, values, asked):
+    """What a local multimap answers."""
+    return MultiMap.from_arrays(keys, values).find(asked)
+
+
+def places_of(client, array):
+    """Which worker has which chunk."""
+    held = client.who_has(futures_of(array))
+    return {number: tuple(where) for (_, number), where in held.items()}
+
+
+def test_answers_stay_with_their_questions(client):
+    keys = client.persist(da.random.default_rng(1).integers(0, 500, 3000, chunks=(700, 0, 2300)))
+    wait(keys)
+    with DistributedMap.from_arrays(keys, keys * 3, client=client) as table:
+        assert len(table) == len(np.unique(keys.compute()))
+        asked = client.persist(da.arange(400, 600, chunks=90))
+        values, found = table.find(asked, default=-1)
+        assert values.chunks == found.chunks == asked.chunks
+        assert values.dtype == np.int64
+        assert places_of(client, values) == places_of(client, asked)
+        wanted = np.arange(400, 600)
+        there = np.isin(wanted, keys.compute())
+        assert found.compute().tolist() == there.tolist()
+        assert values.compute().tolist() == np.where(there, wanted * 3, -1).tolist()
+        assert table.contains(asked).compute().tolist() == there.tolist()
+        assert table.count(asked).compute().tolist() == there.astype(int).tolist()
+        fresh = table.insert(asked, asked)
+        assert int(fresh.sum().compute()) == (~there).sum()
+        table.upsert(asked, -asked)
+        assert table.find(asked)[0].compute().tolist() == (-wanted).tolist()
+        assert int(table.erase(asked).sum().compute()) == 200
+        assert not table.contains(asked).compute().any()
+        assert table.epoch == 4
+
+
+def test_answers_are_freed_with_their_arrays(processes):
+    def kept():
+        held = processes.run(lambda dask_worker: [key[0] for key in dask_worker.data])
+        return [name for names in held.values() for name in names if "-contains-" in name]
+
+    with DistributedSet.from_keys(np.arange(100)) as table:
+        answer = table.contains(da.arange(50, chunks=10))
+        assert len(kept()) == 5
+        del answer
+        gc.collect()
+        end = time.monotonic() + 10
+        while kept():
+            assert time.monotonic() < end
+            time.sleep(0.05)
+
+
+def test_arrays_of_the_client(client):
+    labels = pd.Index([5, 3, 9])
+    with DistributedMap("int32", "float32", client=client) as table:
+        fresh = table.insert(pd.Series([7, 8, 7], labels, "int32"), [1.5, 2.5, 9.5], keep="first")
+        pd.testing.assert_series_equal(fresh, pd.Series([True, True, False], labels))
+        values, found = table.find(pd.Series([8, 9, 7], labels, "int16"), default=-1)
+        pd.testing.assert_series_equal(values, pd.Series([2.5, -1, 1.5], labels, "float32"))
+        assert found.tolist() == [True, False, True]
+        assert table.find([])[0].shape == (0,)
+        values, found = table.find([8])
+        assert type(values) is np.ndarray
+        many = np.random.default_rng(3).integers(0, 10**6, 50_000).astype(np.int32)
+        table.upsert(many, many.astype(np.float32))
+        assert (table.find(many)[0] == many).all()
+        assert len(table) == len(set(many.tolist()) | {7, 8})
+
+
+def test_multi_map(client):
+    random = np.random.default_rng(0)
+    keys, values = random.integers(0, 40, 5000), np.arange(5000)
+    asked = random.integers(0, 60, 300)
+    wanted, offsets = lists_of(keys, values, asked)
+    chunks = (900, 100, 3000, 0, 1000)
+    with DistributedMultiMap.from_arrays(
+        da.from_array(keys, chunks), da.from_array(values, 1250), client=client, piece_rows=333
+    ) as table:
+        assert len(table) == 5000
+        got = table.find(asked)
+        assert got[0].tolist() == wanted.tolist()
+        assert got[1].tolist() == offsets.tolist()
+        questions = da.from_array(asked, (100, 0, 150, 50))
+        values, ends = table.find(questions)
+        assert values.compute().tolist() == wanted.tolist()
+        assert ends.chunks == ((101, 1, 151, 51),)
+        first = 0
+        for chunk in ends.blocks:
+            lists = chunk.compute()
+            assert lists[0] == 0
+            assert (
+                np.diff(lists).tolist() == np.diff(offsets)[first : first + len(lists) - 1].tolist()
+            )
+            first += len(lists) - 1
+        assert table.count(questions).compute().tolist() == np.diff(offsets).tolist()
+        assert int(table.erase(np.arange(20)).sum()) == 20
+        assert len(table) == (keys >= 20).sum()
+
+
+def test_set_of_floats(client):
+    with DistributedSet("float64", client=client) as table:
+        fresh = table.insert(np.array([np.nan, -0.0, np.nan, 0.0, 1.0]))
+        assert fresh.sum() == 3
+        assert table.contains([np.nan, 0.0, 2.0]).tolist() == [True, True, False]
+        table.clear()
+        assert len(table) == 0
+
+
+def test_all_chunks_on_one_worker(client):
+    worker = sorted(client.nthreads())[-1]
+    keys = da.arange(1000, chunks=100)
+    with client.as_current():
+        keys = client.persist(keys, workers=[worker], allow_other_workers=False)
+        wait(keys)
+    with DistributedSet.from_keys(keys, client=client, piece_rows=64) as table:
+        assert len(table) == 1000
+        assert min(table.stats()["size"]) > 200
+        found = table.contains(keys)
+        assert found.compute().all()
+        assert set(places_of(client, found).values()) == {(worker,)}
+
+
+def test_chunks_on_workers_without_a_part(threads):
+    first, *others = sorted(threads.nthreads())
+    keys = threads.persist(da.arange(100, chunks=10), workers=others, allow_other_workers=False)
+    wait(keys)
+    with DistributedMap.from_arrays(keys, keys, workers=[first]) as table:
+        assert table.workers == [first]
+        values, found = table.find(keys)
+        assert found.compute().all()
+        assert values.compute().tolist() == list(range(100))
+
+
+def test_chunks_of_unknown_length(threads):
+    keys = da.arange(100, chunks=30)
+    keys = keys[keys % 3 == 0]
+    with DistributedMap.from_arrays(keys, keys + 1) as table:
+        assert len(table) == 34
+        values, _ = table.find(keys)
+        assert values.compute().tolist() == list(range(1, 101, 3))
+
+
+def test_stats_and_repr(threads):
+    with DistributedMap("int64", "int64", 3000, piece_rows=500) as table:
+        assert repr(table) == (
+            "<DistributedMap int64 -> int64: 3 parts, no device yet, exchange comm, epoch 0>"
+        )
+        table.insert(np.arange(3000), np.arange(3000))
+        stats = table.stats()
+        assert stats["part"].tolist() == [0, 1, 2]
+        assert stats["worker"].tolist() == table.workers
+        assert stats["size"].sum() == 3000
+        assert set(stats["device"]) == {"cpu"}
+        assert stats["size"].max() <= stats["capacity"].max()
+        assert table.device == "cpu"
+        # Keys, values, numbers and what came for two pieces, and a byte of each answer.
+        table.contains(da.arange(30_000, chunks=10_000))
+        assert 0 < table.stats()["exchange_nbytes"].max() <= 3 * 500 * (8 + 8 + 8 + 4)
+    assert repr(table).endswith("closed>")
+
+
+@pytest.mark.parametrize(
+    ("keys", "values", "error"),
+    [
+        (da.ones(5, chunks=2), da.arange(5, chunks=2), KeyTypeError),
+        (da.arange(5, chunks=2), da.arange(6, chunks=2), ShapeError),
+        (da.ones((5, 1), dtype=int, chunks=2), da.arange(5, chunks=2), ShapeError),
+        (da.arange(5, chunks=2), np.arange(5), UnsupportedError),
+        (np.arange(5), da.arange(5, chunks=2), UnsupportedError),
+        (np.arange(5), np.arange(4), ShapeError),
+        (np.arange(5), np.arange(5) * 1j, KeyTypeError),
+        (["a"], [1], KeyTypeError),
+        (pd.DataFrame({"k": [1]}), [1], ShapeError),
+        (da.from_array(np.array(["a"], object), 1), da.arange(1), KeyTypeError),
+    ],
+)
+def test_what_does_not_fit_changes_nothing(threads, keys, values, error):
+    with DistributedMap.from_arrays([1, 2], [3, 4]) as table:
+        with pytest.raises(error):
+            table.insert(keys, values)
+        with pytest.raises(SpecError):
+            table.insert([1], [2], keep="best")
+        with pytest.raises(KeyTypeError):
+            table.find([1], default="x")
+        assert table.epoch == 1
+        assert table.find([1, 5])[1].tolist() == [True, False]
+
+
+def test_a_series_is_refused(threads):
+    with DistributedSet("int64") as table, pytest.raises(UnsupportedError, match="to_dask_array"):
+        table.contains(dd.from_pandas(pd.Series([1]), npartitions=1))
+
+
+def test_chunks_that_are_not_what_they_say_change_nothing(client):
+    honest = da.arange(10, chunks=5)
+    lying = honest.map_blocks(lambda chunk: chunk + 0.5, dtype=np.int64, meta=np.zeros(0, int))
+    with DistributedSet.from_keys(honest, client=client) as table:
+        with pytest.raises(KeyTypeError, match="float64"):
+            table.insert(lying)
+        assert len(table) == 10
+        with pytest.raises(KeyTypeError, match="float64"):
+            table.contains(lying)
+        assert table.contains(honest).compute().all()
+        assert table.insert([99]).tolist() == [True]
+
+
+def test_a_task_that_fails_changes_nothing(threads):
+    def fail(chunk):
+        raise ZeroDivisionError("on purpose")
+
+    keys = da.arange(10, chunks=5)
+    with DistributedSet.from_keys(keys) as table:
+        with pytest.raises(ZeroDivisionError):
+            table.insert(keys.map_blocks(fail, dtype=np.int64, meta=np.zeros(0, int)))
+        assert table.contains(keys).compute().all()
+
+
+def test_a_change_that_fails_halfway_loses_the_table(threads, monkeypatch):
+    serve = Part.serve
+
+    def no_memory(self, verb, columns, counts):
+        if (columns[0] == 5).any():
+            raise OutOfMemoryError("on purpose")
+        return serve(self, verb, columns, counts)
+
+    with DistributedSet.from_keys(np.arange(100)) as table:
+        monkeypatch.setattr(Part, "serve", no_memory)
+        with pytest.raises(OutOfMemoryError, match="on purpose"):
+            table.contains(da.arange(10, chunks=4))
+        monkeypatch.undo()
+        assert table.contains(da.arange(10, chunks=4)).compute().all()
+        monkeypatch.setattr(Part, "serve", no_memory)
+        with pytest.raises(OutOfMemoryError, match="on purpose"):
+            table.erase(da.arange(10, chunks=4))
+        monkeypatch.undo()
+        for verb in (lambda: table.contains([1]), lambda: len(table), table.stats):
+            with pytest.raises(IndexLost, match=r"its erase failed.*make the table again"):
+                verb()
+        assert "lost" in repr(table)
+    with DistributedSet.from_keys(np.arange(100)) as table:
+        assert len(table) == 100
+
+
+def test_a_host_array_for_a_closed_table(threads):
+    table = DistributedSet.from_keys([1])
+    table.close()
+    table.close()
+    with pytest.raises(ClosedError):
+        table.contains([1])
+    assert all(
+        not tables
+        for tables in threads.run(
+            lambda dask_worker: dask_worker.plugins["dgpuhash"].tables
+        ).values()
+    )
+
+
+def test_a_device_that_is_not_there(threads):
+    with pytest.raises(DeviceError):
+        DistributedSet("int64", device="tpu")
+    with pytest.raises(SpecError):
+        DistributedSet("int64", piece_rows=0)
+
+
+def test_threads_share_tables(threads):
+    tables = [DistributedMap("int64", "int64") for _ in range(2)]
+    failed = []
+
+    def work(number):
+        try:
+            keys = np.arange(number * 100, number * 100 + 100)
+            for table in tables if number % 2 else tables[::-1]:
+                table.insert(keys, keys)
+                assert table.find(keys)[1].all()
+        except BaseException as error:
+            failed.append(error)
+
+    running = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for each in running:
+        each.start()
+    for each in running:
+        each.join(60)
+    assert not failed
+    for table in tables:
+        assert len(table) == 400
+        table.close()
+
+
+def test_a_table_in_a_task(processes):
+    def work():
+        keys = np.arange(1000)
+        with DistributedSet.from_keys(keys) as table:
+            return int(table.contains(keys * 2).sum())
+
+    assert processes.submit(work).result(timeout=60) == 500
+
+
+def test_a_killed_worker():
+    with cluster_of(2, processes=True) as client:
+        keys = np.arange(1000)
+        table = DistributedMap.from_arrays(keys, keys, client=client)
+        victim = table.workers[1]
+        (pid,) = client.run(os.getpid, workers=[victim]).values()
+        os.kill(pid, signal.SIGKILL)
+        start = time.monotonic()
+        with pytest.raises(IndexLost):
+            table.find(keys)
+        with pytest.raises(IndexLost):
+            table.insert(keys, keys)
+        assert time.monotonic() - start < 40
+        client.wait_for_workers(2, timeout=30)
+        with pytest.raises(IndexLost):
+            table.find(keys)
+        table.close()
+        with DistributedMap.from_arrays(keys, keys, client=client) as again:
+            assert again.find(keys)[1].all()

@@ -1,0 +1,192 @@
+"""Verbs of distributed tables on the ranks of one process, against dictionaries."""
+
+from __future__ import annotations
+
+import itertools
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+from agreement import fresh_once
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from model import MapModel, MultiMapModel, SetModel, key_of, rows_of
+from strategies import key_pool, keys_from
+
+from dgpuhash.distributed.arrays.asking import Asking
+from dgpuhash.distributed.arrays.part import Part, Verb
+from dgpuhash.distributed.arrays.plan import Chunk
+from dgpuhash.distributed.exchange import LocalCollective
+from dgpuhash.spec import TableSpec
+
+DTYPES = [
+    ("int8", "float32"),
+    ("uint32", "int64"),
+    ("int64", "int16"),
+    ("float64", "complex128"),
+    ("datetime64[s]", "S5"),
+]
+FEW = settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+class Ranks:
+    """A table in parts, each with a thread and an end of a local exchange."""
+
+    def __init__(self, device: Any, size: int, piece_rows: int, *spec: Any) -> None:
+        self.device, self.size, self.piece_rows = device, size, piece_rows
+        self.spec = TableSpec.of(*spec)
+        self.parts = [Part(self.spec, 0, device.name) for _ in range(size)]
+        self.ends = LocalCollective.group(size, limit=20)
+
+    def __len__(self) -> int:
+        return sum(len(part.table) for part in self.parts)
+
+    def ask(self, verb: Verb, cuts: list[int], places: list[int], *columns: Any) -> list[Any]:
+        """The answers, host arrays, put together; chunks end at `cuts` and lie at `places`."""
+        edges = [0, *sorted(min(cut, len(columns[0])) for cut in cuts), len(columns[0])]
+        chunks: list[list[Chunk]] = [[] for _ in range(self.size)]
+        given: list[list[Any]] = [[] for _ in range(self.size)]
+        for number, (start, stop) in enumerate(itertools.pairwise(edges)):
+            rank = places[number % len(places)] % self.size
+            chunks[rank].append(Chunk(number, (), start, stop - start))
+            given[rank].append([self.device.array(column[start:stop]) for column in columns])
+
+        def work(rank: int) -> list[list[Any]]:
+            with_end = Asking(self.parts[rank], verb, chunks, rank, given[rank])
+            try:
+                return with_end.go(self.ends[rank], self.piece_rows)
+            except BaseException:
+                self.ends[rank].abort("failed")
+                raise
+
+        with ThreadPoolExecutor(self.size) as threads:
+            done = list(threads.map(work, range(self.size)))
+        answers = {
+            chunk.number: answer
+            for rank in range(self.size)
+            for chunk, answer in zip(chunks[rank], done[rank], strict=True)
+        }
+        return [answers[number] for number in sorted(answers)]
+
+    def joined(self, verb: Verb, cuts: list[int], places: list[int], *columns: Any) -> list[Any]:
+        """The answers as columns of the whole batch."""
+        answers = self.ask(verb, cuts, places, *columns)
+        return [
+            np.concatenate([self.device.backend.to_host(part) for part in column])
+            for column in zip(*answers, strict=True)
+        ]
+
+
+def layouts():
+    cuts = st.lists(st.integers(0, 60), max_size=5)
+    return st.tuples(cuts, st.lists(st.integers(0, 2), min_size=1, max_size=4))
+
+
+def sequences(test):
+    """Run `test` for numbers of ranks and pairs of dtypes."""
+    test = FEW(given(data=st.data())(test))
+    test = pytest.mark.parametrize("size", [1, 2, 3])(test)
+    return pytest.mark.parametrize(("key", "value"), DTYPES)(test)
+
+
+def steps(key, verbs):
+    return st.lists(
+        st.tuples(st.sampled_from(verbs), keys_from(key), st.integers(0, 2**16), layouts()),
+        max_size=8,
+    )
+
+
+def numbered(value, n, seed):
+    return (np.arange(n) + seed).astype(np.int32).astype(value)
+
+
+def bytes_of(device, column, dtype):
+    """Each row of a host array in the form of the device."""
+    return rows_of(device.host(device.backend.from_host(column), dtype))
+
+
+@sequences
+def test_set(device, size, key, value, data):
+    ranks, model = Ranks(device, size, 7, "set", key), SetModel()
+    for verb, keys, _, layout in data.draw(
+        steps(key, ["insert", "erase", "contains", "count", "add"])
+    ):
+        got = ranks.joined(Verb(verb), *layout, keys)
+        if verb == "insert":
+            fresh_once(keys, got[0], model.insert(keys))
+        elif verb == "add":
+            assert got == []
+            model.insert(keys)
+        elif verb == "erase":
+            fresh_once(keys, got[0], model.erase(keys))
+        else:
+            assert got[0].dtype == (bool if verb == "contains" else np.int64)
+            assert got[0].astype(bool).tolist() == model.contains(keys)
+        assert len(ranks) == len(model)
+
+
+@sequences
+def test_map(device, size, key, value, data):
+    ranks, model = Ranks(device, size, 7, "map", key, value), MapModel()
+    default = numbered(value, 1, 77)[0]
+    for verb, keys, seed, layout in data.draw(
+        steps(key, ["insert", "insert", "upsert", "erase", "find"])
+    ):
+        values = numbered(value, len(keys), seed)
+        if verb == "insert":
+            keep = ("first", "last")[seed % 2]
+            got = ranks.joined(Verb(verb, keep=keep), *layout, keys, values)
+            assert got[0].tolist() == model.insert(keys, values, keep)
+        elif verb == "upsert":
+            assert ranks.joined(Verb(verb), *layout, keys, values) == []
+            model.upsert(keys, values)
+        elif verb == "erase":
+            got = ranks.joined(Verb(verb), *layout, keys)
+            fresh_once(keys, got[0], model.erase(keys))
+        else:
+            found, there = ranks.joined(Verb(verb, default=default), *layout, keys)
+            assert there.tolist() == model.contains(keys)
+            wanted = model.find(keys, numbered(value, 1, 77).tobytes())
+            assert bytes_of(device, found, value) == wanted
+        assert len(ranks) == len(model)
+
+
+@sequences
+def test_any_pair_of_a_key_is_whole(device, size, key, value, data):
+    ranks, pool = Ranks(device, size, 7, "map", key, value), key_pool(key)
+    keys = data.draw(keys_from(key))
+    model, values = MapModel(), numbered(value, len(keys), 5)
+    choices = model.candidates(keys, values)
+    fresh = ranks.joined(Verb("insert"), *data.draw(layouts()), keys, values)[0]
+    fresh_once(keys, fresh, model.insert(keys, values))
+    found, there = ranks.joined(Verb("find"), [], [0], pool)
+    assert there.tolist() == model.contains(pool)
+    for one, row, stored in zip(pool, bytes_of(device, found, value), there, strict=True):
+        assert not stored or row in choices[key_of(one)]
+
+
+@sequences
+def test_multi_map(device, size, key, value, data):
+    ranks, model = Ranks(device, size, 7, "multimap", key, value), MultiMapModel()
+    for verb, keys, seed, layout in data.draw(
+        steps(key, ["insert", "insert", "erase", "find", "count"])
+    ):
+        values = numbered(value, len(keys), seed)
+        if verb == "insert":
+            assert ranks.joined(Verb(verb), *layout, keys, values) == []
+            model.insert(keys, values)
+        elif verb == "erase":
+            fresh_once(keys, ranks.joined(Verb(verb), *layout, keys)[0], model.erase(keys))
+        elif verb == "count":
+            assert ranks.joined(Verb(verb), *layout, keys)[0].tolist() == model.count(keys)
+        else:
+            rows, counts = [], []
+            for found, offsets in ranks.ask(Verb(verb), *layout, keys):
+                assert offsets[0] == 0 and offsets[-1] == len(found)
+                rows += rows_of(device.host(found, value))
+                counts += np.diff(device.backend.to_host(offsets)).tolist()
+            wanted, offsets = model.find(keys)
+            assert rows == wanted
+            assert counts == np.diff(offsets).tolist()
+        assert len(ranks) == len(model)
