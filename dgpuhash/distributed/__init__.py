@@ -8,6 +8,9 @@ How it works, from the bottom:
 * A key belongs to part ``owner_of(hash(code), parts)``; a `descriptor.Descriptor` says which worker
   holds which part, in which incarnation, at which epoch. The newest one is kept by the scheduler
   (`registry.Registry`), under the name of the index.
+* That is so when it is distributed. `routes` knows the other placements: rows that stay with the
+  worker that reads them, and are asked for everywhere (`arrival` and `conflict` put the answers
+  together, `doubles` compares unique keys); and copies of all rows on every worker.
 * Reading (`probe`): a task encodes the keys of its partition, sends each owner its own over Dask's
   comm, and puts the answers together. Handlers wait for the shard thread, which waits for nobody.
   Every request names epoch and incarnation; a shard at another one raises `IndexLost`.

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
 import dask
-from distributed import Client
+from distributed import Client, Future
 
-from dgpuhash.distributed.descriptor import Descriptor, ShardAddress
+from dgpuhash.distributed.conflict import Conflict
+from dgpuhash.distributed.descriptor import Descriptor, Placement, ShardAddress
+from dgpuhash.distributed.doubles import refuse_doubles
 from dgpuhash.distributed.exchange import Receipt
 from dgpuhash.distributed.phase import GRACE, installed, on_workers, watched
 from dgpuhash.distributed.plugin import ShardHost
@@ -70,9 +73,10 @@ def change_to(descriptor: Descriptor, verb: str) -> Change:
         epoch=descriptor.epoch,
         shards=descriptor.shards,
         encoder=descriptor.encoder,
-        meta=descriptor.meta,
-        unique=descriptor.unique,
+        meta=descriptor.stored,
+        unique=descriptor.unique if descriptor.conflict is Conflict.ERROR else None,
         device=descriptor.device,
+        placement=descriptor.placement,
     )
 
 
@@ -115,16 +119,20 @@ def carry_out(
         first += receipts[0]
         later = [(act.verb, put) for act, put in zip(acts[1:], receipts[1:], strict=True)]
         on_workers(client, workers, prepare_change, change, first, later)
+        new = any(act.verb != "erase" and act.partitions for act in acts)
+        if change.placement is Placement.INDEPENDENT and change.unique and new:
+            refuse_doubles(client, change)
         publish()
     except BaseException:
         _on_those_there(client, workers, abandon_change, change)
         raise
     try:
-        return sum(on_workers(client, workers, apply_change, change))
+        counts = on_workers(client, workers, apply_change, change)
     except IndexLost as lost:
         if change.verb == "build":
             raise
         raise IndexLost(f"the {change.verb} was made, do not repeat it, but then {lost}") from lost
+    return max(counts) if change.placement is Placement.REPLICATED else sum(counts)
 
 
 def drop_shards(client: Client, uid: str, workers: Sequence[str]) -> None:
@@ -136,10 +144,11 @@ def _put(client: Client, change: Change, acts: Sequence[Act]) -> list[list[Recei
     put = dask.delayed(put_partition, pure=False)
     name = f"dgpuhash-{change.verb}-{change.transaction}"
     parts = [(replace(change, verb=act.verb), one) for act in acts for one in act.partitions]
-    tasks = [
-        put(partition, part, number, dask_key_name=f"{name}-{number}")
-        for number, (part, partition) in enumerate(parts)
-    ]
+    homes = _homes(client, change, [partition for _, partition in parts])
+    tasks = []
+    for number, ((part, partition), home) in enumerate(zip(parts, homes, strict=True)):
+        with dask.annotate(workers=home, allow_other_workers=False) if home else nullcontext():
+            tasks.append(put(partition, part, number, dask_key_name=f"{name}-{number}"))
     futures = client.compute(tasks)
     try:
         receipts = iter(watched(client, change.workers, futures))
@@ -150,6 +159,22 @@ def _put(client: Client, change: Change, acts: Sequence[Act]) -> list[list[Recei
         for future in futures:
             future.release()
         raise
+
+
+def _homes(client: Client, change: Change, partitions: Sequence[Any]) -> list[list[str]]:
+    """For each partition the shards' workers that hold it, if it must not move; else none."""
+    if change.placement is not Placement.INDEPENDENT:
+        return [[] for _ in partitions]
+    futures = [partition for partition in partitions if isinstance(partition, Future)]
+    holders = client.who_has(futures) if futures else {}
+    return [
+        [
+            worker
+            for worker in holders.get(getattr(each, "key", None), ())
+            if worker in change.workers
+        ]
+        for each in partitions
+    ]
 
 
 def _on_those_there(client: Client, workers: Sequence[str], function: Any, *args: Any) -> None:

@@ -48,12 +48,12 @@ def save(client: Client, descriptor: Descriptor, url: str) -> str:
     token = uuid.uuid4().hex[:12]
     local = isinstance(system, LocalFileSystem)
     folder = f"{target}.{token}.part" if local and not replaced else target
-    names = [f"shard-{part:05}-{token}.arrow" for part in range(len(descriptor.shards))]
+    names = [f"shard-{part:05}-{token}.arrow" for part in range(len(descriptor.whole))]
     system.makedirs(folder, exist_ok=True)
     try:
         shards = on_workers(
             client,
-            descriptor.workers,
+            descriptor.whole,
             write_shard,
             descriptor,
             system.unstrip_protocol(folder),

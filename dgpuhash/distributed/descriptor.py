@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from dgpuhash.distributed.arrival import with_arrival
+from dgpuhash.distributed.conflict import Conflict
 from dgpuhash.frames import KeyEncoder
 
 __all__ = ["Descriptor", "Placement", "Saved", "ShardAddress"]
@@ -14,8 +16,12 @@ __all__ = ["Descriptor", "Placement", "Saved", "ShardAddress"]
 class Placement(Enum):
     """Who holds a key."""
 
-    #: Each key has one owner, by its hash; queries travel to the owner.
+    #: Each key has one owner, by its hash; rows and queries travel to the owner.
     DISTRIBUTED = "distributed"
+    #: Rows stay where they are; queries go to all shards (WarpCore §IV-E).
+    INDEPENDENT = "independent"
+    #: Every shard holds all rows; queries go nowhere.
+    REPLICATED = "replicated"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +71,10 @@ class Descriptor:
     device : str or None
         Where key tables live; None: where the rows do.
     placement : Placement
+    reason : str
+        Why it was chosen, where the user left that to the index.
+    conflict : Conflict
+        What a second row of a key does, when keys are `unique` and rows stay where they are.
     saved : Saved or None
     revision : int
         Counts the changes of rows: the build, inserts and erases, but not moves of shards.
@@ -79,6 +89,8 @@ class Descriptor:
     unique: bool | None = None
     device: str | None = None
     placement: Placement = Placement.DISTRIBUTED
+    reason: str = ""
+    conflict: Conflict = Conflict.ERROR
     saved: Saved | None = None
     revision: int = 1
 
@@ -86,6 +98,18 @@ class Descriptor:
     def workers(self) -> list[str]:
         """The addresses of the shards' workers, by part."""
         return [shard.worker for shard in self.shards]
+
+    @property
+    def stored(self) -> Any:
+        """An empty frame like the rows of a shard, which may have a column of our own."""
+        if self.placement is Placement.INDEPENDENT:
+            return with_arrival(self.meta, 0, 0)
+        return self.meta
+
+    @property
+    def whole(self) -> list[str]:
+        """Those of `workers` whose shards together hold each row once."""
+        return self.workers[:1] if self.placement is Placement.REPLICATED else self.workers
 
     def __dask_tokenize__(self) -> tuple[str, str, int]:
         return ("dgpuhash", self.uid, self.epoch)

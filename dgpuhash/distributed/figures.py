@@ -21,8 +21,8 @@ def shard_figures(client: Client, descriptor: Descriptor) -> pd.DataFrame:
 
 
 def row_count(client: Client, descriptor: Descriptor) -> int:
-    """Rows of all shards."""
-    return sum(on_workers(client, descriptor.workers, rows, *_identity(descriptor)))
+    """Rows of the index, each counted once."""
+    return sum(on_workers(client, descriptor.whole, rows, *_identity(descriptor)))
 
 
 def _identity(descriptor: Descriptor) -> tuple[str, int, dict[str, tuple[int, str]]]:

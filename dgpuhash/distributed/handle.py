@@ -11,6 +11,7 @@ from distributed import Client
 
 from dgpuhash.distributed.change import Act, carry_out, change_to, drop_shards
 from dgpuhash.distributed.clients import client_of
+from dgpuhash.distributed.conflict import Conflict
 from dgpuhash.distributed.descriptor import Descriptor, Placement
 from dgpuhash.distributed.exchange import Receipt
 from dgpuhash.distributed.history import History, Step, acts_of
@@ -66,7 +67,7 @@ class Handle:
 
     @property
     def placement(self) -> Placement:
-        """Who holds a key."""
+        """Which workers hold a row."""
         return self._descriptor.placement
 
     @property
@@ -110,9 +111,15 @@ class Handle:
     def __repr__(self) -> str:
         if self._closed:
             return f"<{type(self).__name__} {self.name!r}, closed>"
+        descriptor = self._descriptor
+        placed = descriptor.placement.value
+        if descriptor.conflict is not Conflict.ERROR:
+            placed += f" with conflict={descriptor.conflict.value!r}"
+        if descriptor.reason:
+            placed += f" ({descriptor.reason})"
         return (
             f"<{type(self).__name__} {self.name!r} on {self.on!r}: {len(self.workers)} shards, "
-            f"{self.placement.value}, epoch {self.epoch}>"
+            f"{placed}, epoch {self.epoch}>"
         )
 
     def _change(self, verb: str, rows: Any, names: Sequence[Hashable]) -> int:

@@ -15,6 +15,7 @@ from distributed import Client
 
 from dgpuhash.distributed import checkpoint
 from dgpuhash.distributed.change import change_to, places
+from dgpuhash.distributed.choice import Choice
 from dgpuhash.distributed.clients import client_of
 from dgpuhash.distributed.descriptor import Descriptor, Saved
 from dgpuhash.distributed.figures import row_count, shard_figures
@@ -82,6 +83,9 @@ class DistributedIndex(Searchable, Upkeep):
         columns: Sequence[Hashable] | None = None,
         *,
         unique: bool | None = None,
+        mode: str = "distributed",
+        replicated: bool = False,
+        conflict: str = "error",
         client: Client | None = None,
         name: str | None = None,
         workers: Sequence[str] | None = None,
@@ -100,6 +104,20 @@ class DistributedIndex(Searchable, Upkeep):
             The columns kept beside the key columns; default: all. Others are not moved.
         unique : bool, optional
             True: refuse a second row of a key, now and in `insert`. None, False: allow it.
+        mode : {"distributed", "independent", "replicated", "auto"}
+            Where rows lie. Distributed: each key has one owner, where its rows and questions for it
+            travel. Independent: rows stay with the workers that read their partitions; questions
+            go to all, and answers are put in the order in which rows came. Replicated: every worker
+            holds all rows and answers what it is asked by its own tasks, so nothing travels. Auto:
+            replicated when `data` is known to have at most 64 MiB, else distributed; `repr` says
+            why.
+        replicated : bool
+            The same as ``mode="replicated"``.
+        conflict : {"error", "first", "last", "min", "max", "sum"}
+            What a second row of a unique key does when rows are independent. Error: it is refused,
+            and each build or insert compares its keys with those of all workers. Others: it is
+            stored, and answers have one row a key: the one that came first or last, or the least,
+            greatest or summed values of each column, nulls left out.
         client : distributed.Client, optional
             Default: the current one.
         name : str, optional
@@ -116,29 +134,34 @@ class DistributedIndex(Searchable, Upkeep):
         KeyTypeError
             When a column cannot be a key.
         SpecError
-            When there is an index of this name.
+            When there is an index of this name, or options contradict each other.
         IndexLost
             When a worker is lost; nothing remains of the index then.
         """
         client = client_of(client)
         check_name(name)
-        if unique not in (True, False, None):
-            raise SpecError(f"unique={unique!r}; give True, False or None")
+        choice = Choice.of(mode, replicated, conflict, unique)
         collection = collection_of(data, on if isinstance(on, list | tuple) else [on])
         meta = meta_of(collection)
         names = key_names(meta, on)
         kept = kept_columns(meta, names, columns)
         meta = meta[kept].iloc[:0]
+        choice.check(meta, names)
+        shards = places(client, workers)
+        placement, reason = choice.place(client, collection, kept, len(shards))
         uid = uuid.uuid4().hex
         descriptor = Descriptor(
             uid=uid,
             name=name or f"index-{uid[:8]}",
             epoch=1,
-            shards=places(client, workers),
+            shards=shards,
             encoder=KeyEncoder.for_frame(meta, list(names)),
             meta=meta,
-            unique=unique,
+            unique=choice.unique,
             device=device,
+            placement=placement,
+            reason=reason,
+            conflict=choice.conflict,
         )
         return cls._create(descriptor, client, collection)
 
@@ -176,13 +199,14 @@ class DistributedIndex(Searchable, Upkeep):
         descriptor = Descriptor(
             uid=uid,
             name=name or f"index-{uid[:8]}",
-            epoch=1,
+            epoch=manifest.epoch,
             shards=places(client, workers),
             encoder=manifest.encoder,
             meta=manifest.meta("cudf" if device == "cuda" else "pandas"),
             unique=manifest.unique,
             device=device,
             placement=manifest.placement,
+            conflict=manifest.conflict,
             saved=Saved(checkpoint.absolute(url), revision=1),
         )
         return cls._create(descriptor, client, descriptor.saved)

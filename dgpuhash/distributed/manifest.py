@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from dgpuhash.distributed.conflict import Conflict
 from dgpuhash.distributed.descriptor import Descriptor, Placement
 from dgpuhash.errors import DgpuhashError, FormatError
 from dgpuhash.frames import KeyEncoder, frames_named
@@ -45,6 +46,9 @@ class Manifest:
         No rows, with the columns, types and categories of the stored ones.
     unique : bool or None
     placement : Placement
+    conflict : Conflict
+    epoch : int
+        That of the index; one that is loaded goes on from there.
     shards : tuple of SavedShard
     """
 
@@ -55,6 +59,8 @@ class Manifest:
     specimen: pa.Table
     unique: bool | None
     placement: Placement
+    conflict: Conflict
+    epoch: int
     shards: tuple[SavedShard, ...]
 
     @classmethod
@@ -66,6 +72,8 @@ class Manifest:
             frames.to_arrow(descriptor.meta),
             descriptor.unique,
             descriptor.placement,
+            descriptor.conflict,
+            descriptor.epoch,
             tuple(shards),
         )
 
@@ -81,6 +89,8 @@ class Manifest:
             "specimen": _to_text(self.specimen),
             "unique": self.unique,
             "placement": self.placement.value,
+            "conflict": self.conflict.value,
+            "epoch": self.epoch,
             "shards": [asdict(shard) for shard in self.shards],
         }
         whole = {"format": FORMAT, "version": VERSION, "blake2b": _digest(body), "index": body}
@@ -124,12 +134,16 @@ class Manifest:
     def _from_body(cls, body: dict[str, Any]) -> Manifest:
         if not isinstance(body["name"], str) or body["unique"] not in (True, False, None):
             raise ValueError("it is malformed")
+        if type(body["epoch"]) is not int or body["epoch"] < 1:
+            raise ValueError(f"its epoch is {body['epoch']!r}")
         return cls(
             body["name"],
             KeyEncoder.from_json(body["encoder"]),
             _from_text(body["specimen"]),
             body["unique"],
             Placement(body["placement"]),
+            Conflict(body["conflict"]),
+            body["epoch"],
             tuple(_saved_shard(entry) for entry in body["shards"]),
         )
 

@@ -70,6 +70,7 @@ class ShardHost(WorkerPlugin):
         self.ends = {}
         self.tables = {}
         worker.handlers["dgpuhash_match"] = answering(self.match)
+        worker.handlers["dgpuhash_known"] = answering(self.known)
         worker.handlers["dgpuhash_put"] = answering(self.put)
         worker.handlers["dgpuhash_ping"] = answering(self.ping)
         worker.handlers["dgpuhash_collective"] = answering(self.collective)
@@ -101,6 +102,10 @@ class ShardHost(WorkerPlugin):
             self.shards.match, uid, epoch, incarnation, keys, how, columns, skip, nbytes
         )
         return [loaded(query_rows), loaded(payload), rest]
+
+    async def known(self, *, keys: Any, uid: str, transaction: str) -> list[Any]:
+        """The row of the first of `keys` that a prepared change leaves in this shard, or -1."""
+        return [await self.thread.run(self.shards.known, uid, transaction, keys)]
 
     async def put(
         self,

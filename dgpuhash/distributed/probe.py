@@ -9,11 +9,13 @@ from typing import Any, ClassVar
 
 from distributed.utils import sync
 
-from dgpuhash.distributed.descriptor import Descriptor
+from dgpuhash.distributed.arrival import asked_of_all, in_order, of_any
+from dgpuhash.distributed.descriptor import Descriptor, Placement
 from dgpuhash.distributed.payload import Payload, joined
 from dgpuhash.distributed.plugin import hosting_worker
 from dgpuhash.distributed.question import Asker
-from dgpuhash.distributed.split import pieces, split
+from dgpuhash.distributed.routes import asked_rows
+from dgpuhash.distributed.split import pieces
 from dgpuhash.frames import (
     POSITION_NBYTES,
     Matches,
@@ -112,8 +114,9 @@ def match(
     """
     worker = hosting_worker()
     frames = frames_of(left)
-    questions = questions_to(left, descriptor, left_on)
-    asker = Asker(worker, descriptor, how, columns)
+    questions = questions_to(left, descriptor, left_on, worker.address)
+    apart = descriptor.placement is Placement.INDEPENDENT
+    asker = Asker(worker, descriptor, *asked_of_all(how, columns) if apart else (how, columns))
 
     async def ask(part: int, answered: list[list[Answer]]) -> None:
         while questions[part]:
@@ -139,24 +142,31 @@ def match(
                 each.cancel()
 
     answers = [answer for part in sync(worker.loop, ask_all) for pages in part for answer in pages]
-    like = descriptor.meta[list(columns)]
-    if not answers:
-        return Matches(frames.xp.zeros(0, dtype="int64"), like)
-    query_rows = frames.xp.concatenate([rows for rows, _ in answers])
+    xp = frames.xp
+    query_rows = xp.concatenate([rows for rows, _ in answers] or [xp.zeros(0, dtype="int64")])
     if how in {"semi", "anti"}:
-        return Matches(query_rows, None)
-    return Matches(query_rows, joined([payload for _, payload in answers], like))
+        return Matches(of_any(query_rows, len(left), how, xp) if apart else query_rows, None)
+    if not answers:
+        return Matches(query_rows, descriptor.meta[list(columns)])
+    found = joined([payload for _, payload in answers], descriptor.stored[asker.columns])
+    if apart:
+        names = descriptor.encoder.names
+        return Matches(*descriptor.conflict.settle(*in_order(query_rows, found), names))
+    return Matches(query_rows, found)
 
 
 def questions_to(
-    left: Any, descriptor: Descriptor, left_on: Sequence[Hashable]
+    left: Any, descriptor: Descriptor, left_on: Sequence[Hashable], address: str
 ) -> list[list[tuple[Any, Payload]]]:
     """For each part the rows that it is asked about, in pieces: their positions, and their keys."""
-    encoder = descriptor.encoder
-    owned = split(encoder.encode(left, list(left_on)), encoder, len(descriptor.shards))
+    names = descriptor.encoder.names
+    owned = asked_rows(left, descriptor, left_on, address)
     keys = frames_of(left).make(
-        {name: left[label] for name, label in zip(encoder.names, left_on, strict=True)}
+        {name: left[label] for name, label in zip(names, left_on, strict=True)}
     )
+    if descriptor.placement is Placement.REPLICATED and address in descriptor.workers:
+        # The question stays on this worker.
+        return [[(rows, keys)] if len(rows) else [] for rows in owned]
     # The answer may be a position for each key.
-    like = descriptor.meta[list(encoder.names)]
+    like = descriptor.meta[list(names)]
     return pieces(keys, owned, like, least_nbytes=POSITION_NBYTES)

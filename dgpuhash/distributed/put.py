@@ -8,8 +8,11 @@ from typing import Any
 
 from distributed.utils import sync
 
+from dgpuhash.distributed.arrival import with_arrival
+from dgpuhash.distributed.descriptor import Placement
 from dgpuhash.distributed.exchange import CommExchange, Exchange, Parcel, Receipt
 from dgpuhash.distributed.plugin import hosting_worker
+from dgpuhash.distributed.routes import part_near, stored_rows
 from dgpuhash.distributed.shard import Change
 from dgpuhash.distributed.split import pieces, split
 from dgpuhash.frames import frames_of
@@ -21,7 +24,8 @@ def put_partition(frame: Any, change: Change, partition: int) -> Receipt:
     """Runs as a Dask task, perhaps more than once: each run is an attempt of its own."""
     worker = hosting_worker()
     exchange = CommExchange(worker, change.shards, change.uid, change.transaction)
-    segments, receipt = parcels(frame, change, partition, largest(change, worker))
+    size = largest(change, worker)
+    segments, receipt = parcels(frame, change, partition, size, address=worker.address)
     sync(worker.loop, exchange.put_segments, segments)
     return receipt
 
@@ -34,12 +38,22 @@ async def put_rows(frame: Any, change: Change, partition: int, exchange: Exchang
 
 
 def parcels(
-    frame: Any, change: Change, partition: int, nbytes: int | None = None
+    frame: Any,
+    change: Change,
+    partition: int,
+    nbytes: int | None = None,
+    *,
+    address: str = "",
 ) -> tuple[list[list[Parcel]], Receipt]:
-    """The parcels for each part, of `nbytes` at most, and the receipt for them."""
+    """The parcels for each part, of `nbytes` at most, and the receipt for them.
+
+    They are made by the worker at `address`.
+    """
     columns = list(change.encoder.names if change.verb == "erase" else change.meta.columns)
     frames = frames_of(frame)
     encode = change.encoder.encode if change.verb == "erase" else change.encoder.encode_rows
+    if change.placement is Placement.INDEPENDENT and change.verb != "erase":
+        frame = with_arrival(frame, change.epoch, partition)
     rows = frame[columns] if change.verb == "erase" else frames.conform(frame, change.meta)
     encoded = encode(rows)
     if change.lost is not None:
@@ -47,7 +61,7 @@ def parcels(
         gone = [owned[part] for part in sorted(change.lost.gone)]
         rows = frames.take(rows, frames.xp.sort(frames.xp.concatenate(gone)))
         encoded = encode(rows)
-    owned = split(encoded, change.encoder, len(change.shards))
+    owned = stored_rows(rows, encoded, change, part_near(change.shards, address, partition))
     attempt = uuid.uuid4().hex
     segments = [
         [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Hashable, Sequence
 from itertools import pairwise
 from typing import Any
@@ -29,7 +30,11 @@ class Asker:
     descriptor : Descriptor
     how : str
     columns : sequence of labels
-        The columns of the index that are wanted.
+        The stored columns that are wanted.
+
+    Attributes
+    ----------
+    columns : list of labels
     """
 
     def __init__(
@@ -38,7 +43,7 @@ class Asker:
         self._worker = worker
         self._descriptor = descriptor
         self._how = how
-        self._columns = list(columns)
+        self.columns = list(columns)
 
     async def ask(self, part: int, keys: Payload, count: int) -> list[tuple[int, Any, Payload]]:
         """The pages of a shard's answer to so many keys.
@@ -73,15 +78,17 @@ class Asker:
 
     async def _page(self, part: int, keys: Payload, skip: int) -> list[Any]:
         shard = self._descriptor.shards[part]
+        # What stays on this worker is no message.
+        here = shard.worker == self._worker.address
         return await request(
             self._worker,
             shard.worker,
             "dgpuhash_match",
-            {"keys": keys, "columns": self._columns},
+            {"keys": keys, "columns": self.columns},
             uid=self._descriptor.uid,
             epoch=self._descriptor.epoch,
             incarnation=shard.incarnation,
             how=self._how,
             skip=skip,
-            nbytes=split.PARCEL_NBYTES,
+            nbytes=sys.maxsize if here else split.PARCEL_NBYTES,
         )

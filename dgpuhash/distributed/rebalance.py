@@ -8,14 +8,14 @@ from dataclasses import replace
 from distributed import Client
 from distributed.utils import sync
 
-from dgpuhash.distributed.descriptor import Descriptor, ShardAddress
+from dgpuhash.distributed.descriptor import Descriptor, Placement, ShardAddress
 from dgpuhash.distributed.exchange import CommExchange, Receipt
 from dgpuhash.distributed.phase import on_workers
 from dgpuhash.distributed.plugin import ShardHost
 from dgpuhash.distributed.put import parcels
 from dgpuhash.distributed.shard import Change
 
-__all__ = ["move_shards", "parts_there", "spread"]
+__all__ = ["kept_parts", "move_shards", "parts_there", "sources", "spread"]
 
 
 def spread(
@@ -33,6 +33,26 @@ def spread(
         return tuple(there)
     new = iter([shard for shard in there if shard not in current])
     return tuple(shard if shard in there else next(new) for shard in current)
+
+
+def kept_parts(
+    descriptor: Descriptor, shards: Sequence[ShardAddress], there: Collection[int]
+) -> frozenset[int]:
+    """The parts of the new `shards` that need no row: old ones that are `there`."""
+    if descriptor.placement is Placement.REPLICATED:
+        copies = [descriptor.shards[part] for part in there]
+        return frozenset(part for part, shard in enumerate(shards) if shard in copies)
+    unmoved = len(shards) == len(descriptor.shards) and all(
+        shards[part] == descriptor.shards[part] for part in there
+    )
+    return frozenset(there if unmoved else ())
+
+
+def sources(descriptor: Descriptor, there: Collection[int], kept: Collection[int]) -> list[int]:
+    """The parts that are `there` whose rows go to the others."""
+    if descriptor.placement is Placement.REPLICATED:
+        return sorted(there)[:1]
+    return [part for part in sorted(there) if part not in kept]
 
 
 def parts_there(client: Client, descriptor: Descriptor) -> frozenset[int]:
@@ -63,6 +83,9 @@ def send_shard(host: ShardHost, descriptor: Descriptor, change: Change) -> Recei
     rows = host.shards.at(descriptor.uid, descriptor.epoch, shard.incarnation).frame()
     exchange = CommExchange(host.worker, change.shards, change.uid, change.transaction)
     # Below the numbers of partitions that are read, so that stored rows come first.
-    segments, receipt = parcels(rows, replace(change, lost=None), part - len(descriptor.shards))
+    number = part - len(descriptor.shards)
+    segments, receipt = parcels(
+        rows, replace(change, lost=None), number, address=host.worker.address
+    )
     sync(host.worker.loop, exchange.put_segments, segments)
     return receipt

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dgpuhash.distributed.descriptor import ShardAddress
+from dgpuhash.distributed.descriptor import Placement, ShardAddress
 from dgpuhash.distributed.exchange import Inbox, Parcel, Receipt
 from dgpuhash.distributed.payload import Payload, frame_of_payload, joined, payload_of
 from dgpuhash.distributed.request import REMEDY
@@ -39,6 +39,8 @@ class Change:
         ``"build"``, ``"insert"`` or ``"erase"``.
     epoch : int
         The epoch after the change.
+    placement : Placement
+        Which shards the rows go to.
     kept : frozenset of int
         The parts that a build leaves as they are, but for their epoch.
     lost : Lost, optional
@@ -54,6 +56,7 @@ class Change:
     meta: Any
     unique: bool | None
     device: str | None
+    placement: Placement = Placement.DISTRIBUTED
     kept: frozenset[int] = frozenset()
     lost: Lost | None = None
 
@@ -72,6 +75,7 @@ class Staged:
     ready: bool = False
     index: FrameIndex | None = None
     rows: Any = None
+    added: FrameIndex | None = None
 
     @property
     def kept(self) -> bool:
@@ -154,9 +158,31 @@ class Shards:
         else:
             staged.rows = rows
             if change.verb == "insert" and change.unique:
-                _refuse_doubles(self._shards[uid].index, rows, change)
+                staged.added = _distinct(self._shards[uid].index, rows, change)
         staged.ready = True
         return len(rows)
+
+    def new_keys(self, uid: str, transaction: str) -> Any:
+        """A frame of the keys that a prepared build or insert of unique keys adds here."""
+        staged = self._open(uid, transaction)
+        added = staged.added if staged.index is None else staged.index
+        assert added is not None
+        return added.frame(list(staged.change.encoder.names))
+
+    def known(self, uid: str, transaction: str, keys: Any) -> int:
+        """The row of one of `keys` that a prepared change leaves in this shard; -1: of none."""
+        staged = self._open(uid, transaction)
+        indexes = [staged.added if staged.index is None else staged.index]
+        if staged.change.verb == "insert":
+            indexes.append(self._shards[uid].index)
+        names = list(staged.change.encoder.names)
+        keys = frame_of_payload(keys, staged.change.meta[names])
+        for index in indexes:
+            assert index is not None
+            found = index.match(keys, how="semi").query_rows
+            if len(found):
+                return int(found[0])
+        return -1
 
     def apply(self, uid: str, transaction: str) -> int:
         """Make the prepared change visible; rows that were added or erased here.
@@ -273,7 +299,8 @@ def _narrow(positions: Any, end: int) -> Any:
     return positions.astype(np.int32) if end <= 2**31 else positions
 
 
-def _refuse_doubles(index: FrameIndex, rows: Any, change: Change) -> None:
+def _distinct(index: FrameIndex, rows: Any, change: Change) -> FrameIndex:
+    """The keys of `rows`, when none is there twice or is stored already."""
     names = list(change.encoder.names)
     known = index.match(rows, how="semi").query_rows
     if len(known):
@@ -282,4 +309,6 @@ def _refuse_doubles(index: FrameIndex, rows: Any, change: Change) -> None:
             f"the index on {names!r} is unique and already has {len(known):,} of these keys, such "
             f"as {key!r}; leave them out, erase them first, or build with unique=False"
         )
-    FrameIndex.build(rows[names], names, None, True, encoder=change.encoder, device=change.device)
+    return FrameIndex.build(
+        rows[names], names, None, True, encoder=change.encoder, device=change.device
+    )

@@ -7,12 +7,12 @@ from typing import Any
 
 import dask.dataframe as dd
 from dask.delayed import Delayed
-from distributed import Client, Future
+from distributed import Client, Future, futures_of
 
 from dgpuhash.errors import DeviceError, UnsupportedError
 from dgpuhash.frames import frames_of, key_names, make_frame
 
-__all__ = ["check_library", "collection_of", "frame_of", "meta_of", "partitions_of"]
+__all__ = ["check_library", "collection_of", "frame_of", "meta_of", "partitions_of", "persisted"]
 
 # Frames of a client's own travel in pieces of this size.
 PIECE_NBYTES = 32 << 20
@@ -88,7 +88,8 @@ def check_library(collection: Any, index_meta: Any) -> None:
 def partitions_of(client: Client, collection: Any, columns: Sequence[Hashable]) -> list[Any]:
     """The partitions with these columns, as Delayed or Future objects, in the order of rows.
 
-    A Dask DataFrame stays where it is: each partition is read by the task that needs it.
+    A Dask DataFrame stays where it is: each partition is read by the task that needs it, and of a
+    persisted one has all columns.
 
     Raises
     ------
@@ -96,6 +97,9 @@ def partitions_of(client: Client, collection: Any, columns: Sequence[Hashable]) 
         When a column is missing.
     """
     key_names(meta_of(collection), list(columns))
+    held = persisted(collection) if isinstance(collection, dd.DataFrame) else None
+    if held is not None:
+        return held
     projected = collection[list(columns)]
     if isinstance(projected, dd.DataFrame):
         return list(projected.to_delayed())
@@ -103,6 +107,23 @@ def partitions_of(client: Client, collection: Any, columns: Sequence[Hashable]) 
     step = max(1, len(projected) * PIECE_NBYTES // max(nbytes, 1))
     pieces = [projected.iloc[start : start + step] for start in range(0, len(projected), step)]
     return list(client.scatter(pieces, hash=False)) if pieces else []
+
+
+def persisted(collection: Any) -> list[Future] | None:
+    """The partitions of a Dask DataFrame, in order, when workers hold each or compute it now."""
+    futures: dict[Any, Future] = {future.key: future for future in futures_of(collection)}
+    if not futures:
+        return None
+    graph = collection.__dask_graph__()
+    found = []
+    for key in collection.__dask_keys__():
+        while key not in futures:
+            # What is persisted has one name in the frame, and another one on the workers.
+            key = getattr(graph.get(key), "target", None)
+            if key is None:
+                return None
+        found.append(futures[key])
+    return found
 
 
 def _is_frame(data: Any) -> bool:

@@ -58,16 +58,20 @@ def pieces(
     nbytes = nbytes or PARCEL_NBYTES
     # The only part may get the rows themselves, and a frame's copy knows that it shares them.
     arrays = None if len(owned) == 1 else plain_arrays(moved, like)
-    if arrays is None:
-        return [_pieces(moved, rows, nbytes, least_nbytes) for rows in owned]
-    row_nbytes = max(least_nbytes, sum(array.dtype.itemsize for array in arrays))
-    step = max(1, nbytes // row_nbytes)
-    found = []
+    found: dict[int, list[tuple[Any, Payload]]] = {}
     for rows in owned:
+        if id(rows) in found:
+            # Parts that get the same rows share them.
+            continue
+        if arrays is None:
+            found[id(rows)] = _pieces(moved, rows, nbytes, least_nbytes)
+            continue
+        row_nbytes = max(least_nbytes, sum(array.dtype.itemsize for array in arrays))
+        step = max(1, nbytes // row_nbytes)
         own = [array[rows] for array in arrays]
         spans = [slice(start, start + step) for start in range(0, len(rows), step)]
-        found.append([(rows[span], tuple(column[span] for column in own)) for span in spans])
-    return found
+        found[id(rows)] = [(rows[span], tuple(column[span] for column in own)) for span in spans]
+    return [list(found[id(rows)]) for rows in owned]
 
 
 def _pieces(moved: Any, rows: Any, nbytes: int, least_nbytes: int) -> list[tuple[Any, Any]]:

@@ -8,11 +8,17 @@ from dataclasses import dataclass, replace
 
 from dgpuhash.distributed import checkpoint
 from dgpuhash.distributed.change import Act, change_to, drop_shards, places
-from dgpuhash.distributed.descriptor import Descriptor, Saved, ShardAddress
+from dgpuhash.distributed.descriptor import Descriptor, Placement, Saved, ShardAddress
 from dgpuhash.distributed.exchange import Receipt
 from dgpuhash.distributed.handle import Handle
 from dgpuhash.distributed.history import Step, acts_of
-from dgpuhash.distributed.rebalance import move_shards, parts_there, spread
+from dgpuhash.distributed.rebalance import (
+    kept_parts,
+    move_shards,
+    parts_there,
+    sources,
+    spread,
+)
 from dgpuhash.distributed.shard import Lost
 from dgpuhash.errors import DgpuhashError, IndexLost
 
@@ -67,7 +73,8 @@ class Upkeep(Handle):
 
         Rows travel from worker to worker as one change, to the next epoch: until all have arrived,
         the old shards stay and answer. When the number of shards stays the same, whoever has one
-        keeps it.
+        keeps it. Of an independent index only the rows of workers that leave move; of a replicated
+        one copies are made.
 
         A worker that leaves, by ``client.retire_workers`` too, takes its shard with it, since Dask
         moves its own data only: call this with the workers that remain first, and `rebuild` when
@@ -89,12 +96,12 @@ class Upkeep(Handle):
             shards = spread(current.shards, places(self._client, workers))
             staying = [part for part, shard in enumerate(current.shards) if shard in shards]
             same_parts = len(shards) == len(current.shards)
-            kept = frozenset(staying if same_parts else ())
-            if same_parts and len(kept) == len(shards):
+            if same_parts and len(staying) == len(shards):
                 return 0
+            kept = kept_parts(current, shards, staying)
             end = replace(current, epoch=current.epoch + 1, shards=shards)
             change = replace(change_to(end, "build"), kept=kept)
-            gone = [part for part in range(len(current.shards)) if part not in kept]
+            gone = sources(current, range(len(current.shards)), kept)
             moved = 0
 
             def move() -> list[Receipt]:
@@ -115,7 +122,8 @@ class Upkeep(Handle):
         Shards that are there stay. Only the rows of lost ones are read again: from the source and
         all changes since, where this handle has made them; else from the last `save`, when nothing
         but this handle has changed the index since. When there are fewer workers than shards, the
-        stored rows are spread over those there are.
+        stored rows are spread over those there are. Lost copies of a replicated index are made of
+        those that are there; an independent index is made anew as a whole.
 
         Parameters
         ----------
@@ -130,9 +138,13 @@ class Upkeep(Handle):
         """
         with self._changing() as current:
             there = frozenset() if whole else parts_there(self._client, current)
-            gone = sorted(set(range(len(current.shards))) - there)
-            if not gone:
+            if len(there) == len(current.shards):
                 return Rebuilt((), tuple(sorted(there)), 0)
+            if there and current.placement is Placement.REPLICATED:
+                return self._rebuild(current, there, [])
+            if current.placement is Placement.INDEPENDENT:
+                # Nobody knows which rows of the source the lost workers were given.
+                there = frozenset()
             ways = self._history.ways_to(current)
             if not ways:
                 raise IndexLost(
@@ -161,16 +173,16 @@ class Upkeep(Handle):
         # A worker that came back gets its part again.
         spare.sort(key=lambda shard: shard.worker not in current.workers)
         shards = spread(current.shards, [*staying, *(spare[:missing] if enough else spare)])
-        kept = there if enough else frozenset()
+        kept = kept_parts(current, shards, there)
         end = replace(current, epoch=current.epoch + 1, shards=shards)
         gone = frozenset(range(len(current.shards))) - there
-        lost = Lost(len(current.shards), gone) if there else None
+        lost = Lost(len(current.shards), gone) if there and steps else None
         change = replace(change_to(end, "build"), kept=kept, lost=lost)
-        moving = there - kept
+        moving = sources(current, there, kept)
         rows = self._carry_out(
             end,
             change,
-            acts_of(self._client, end, steps, lost),
+            acts_of(self._client, end, steps, lost) or [Act("build", [])],
             moved=lambda: move_shards(self._client, current, change, moving),
         )
         self._drop_all_but(shards, current)

@@ -195,9 +195,9 @@ def slowly(seconds: float) -> None:
 
     put = rebalance.parcels
 
-    def late(*args):
+    def late(*args, **options):
         time.sleep(seconds)
-        return put(*args)
+        return put(*args, **options)
 
     rebalance.parcels = late
 

@@ -87,6 +87,18 @@ class Frames(ABC):
         """The rows of all `frames`, numbered from 0; categories are united."""
 
     @abstractmethod
+    def reduce(self, frame: Any, groups: Any, how: str) -> Any:
+        """The least, greatest or sum of each column for each group; nulls are left out.
+
+        Parameters
+        ----------
+        frame : DataFrame
+        groups : int64 array
+            The group of each row, ascending from 0 without a gap.
+        how : {"min", "max", "sum"}
+        """
+
+    @abstractmethod
     def beside(self, left: Any, right: Any, labels: Sequence[Hashable]) -> Any:
         """The columns of two frames of equal length side by side, called `labels`."""
 

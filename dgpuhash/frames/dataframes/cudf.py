@@ -130,6 +130,15 @@ class CudfFrames(Frames):
             return frames[0].reset_index(drop=True)
         return self._cudf.concat(list(frames), ignore_index=True)
 
+    def reduce(self, frame: Any, groups: Any, how: str) -> Any:
+        grouped = frame.nans_to_nulls().groupby(self._cudf.Series(groups), sort=True)
+        reduced, counts = getattr(grouped, how)(), grouped.count()
+        for label in frame.columns:
+            # A sum of nulls alone is 0 in cuDF.
+            column = reduced[label].where(counts[label] > 0)
+            reduced[label] = column.astype(frame[label].dtype)
+        return reduced.reset_index(drop=True)
+
     def beside(self, left: Any, right: Any, labels: Sequence[Hashable]) -> Any:
         joined = left.copy(deep=False)
         joined.columns = list(labels[: len(left.columns)])

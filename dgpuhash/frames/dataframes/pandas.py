@@ -105,6 +105,11 @@ class PandasFrames(Frames):
             frames = _unite_categories(frames, label)
         return pd.concat(frames, ignore_index=True)
 
+    def reduce(self, frame: Any, groups: Any, how: str) -> Any:
+        options = {"min_count": 1} if how == "sum" else {}
+        reduced = getattr(frame.groupby(groups), how)(**options)
+        return reduced.reset_index(drop=True).astype(frame.dtypes)
+
     def beside(self, left: Any, right: Any, labels: Sequence[Hashable]) -> Any:
         joined = pd.concat([left, right], axis=1)
         joined.columns = labels if isinstance(labels, pd.Index) else pd.Index(labels)

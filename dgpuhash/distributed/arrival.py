@@ -1,0 +1,85 @@
+"""Arrival: when a row of an independent index came, so that shards' rows can be put in order.
+
+Each worker keeps the rows of the partitions that it was given, so rows of one key may lie on
+several workers. A column that users do not see tells their order: by change, then by partition.
+Rows of one partition lie on one worker, in their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+from dgpuhash.errors import ColumnError
+from dgpuhash.frames import frames_of
+
+__all__ = ["ARRIVAL", "asked_of_all", "in_order", "of_any", "refuse_label", "with_arrival"]
+
+ARRIVAL = "dgpuhash arrival"
+
+# Partitions of one change.
+_PARTITIONS = 1 << 32
+
+
+def with_arrival(frame: Any, epoch: int, partition: int) -> Any:
+    """`frame` with the column `ARRIVAL`, unless it was stored before, and has it.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> with_arrival(pd.DataFrame({"k": [3, 5]}), epoch=0, partition=7)
+       k  dgpuhash arrival
+    0  3                 7
+    1  5                 7
+    """
+    if ARRIVAL in frame.columns:
+        return frame
+    xp = frames_of(frame).xp
+    numbered = frame.copy(deep=False)
+    numbered[ARRIVAL] = xp.full(len(frame), epoch * _PARTITIONS + partition, dtype=xp.int64)
+    return numbered
+
+
+def asked_of_all(how: str, columns: Sequence[Hashable]) -> tuple[str, list[Hashable]]:
+    """The kind of join and the columns to ask each shard for, to put the answers together."""
+    if how in {"semi", "anti"}:
+        return "semi", list(columns)
+    return how, [*columns, ARRIVAL]
+
+
+def of_any(query_rows: Any, rows: int, how: str, xp: Any) -> Any:
+    """The rows of a query that some shard has found, or for an anti join those that none has.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> of_any(np.array([2, 0, 2]), 4, "semi", np), of_any(np.array([2, 0, 2]), 4, "anti", np)
+    (array([0, 2]), array([1, 3]))
+    """
+    found = xp.zeros(rows, dtype=bool)
+    found[query_rows] = True
+    return xp.flatnonzero(found if how == "semi" else ~found)
+
+
+def in_order(query_rows: Any, frame: Any) -> tuple[Any, Any]:
+    """Matches of several shards by query, and for one query by arrival, without that column.
+
+    Parameters
+    ----------
+    query_rows : int64 array
+    frame : DataFrame
+        The matched rows, of each shard in its order.
+    """
+    frames = frames_of(frame)
+    xp = frames.xp
+    arrived = frames.array(frame[ARRIVAL])
+    frame = frame.drop(columns=[ARRIVAL])
+    order = xp.argsort(arrived, kind="stable")
+    order = order[xp.argsort(query_rows[order], kind="stable")]
+    return query_rows[order], frames.take(frame, order)
+
+
+def refuse_label(meta: Any) -> None:
+    """Raise ColumnError when a column of the user's has the name of ours."""
+    if ARRIVAL in meta.columns:
+        raise ColumnError(f"a column is called {ARRIVAL!r}, as one of the index's own; rename it")
