@@ -11,7 +11,8 @@ from numpy.typing import DTypeLike
 
 from dgpuhash.backend import args as structs
 from dgpuhash.backend.kernel import Kernel
-from dgpuhash.backend.partition import Partitioned, multisplit, partition, sort_by_hash, split
+from dgpuhash.backend.partition import multisplit, partition, sort_by_hash, split
+from dgpuhash.backend.partition_pass import Partitioned
 from dgpuhash.backend.region_args import REGION_SHIFT
 from dgpuhash.backend.words import packing, words_of
 from dgpuhash.errors import KeyTypeError, ShapeError

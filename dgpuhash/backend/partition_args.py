@@ -9,6 +9,7 @@ from dgpuhash.backend.words import name_of_word as _word
 from dgpuhash.backend.words import struct_of_words as _words
 
 __all__ = [
+    "ANY_ORDER_PARTS",
     "BLOCK_THREADS",
     "DIGIT",
     "PARTITION",
@@ -17,18 +18,22 @@ __all__ = [
     "STRUCTS",
     "partition_count",
     "partition_scatter",
+    "partition_strew",
 ]
 
-# Parts of one pass, as in kernels/batch/partition.cuh, and threads of a block.
+# Parts of one pass where rows of a part stay in order, and where they do not, as in
+# kernels/batch/part_step.cuh.
 PASS_PARTS = {"cpu": 2048, "cuda": 256}
+ANY_ORDER_PARTS = {"cpu": 2048, "cuda": 384}
 # Rows of one pass: on a GPU 31 bits number granules of at least 4 rows.
 PASS_ROWS = 2**33
+# Threads of a block.
 BLOCK_THREADS = 512
 
 DIGIT = _words("seed", "spread", "shift", "mask")
 PARTITION = _words(
     "keys", "values", "keys_to", "values_to", "numbers_to",
-    "counters", "rows", "parts", "segment_rows", "n",
+    "counters", "bounds", "rows", "parts", "pieces", "step_rows", "segment_rows", "n",
     digit=DIGIT,
 )  # fmt: skip
 
@@ -42,8 +47,13 @@ def partition_count(key: DTypeLike) -> Kernel:
 
 
 def partition_scatter(key: DTypeLike, value: DTypeLike | None) -> Kernel:
-    """Moves rows by part; takes `PARTITION`, a row is a segment."""
+    """Moves rows by part, in order; takes `PARTITION`, a row is a segment."""
     return _kernel(f"dg::partition_scatter<{_word(key)},{_word(value)},{BLOCK_THREADS}>")
+
+
+def partition_strew(key: DTypeLike, value: DTypeLike | None) -> Kernel:
+    """As `partition_scatter`, but rows of one part come in any order."""
+    return _kernel(f"dg::partition_strew<{_word(key)},{_word(value)},{BLOCK_THREADS}>")
 
 
 def _kernel(expression: str) -> Kernel:

@@ -14,14 +14,12 @@ __all__ = [
     "REGION_CLAIM",
     "REGION_INSERT",
     "REGION_SHIFT",
-    "REGION_STARTS",
     "SAMPLE_ROWS",
     "SMALL_REGION_SHIFT",
     "STRUCTS",
     "open_sample",
     "region_claim",
     "region_insert",
-    "region_starts",
 ]
 
 # Of buckets: what a block builds in its shared memory, and what it does where it has no more than
@@ -32,7 +30,6 @@ _BLOCK_THREADS = 320
 # Rows that a lane reads at once, as in kernels/launch/sample.cuh.
 SAMPLE_ROWS = 4
 
-REGION_STARTS = _words("keys", "starts", "rows", "n", table=OPEN_STORAGE)
 REGION_INSERT = _words(
     "keys", "values", "starts", "left_keys", "left_values", "created", "blank",
     "segment_rows", "n",
@@ -44,7 +41,6 @@ OPEN_SAMPLE = _words("keys", "seed", "zeros", "limit", "rows", "n", table=OPEN_S
 # By the C++ name.
 STRUCTS = {
     "OpenSampleArgs": OPEN_SAMPLE,
-    "RegionStartsArgs": REGION_STARTS,
     "RegionInsertArgs": REGION_INSERT,
     "RegionClaimArgs": REGION_CLAIM,
 }
@@ -53,11 +49,6 @@ STRUCTS = {
 def open_sample(key: DTypeLike) -> Kernel:
     """Stores keys of few hashes; takes `OPEN_SAMPLE`, a row is `SAMPLE_ROWS` keys."""
     return Kernel(f"dg::open_sample<{_word(key)},1>", "launch/sample.cuh")
-
-
-def region_starts(key: DTypeLike) -> Kernel:
-    """Finds where parts of a batch begin; takes `REGION_STARTS`, a row is a part."""
-    return Kernel(f"dg::region_starts<{_word(key)},1>", "launch/region.cuh")
 
 
 def region_insert(key: DTypeLike, value: DTypeLike | None) -> Kernel:

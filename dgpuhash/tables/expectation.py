@@ -6,9 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from dgpuhash.backend import Backend, region_args
+from dgpuhash.backend import Backend
 from dgpuhash.tables.slots import Slots
 
 __all__ = ["LEAST_ROWS", "NewKeys", "all_new", "new_keys"]
@@ -23,10 +21,6 @@ _SEED = 0x2545F4914F6CDD1D
 _DEVIATIONS = 4
 # Fewer sampled keys tell nothing.
 _LEAST_FOUND = 32
-# A batch has few new keys when at most one of so many rows brings one.
-_FEW = 16
-
-
 # Runs of neighbours that stand for all rows when the question is whether any key repeats. Where
 # every key comes twice, at random among 2**28 rows, 16 of theirs are to be expected twice.
 _RUNS, _RUN_ROWS = 2**8, 2**8
@@ -38,8 +32,8 @@ class NewKeys:
 
     most: int
     """No batch brings more, but for one in 30,000; 0 where too few were sampled to tell."""
-    few: bool
-    """Most rows bring none."""
+    all: bool
+    """Every row seems to bring one, that no other row has."""
 
 
 def new_keys(backend: Backend, slots: Slots, keys: Any) -> NewKeys:
@@ -52,32 +46,22 @@ def new_keys(backend: Backend, slots: Slots, keys: Any) -> NewKeys:
     zeros = max(rows.bit_length() - _SAMPLED.bit_length(), 1)
     sample = Slots(backend, keys.dtype, None, slots=4 * _SAMPLED, seed=0)
     sample.clear()
-    backend.run(
-        region_args.open_sample(keys.dtype), region_args.OPEN_SAMPLE,
-        -(-rows // region_args.SAMPLE_ROWS),
-        table=sample.storage, keys=keys, seed=_SEED, zeros=zeros, limit=3 * _SAMPLED, rows=rows,
-    )  # fmt: skip
-    if slots.blank:
-        found = sample.state().occupied
-    else:
-        seen = sample.items()[0]
-        found = len(seen) - int(slots.contains(seen).sum())
+    found, asked = sample.sample(keys, seed=_SEED, zeros=zeros, limit=3 * _SAMPLED)
+    if not slots.blank:
+        found -= int(slots.contains(sample.items()[0]).sum())
     if found < _LEAST_FOUND:
-        return NewKeys(0, few=True)
+        return NewKeys(0, all=False)
     most = math.ceil((found + _DEVIATIONS * math.sqrt(found)) * 2**zeros)
-    return NewKeys(min(rows, most), few=_FEW * most < rows)
+    return NewKeys(min(rows, most), all=found == asked)
 
 
 def all_new(backend: Backend, slots: Slots, keys: Any) -> bool:
     """Whether every row seems to bring a key that neither `slots` nor another row has."""
-    xp, rows = backend.xp, len(keys)
-    witnesses = keys
+    rows, witnesses = len(keys), keys
     if rows > _RUNS * _RUN_ROWS:
-        firsts = xp.arange(_RUNS, dtype=np.int64) * (rows // _RUNS)
-        witnesses = keys[(firsts[:, None] + xp.arange(_RUN_ROWS, dtype=np.int64)).ravel()]
-    if not slots.blank and bool(slots.contains(witnesses).any()):
-        return False
+        stretch = rows // _RUNS
+        witnesses = keys[: _RUNS * stretch].reshape(_RUNS, stretch)[:, :_RUN_ROWS].ravel()
     seen = Slots(backend, keys.dtype, None, slots=2 * len(witnesses), seed=0)
     seen.clear()
-    seen.insert(witnesses, None)
-    return seen.state().occupied == len(witnesses)
+    fresh = seen.insert(witnesses, None).view(bool)
+    return bool((fresh if slots.blank else fresh > slots.contains(witnesses)).all())

@@ -140,9 +140,27 @@ class Slots:
         return made
 
     def state(self) -> State:
-        """The counts; waits for the device."""
+        """The counts; waits for the device, unless nothing was stored."""
+        if self.blank:
+            return State(0, 0)
         state = self._host_state()
         return State(int(state["occupied"]), int(state["erased"]))
+
+    def sample(self, keys: Any, *, seed: int, zeros: int, limit: int) -> tuple[int, int]:
+        """Store the keys whose hashes begin with `zeros` zeros, until there are `limit`.
+
+        Gives how many keys there are, and how many rows have them. The slots are those of a set,
+        and empty before. Waits for the device.
+        """
+        rows = len(keys)
+        self.blank = False
+        self._backend.run(
+            region_args.open_sample(self._key), region_args.OPEN_SAMPLE,
+            -(-rows // region_args.SAMPLE_ROWS),
+            table=self.storage, keys=keys, seed=seed, zeros=zeros, limit=limit, rows=rows,
+        )  # fmt: skip
+        state = self._host_state()
+        return int(state["occupied"]), int(state["pending"])
 
     def insert(self, keys: Any, values: Any) -> Any:
         """Store pairs, for all of which there is room; 1 in the row that created each key."""

@@ -181,17 +181,14 @@ class Storage:
         """1 in the row that created each key, if that is to be `told`."""
         if not self._has_room(len(keys)):
             return self._insert_growing(keys, values, told=told)
-        batch = self._by_region(keys, values, mostly_new=False)
-        if batch is None:
-            self._slots.fill()
-            return self._slots.insert(keys, values)
-        fresh = self.backend.zeros(len(keys), np.uint8)
-        try:
-            self._place_regions(batch, fresh, told=told)
-        except BaseException:
-            self.undo(keys, fresh)
-            raise
-        return fresh
+        if regions.pays(self.backend, self._slots, len(keys)):
+            stored = self._slots.state().occupied
+            if expectation.all_new(self.backend, self._slots, keys):
+                batch = RegionBatch.of(self.backend, self._slots, keys, values)
+                if batch is not None:
+                    return self._place_regions(batch, stored, told=told)
+        self._slots.fill()
+        return self._slots.insert(keys, values)
 
     def _insert_growing(self, keys: Any, values: Any, *, told: bool) -> Any:
         """Insert, growing on the way; takes everything back when that fails.
@@ -199,95 +196,84 @@ class Storage:
         Rows whose keys are stored already take no place, so a batch of duplicates never grows
         the table beyond need.
         """
-        fresh = self.backend.zeros(len(keys), np.uint8)
         try:
-            self._place(keys, values, fresh, told=told)
-        except BaseException:
-            self.undo(keys, fresh)
-            raise
+            return self._place(keys, values, told=told)
         finally:
             self._slots.fill()
             state = self._slots.state()
             self._taken_bound = state.occupied + state.erased
-        return fresh
 
-    def _place(self, keys: Any, values: Any, fresh: Any, *, told: bool) -> None:
+    def _place(self, keys: Any, values: Any, *, told: bool) -> Any:
         """Insert a batch that may not fit, after the table has grown for the keys to be expected.
 
         A table that certainly has room is filled several times as fast as one whose places are
-        booked one by one, and so is one whose regions are filled on their own.
+        booked one by one, and so is one whose regions are filled on their own. That pays where all
+        keys are new, and where most are and nobody asks which: stored keys are passed over faster
+        than they are ordered, and to tell which rows were new takes one lookup more.
         """
         rows = len(keys)
         if rows < expectation.LEAST_ROWS:
-            self._place_limited(keys, values, fresh)
-            return
+            return self._place_limited(keys, values)
         new = expectation.new_keys(self.backend, self._slots, keys)
         state = self._slots.state()
         if state.occupied + state.erased + new.most > self.capacity:
             self._enlarge(state.occupied + new.most, filled=False)
-        batch = self._by_region(keys, values, mostly_new=not told and 2 * new.most > rows)
-        if batch is not None:
-            self._place_regions(batch, fresh, told=told)
-            return
+        if new.all or (not told and 2 * new.most > rows):
+            batch = None
+            if regions.pays(self.backend, self._slots, rows):
+                batch = RegionBatch.of(self.backend, self._slots, keys, values)
+            if batch is not None:
+                return self._place_regions(batch, state.occupied, told=told)
         self._slots.fill()
         if self._has_room(rows):
-            fresh[...] = self._slots.insert(keys, values)
-        else:
-            self._place_limited(keys, values, fresh)
+            return self._slots.insert(keys, values)
+        return self._place_limited(keys, values)
 
-    def _by_region(self, keys: Any, values: Any, *, mostly_new: bool) -> RegionBatch | None:
-        """The batch in the order of regions, if that pays.
-
-        It does where all keys are new, and where they are `mostly_new` and nobody asks which.
-        Stored keys are passed over faster than they are ordered, and to tell which rows were new
-        takes one lookup more.
-        """
-        if not regions.pays(self.backend, self._slots, len(keys)):
-            return None
-        if not mostly_new and not expectation.all_new(self.backend, self._slots, keys):
-            return None
-        return RegionBatch.of(self.backend, self._slots, keys, values)
-
-    def _place_regions(self, batch: RegionBatch, fresh: Any, *, told: bool) -> None:
-        """Insert a batch that is in the order of the table; `fresh` is 0 before.
+    def _place_regions(self, batch: RegionBatch, stored: int, *, told: bool) -> Any:
+        """Insert a batch that is in the order of the table, which has `stored` keys.
 
         What does not fit after all, as the expected number of keys was too low, is there before the
         table grows, and so are the rows that created it.
         """
-        all_new: int | None = self._slots.state().occupied + len(fresh)
-        left = batch.insert(self._slots)
+        all_new: int | None = stored + len(batch.fresh)
         try:
+            left = batch.insert(self._slots)
             state = self._slots.state()
             if state.occupied + state.erased + left > self.capacity:
-                batch.claim(self._slots, fresh)
+                batch.claim(self._slots)
                 self._enlarge(state.occupied + left)
                 batch.forget(self._slots)
                 all_new = None
             if left:
                 batch.insert_left(self._slots, left)
+                state = self._slots.state()
+            if told and state.occupied == all_new:
+                batch.claim_all()
+            elif told:
+                batch.claim(self._slots)
         except BaseException:
-            batch.claim(self._slots, fresh)
+            batch.claim(self._slots)
+            self.undo(batch.keys, batch.fresh)
             raise
-        if not told:
-            return
-        if self._slots.state().occupied == all_new:
-            _set_all(fresh)
-        else:
-            batch.claim(self._slots, fresh)
+        return batch.fresh
 
-    def _place_limited(self, keys: Any, values: Any, fresh: Any) -> None:
+    def _place_limited(self, keys: Any, values: Any) -> Any:
         """Insert until the table is full, grow, go on with the rows that found no place."""
         new, rows = self._slots.insert_limited(keys, values, self.capacity)
-        fresh[:] = new
-        tried = len(keys)
-        while len(rows):
-            self._grow(int(new.sum()), tried - len(rows), len(rows))
-            tried = len(rows)
-            new, pending = self._slots.insert_limited(
-                keys[rows], None if values is None else values[rows], self.capacity
-            )
-            fresh[rows] = new
-            rows = rows[pending]
+        fresh, tried = new, len(keys)
+        try:
+            while len(rows):
+                self._grow(int(new.sum()), tried - len(rows), len(rows))
+                tried = len(rows)
+                new, pending = self._slots.insert_limited(
+                    keys[rows], None if values is None else values[rows], self.capacity
+                )
+                fresh[rows] = new
+                rows = rows[pending]
+        except BaseException:
+            self.undo(keys, fresh)
+            raise
+        return fresh
 
     def _grow(self, placed: int, settled: int, pending: int) -> None:
         """Make room for the new keys to be expected among `pending` rows.
@@ -318,10 +304,3 @@ class Storage:
         self._slots.move_to(moved)
         self._slots = moved
         self._taken_bound = len(self)
-
-
-def _set_all(flags: Any) -> None:
-    """Make bytes 1, by words: CuPy fills 2²⁷ bytes one by one in 0.65 ms on an H200."""
-    words = len(flags) // 8 * 8
-    flags[:words].view(np.uint64).fill(np.uint64(0x0101010101010101))
-    flags[words:].fill(np.uint8(1))

@@ -6,15 +6,21 @@
 /// any place took 3.5 ms where these take 2.0 (H200, 2**28 pairs of 4 + 4 bytes, 256 parts).
 #pragma once
 
+#include "core/atomic.cuh"
 #include "core/block.cuh"
 #include "core/platform.cuh"
 #include "core/slot.cuh"
 
 namespace dg {
 
+/// Rows of one part: as they came, or in any order, which takes fewer instructions and less memory.
+enum class Within { order, any_order };
+
 /// Parts of one pass. Mirrored in dgpuhash/backend/partition_args.py.
-template <class Block>
-inline constexpr u32 kPassParts = Block::threads == 1 ? 2048 : 256;
+template <class Block, Within within>
+inline constexpr u32 kPassParts = Block::threads == 1       ? 2048
+                                  : within == Within::order ? 256
+                                                            : 384;
 
 /// What a pass moves.
 template <class Key, class Value>
@@ -23,7 +29,7 @@ struct PartColumns {
   const Value* values;
   Key* keys_to;  // or null
   Value* values_to;
-  i64* numbers_to;  // or null; the rows' numbers
+  i64* numbers_to;  // or null; the rows' numbers, of rows that stay in order
 };
 
 /// Rows that a thread brings to a step, in bytes of the widest column.
@@ -31,9 +37,12 @@ inline constexpr u32 kItemNbytes = kBlockKib < 99 ? 16 : kBlockKib < 227 ? 32 : 
 
 /// A step's rows in shared memory. What is written are granules: 32 aligned bytes of the narrowest
 /// column. Rows that do not fill one are held until others of their part come.
-template <class Block, class Key, class Value>
+template <class Block, class Key, class Value, Within within>
 struct PartStep {
-  static constexpr u32 parts = kPassParts<Block>;
+  static constexpr u32 parts = kPassParts<Block, within>;
+  static constexpr bool in_order = within == Within::order;
+  // Of tiles that count their rows by themselves, or of all of them.
+  static constexpr u32 counting = in_order ? Block::tiles : 1;
   static constexpr bool has_values = !same<Value, NoValue>;
   static constexpr u32 value_nbytes = has_values ? sizeof(Value) : sizeof(Key);
   static constexpr u32 narrow = sizeof(Key) < value_nbytes ? sizeof(Key) : value_nbytes;
@@ -55,10 +64,10 @@ struct PartStep {
   // the same granule.
   Key held_keys[held];
   Value held_values[has_values ? held : 1];
-  u32 held_numbers[held];
-  // While rows are ranked: rows by tile. Then where they begin, and above 16 bits where their part
-  // ends.
-  u32 counts[Block::tiles][parts];
+  u32 held_numbers[in_order ? held : 1];
+  // While rows are ranked: how many there are. Then where they begin, and above 16 bits where their
+  // part ends.
+  u32 counts[counting][parts];
   u32 cursors[parts];             // the next granule in memory
   u32 shifts[parts];              // from granules of the step to granules in memory
   unsigned short filled[parts];   // granules in the step
@@ -75,20 +84,20 @@ struct PartStep {
 };
 
 /// A block of one lane writes row by row.
-template <class Block, class Key, class Value>
+template <class Block, class Key, class Value, Within within>
   requires(Block::threads == 1)
-struct PartStep<Block, Key, Value> {
-  static constexpr u32 parts = kPassParts<Block>;
+struct PartStep<Block, Key, Value, within> {
+  static constexpr u32 parts = kPassParts<Block, within>;
   u64 cursors[parts];
 };
 
 /// Marks a granule that other segments have rows in.
 inline constexpr u32 kPartial = 1u << 31;
 
-template <class Key, class Value>
+template <class Key, class Value, Within within>
 struct PartStepOf {
   template <class Block>
-  using In = PartStep<Block, Key, Value>;
+  using In = PartStep<Block, Key, Value, within>;
 };
 
 /// Which rows of a step there are: all, known when the kernel is compiled, or the first `rows`.
@@ -156,39 +165,56 @@ DG_FN void load_items(Block block, Rows rows, const Word* column, Word (&words)[
   for (u32 i = 0; i < items; ++i) words[i] = load_item<items>(block, rows, column, i);
 }
 
-/// Counts the rows of a step by tile and part; `ranks` get each row's part and its rank there.
+/// Where a block's threads, or a tile of them, count rows.
+template <class Step, class Block>
+DG_FN auto& counts_of(Block block, Step& step) {
+  return step.counts[Step::in_order ? block.tile_index() : 0];
+}
+
+/// Counts the rows of a step by part, and by tile where they stay in order; `ranks` get each row's part
+/// and its rank there.
 template <u32 items, class Step, class Block, class Rows, class Digit, class Key>
 DG_FN void rank_rows(Block block, Step& step, Rows rows, const Digit& digit, const Key* keys,
                      u32 (&ranks)[items]) {
   // With all of a step in registers it would spill.
-  constexpr u32 lanes = Block::Lanes::size, ahead = items < 8 ? items : 8;
+  constexpr u32 ahead = items < 8 ? items : 8;
   Key loaded[ahead];
   DG_UNROLL
   for (u32 i = 0; i < ahead; ++i) loaded[i] = load_item<items>(block, rows, keys, i);
   const auto tile = block.tile();
-  auto& counts = step.counts[block.tile_index()];
-  for (u32 part = tile.lane(); part < Step::parts; part += lanes) counts[part] = 0;
-  tile.sync();
+  auto& counts = counts_of(block, step);
+  if constexpr (Step::in_order) {
+    for (u32 part = tile.lane(); part < Step::parts; part += tile.size) counts[part] = 0;
+    tile.sync();
+  } else {
+    for (u32 part = block.thread(); part < Step::parts; part += Block::threads) counts[part] = 0;
+    block.sync();
+  }
   DG_UNROLL
   for (u32 i = 0; i < items; ++i) {
     const bool there = rows.has(row_of_item<items>(block, i));
     const u32 part = there ? digit.of(loaded[i % ahead]) : 0;
     if (i + ahead < items) loaded[i % ahead] = load_item<items>(block, rows, keys, i + ahead);
-    const u32 peers = Rows::among(tile, tile.template match_low<8>(part), there);
-    const u32 below = count_ones(peers & ones_below(tile.lane()));
-    const u32 before = counts[part];
-    // All lanes have read before one writes, and it has written before the next item is read.
-    tile.sync();
-    if (there && below == 0) counts[part] = before + count_ones(peers);
-    tile.sync();
-    ranks[i] = part << 16 | (before + below);
+    ranks[i] = part << 16;
+    if constexpr (Step::in_order) {
+      const u32 peers = Rows::among(tile, tile.template match_low<8>(part), there);
+      const u32 below = count_ones(peers & ones_below(tile.lane()));
+      const u32 before = counts[part];
+      // All lanes have read before one writes, and it has written before the next item is read.
+      tile.sync();
+      if (there && below == 0) counts[part] = before + count_ones(peers);
+      tile.sync();
+      ranks[i] |= before + below;
+    } else if (there) {
+      ranks[i] |= block_fetch_add(&counts[part], 1);
+    }
     if constexpr (items > 8) compute_afresh(ranks[i]);
   }
 }
 
 /// The segment's rows of a part begin at `place`, maybe amid a granule.
-template <class Block, class Key, class Value>
-DG_FN void open_part(PartStep<Block, Key, Value>& step, u32 part, u64 place) {
+template <class Block, class Key, class Value, Within within>
+DG_FN void open_part(PartStep<Block, Key, Value, within>& step, u32 part, u64 place) {
   if constexpr (Block::threads == 1) {
     step.cursors[part] = place;
   } else {
@@ -202,7 +228,7 @@ DG_FN void open_part(PartStep<Block, Key, Value>& step, u32 part, u64 place) {
 /// Granules of a part that one thread places; beyond, a tile does.
 inline constexpr u32 kFewGranules = 16;
 
-/// From the counts to places: where parts begin, and each tile's rows in them. A part stages the
+/// From the counts to places: where parts begin, and the counted rows in them. A part stages the
 /// granules that it fills, or all that it has when `flushed`; the other rows are held.
 template <class Step, class Block>
 DG_FN void place_parts(Block block, Step& step, u64 start, bool flushed) {
@@ -219,7 +245,7 @@ DG_FN void place_parts(Block block, Step& step, u64 start, bool flushed) {
     if (part >= parts) continue;
     counts[i] = step.waiting[part];
     DG_UNROLL
-    for (u32 tile = 0; tile < Block::tiles; ++tile) counts[i] += step.counts[tile][part];
+    for (u32 tile = 0; tile < Step::counting; ++tile) counts[i] += step.counts[tile][part];
     total += (counts[i] + (flushed ? granule - 1 : 0)) / granule;
   }
   u32 place = exclusive_sum(block, step.scratch, total);
@@ -255,7 +281,7 @@ DG_FN void place_parts(Block block, Step& step, u64 start, bool flushed) {
     step.waiting[part] = static_cast<unsigned short>(flushed ? 0 : over);
     u32 next = end << 16 | (begin + waiting);
     DG_UNROLL
-    for (u32 tile = 0; tile < Block::tiles; ++tile) {
+    for (u32 tile = 0; tile < Step::counting; ++tile) {
       const u32 count = step.counts[tile][part];
       step.counts[tile][part] = next;
       next += count;
@@ -282,7 +308,7 @@ DG_FN void place_rows(Block block, Step& step, Rows rows, u32 (&places)[items]) 
   DG_UNROLL
   for (u32 i = 0; i < items; ++i) {
     if (!rows.has(row_of_item<items>(block, i))) continue;
-    const u32 part = places[i] >> 16, found = step.counts[block.tile_index()][part];
+    const u32 part = places[i] >> 16, found = counts_of(block, step)[part];
     const u32 place = (found + places[i]) & 0xffff, end = found >> 16;
     places[i] = place < end ? place : Step::room + part * Step::granule + place - end;
   }
@@ -383,17 +409,19 @@ DG_FN void scatter_step(Block block, Step& step, Rows rows, const Digit& digit,
       write_granules(block, step, step.partial_at != first, step.staged.keys, columns.keys_to,
                      same_word);
   }
-  if (columns.numbers_to) {
-    HeldWords<Step, Block, u32> held;
-    held.take(block, step.held_numbers);
-    block.sync();
-    held.put(block, step, step.staged.numbers);
-    stage<items, Step>(block, rows, places, step.staged.numbers, step.held_numbers, [&](u32 i) {
-      return static_cast<u32>(first - begin) + row_of_item<items>(block, i);
-    });
-    block.sync();
-    write_granules(block, step, step.partial_at != first, step.staged.numbers, columns.numbers_to,
-                   [&](u32 row) { return static_cast<i64>(begin + row); });
+  if constexpr (Step::in_order) {
+    if (columns.numbers_to) {
+      HeldWords<Step, Block, u32> held;
+      held.take(block, step.held_numbers);
+      block.sync();
+      held.put(block, step, step.staged.numbers);
+      stage<items, Step>(block, rows, places, step.staged.numbers, step.held_numbers, [&](u32 i) {
+        return static_cast<u32>(first - begin) + row_of_item<items>(block, i);
+      });
+      block.sync();
+      write_granules(block, step, step.partial_at != first, step.staged.numbers, columns.numbers_to,
+                     [&](u32 row) { return static_cast<i64>(begin + row); });
+    }
   }
 }
 

@@ -1,11 +1,11 @@
-/// Stable partition of a batch, in blocks: DACHash's reorder (§IV) with the places counted before
-/// rows move, so that no row waits for another and the order is the same in every run.
+/// Partition of a batch, in blocks: DACHash's reorder (§IV) with the places counted before rows move, so
+/// that no row waits for another.
 ///
 /// Rows are cut into segments, one for each block. Each block counts its segment's rows by part; the
 /// exclusive sums of the counts, by part first and segment second, are the places where each segment
-/// writes; then each block walks its segment again, in steps (part_step.cuh). Stable because
-/// segments, steps, tiles, items and lanes are in row order. A block of one lane, as on the CPU,
-/// writes row by row: its caches gather what goes to one part.
+/// writes; then each block walks its segment again, in steps (part_step.cuh). Where rows of a part
+/// stay in order, they do because segments, steps, tiles, items and lanes are in row order. A block
+/// of one lane, as on the CPU, writes row by row: its caches gather what goes to one part.
 #pragma once
 
 #include "batch/part_step.cuh"
@@ -49,7 +49,7 @@ struct Digit {
 /// Shared memory of the count.
 template <class Block>
 struct PartCounts {
-  u32 of[kPassParts<Block>];
+  u32 of[kPassParts<Block, Within::any_order>];
 };
 
 /// Adds rows [first, last) to the counts.
@@ -71,10 +71,10 @@ DG_FN void count_parts(Block block, PartCounts<Block>& counts, const Digit& digi
 }
 
 /// Moves rows [first, last); `open_part` was told where the segment's rows go.
-template <class Block, class Key, class Value>
-DG_FN void scatter_parts(Block block, PartStep<Block, Key, Value>& step, const Digit& digit,
+template <class Block, class Key, class Value, Within within>
+DG_FN void scatter_parts(Block block, PartStep<Block, Key, Value, within>& step, const Digit& digit,
                          const PartColumns<Key, Value>& columns, u64 first, u64 last) {
-  using Step = PartStep<Block, Key, Value>;
+  using Step = PartStep<Block, Key, Value, within>;
   if constexpr (Block::threads == 1) {
     // Copies, which the compiler knows to stay as they are.
     const Digit of = digit;

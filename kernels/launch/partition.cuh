@@ -1,5 +1,5 @@
-/// Stable partition of a batch by the hash of its keys, or by the keys themselves, in two launches
-/// with a sum between them (backend/partition in Python).
+/// Partition of a batch by the hash of its keys, or by the keys themselves, in two launches with a sum
+/// between them (backend/partition in Python).
 #pragma once
 
 #include "batch/partition.cuh"
@@ -13,51 +13,85 @@ struct PartitionArgs {
   const void* values;  // where `Value` is not void
   void* keys_to;       // or null
   void* values_to;
-  i64* numbers_to;  // or null; the rows' numbers
-  u64* counters;    // parts x segments: rows from the count, places for the scatter
+  i64* numbers_to;    // or null; the rows' numbers, of rows that stay in order
+  u64* counters;      // groups x parts x pieces: rows from the count, places for the scatter
+  const u64* bounds;  // or null; where groups begin and the last one ends: each is split by itself
   u64 rows;
   u64 parts;
-  u64 segment_rows;
-  u64 n;  // segments
+  u64 pieces;  // segments of a group
+  u64 step_rows;
+  u64 segment_rows;  // of the mean segment
+  u64 n;             // segments
 };
 
-DG_FN u64 end_of_segment(const PartitionArgs& args, u64 segment) {
-  const u64 end = (segment + 1) * args.segment_rows;
-  return end < args.rows ? end : args.rows;
+/// A segment's rows, and where its count of the first part stands.
+struct PartSegment {
+  u64 first;
+  u64 last;
+  u64 counter;
+};
+
+/// A group's segments have whole steps of rows, but for the last.
+DG_FN PartSegment segment_at(const PartitionArgs& args, u64 number) {
+  const u64 group = number / args.pieces, piece = number % args.pieces;
+  const u64 begin = args.bounds ? args.bounds[group] : 0;
+  const u64 end = args.bounds ? args.bounds[group + 1] : args.rows;
+  const u64 whole = args.pieces * args.step_rows;
+  const u64 rows = (end - begin + whole - 1) / whole * args.step_rows;
+  const u64 first = begin + piece * rows;
+  const u64 counter = group * args.parts * args.pieces + piece;
+  return {first < end ? first : end, first + rows < end ? first + rows : end, counter};
 }
 
 template <class Key, u32 Threads>
 DG_BLOCK_KERNEL(Threads)
 partition_count(Sharing<PartitionArgs, Threads, PartCounts> args) {
-  for_each_block(args, [&](auto block, auto& counts, u64 segment) {
+  for_each_block(args, [&](auto block, auto& counts, u64 number) {
+    const PartSegment segment = segment_at(args, number);
     for (u32 part = block.thread(); part < args.parts; part += block.threads) counts.of[part] = 0;
     block.sync();
-    count_parts(block, counts, args.digit, static_cast<const Key*>(args.keys),
-                segment * args.segment_rows, end_of_segment(args, segment));
+    count_parts(block, counts, args.digit, static_cast<const Key*>(args.keys), segment.first,
+                segment.last);
     block.sync();
     for (u32 part = block.thread(); part < args.parts; part += block.threads)
-      args.counters[part * args.n + segment] = counts.of[part];
+      args.counters[segment.counter + part * args.pieces] = counts.of[part];
     block.sync();
   });
 }
 
-/// `Value` is void where only keys or row numbers move.
-template <class Key, class Value, u32 Threads>
-DG_BLOCK_KERNEL(Threads)
-partition_scatter(
-    Sharing<PartitionArgs, Threads, PartStepOf<Key, typename StoredAs<Value>::Type>::template In>
-        args) {
+template <class Key, class Value, class Shared>
+DG_FN void scatter_segments(const Shared& args) {
   using Word = typename StoredAs<Value>::Type;
   const PartColumns<Key, Word> columns{
       static_cast<const Key*>(args.keys), static_cast<const Word*>(args.values),
       static_cast<Key*>(args.keys_to), static_cast<Word*>(args.values_to), args.numbers_to};
-  for_each_block(args, [&](auto block, auto& step, u64 segment) {
+  for_each_block(args, [&](auto block, auto& step, u64 number) {
+    const PartSegment segment = segment_at(args, number);
     for (u32 part = block.thread(); part < step.parts; part += block.threads)
-      open_part(step, part, part < args.parts ? args.counters[part * args.n + segment] : 0);
+      open_part(step, part,
+                part < args.parts ? args.counters[segment.counter + part * args.pieces] : 0);
     block.sync();
-    scatter_parts(block, step, args.digit, columns, segment * args.segment_rows,
-                  end_of_segment(args, segment));
+    scatter_parts(block, step, args.digit, columns, segment.first, segment.last);
   });
+}
+
+template <class Key, class Value, u32 Threads, Within within>
+using PartitionSharing =
+    Sharing<PartitionArgs, Threads,
+            PartStepOf<Key, typename StoredAs<Value>::Type, within>::template In>;
+
+/// Rows of a part stay in order. `Value` is void where only keys or row numbers move.
+template <class Key, class Value, u32 Threads>
+DG_BLOCK_KERNEL(Threads)
+partition_scatter(PartitionSharing<Key, Value, Threads, Within::order> args) {
+  scatter_segments<Key, Value>(args);
+}
+
+/// Rows of a part come in any order.
+template <class Key, class Value, u32 Threads>
+DG_BLOCK_KERNEL(Threads)
+partition_strew(PartitionSharing<Key, Value, Threads, Within::any_order> args) {
+  scatter_segments<Key, Value>(args);
 }
 
 }  // namespace dg

@@ -7,17 +7,9 @@
 
 namespace dg {
 
-struct RegionStartsArgs {
-  OpenStorage table;
-  const void* keys;  // in the order of the regions where they begin
-  u64* starts;       // the first row of each region; the last one's end is not written
-  u64 rows;
-  u64 n;  // regions
-};
-
 struct RegionInsertArgs {
   OpenStorage table;
-  const void* keys;
+  const void* keys;    // in the order of the regions where they begin
   const void* values;  // unused by sets
   const u64* starts;   // the first row of each region, and the last one's end
   void* left_keys;     // rows whose place is not in their region, as many as `state->pending` says
@@ -37,23 +29,6 @@ struct RegionClaimArgs {
   u64 marking;  // 1: sets the bits of keys whose row is fresh; 0: makes one row of each bit fresh
   u64 n;
 };
-
-template <class Key, int W>
-DG_KERNEL region_starts(RegionStartsArgs args) {
-  const OpenTable<Key, void> table{args.table};
-  const Key* keys = static_cast<const Key*>(args.keys);
-  for_each_tile<W>(args.n, [&](auto tile, u64 region) {
-    u64 first = 0, last = args.rows;
-    while (first < last) {
-      const u64 middle = first + (last - first) / 2;
-      if (table.first_bucket(keys[middle]) >> kRegionShift < region)
-        first = middle + 1;
-      else
-        last = middle;
-    }
-    if (tile.lane() == 0) args.starts[region] = first;
-  });
-}
 
 /// Rows that a lane reads before it stores any.
 inline constexpr u32 kRegionItems = 2;

@@ -1,4 +1,5 @@
-/// The distinct keys of a batch whose hashes begin with zeros: as many of all keys, as those of all hashes.
+/// The distinct keys of a batch whose hashes begin with zeros: as many of all keys, as those of all hashes;
+/// and how many rows have them.
 #pragma once
 
 #include "launch/for_each.cuh"
@@ -7,7 +8,7 @@
 namespace dg {
 
 struct OpenSampleArgs {
-  OpenStorage table;  // a set; gets the keys
+  OpenStorage table;  // a set; gets the keys, and `state->pending` the number of their rows
   const void* keys;
   u64 seed;   // another one than the table's
   u64 zeros;  // 1 or more
@@ -24,16 +25,20 @@ template <class Key, int W>
 DG_KERNEL open_sample(OpenSampleArgs args) {
   const OpenTable<Key, void> table{args.table};
   const Key* keys = static_cast<const Key*>(args.keys);
-  for_each_tile<W>(args.n, [&](auto tile, u64 first) {
+  const Totals<1> totals{{&args.table.state->pending}};
+  const auto body = [&](auto tile, u64 first, Tally<1>& sampled) {
     Key key[kSampleRows];
     DG_UNROLL
     for (u32 i = 0; i < kSampleRows; ++i)
       key[i] = first + i * args.n < args.rows ? keys[first + i * args.n] : keys[0];
     DG_UNROLL
-    for (u32 i = 0; i < kSampleRows; ++i)
-      if (hash_key(key[i], args.seed) >> (64 - args.zeros) == 0)
-        table.insert(tile, key[i], NoValue{}, args.limit);
-  });
+    for (u32 i = 0; i < kSampleRows; ++i) {
+      if (hash_key(key[i], args.seed) >> (64 - args.zeros) != 0) continue;
+      if (first + i * args.n < args.rows) ++sampled.of[0];
+      table.insert(tile, key[i], NoValue{}, args.limit);
+    }
+  };
+  for_each_tile<W>(args.n, totals, body, NoPrefetch{});
 }
 
 }  // namespace dg

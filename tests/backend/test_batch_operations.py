@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dgpuhash import backend as backends
-from dgpuhash.backend import Backend, partition, partition_args
+from dgpuhash.backend import Backend, partition_args, partition_pass, region_order
 from dgpuhash.errors import ShapeError, SpecError
 
 Array = np.ndarray[Any, Any]
@@ -101,7 +101,7 @@ def test_partition_of_unequal_parts(used: Backend) -> None:
 def test_partition_of_long_segments(
     used: Backend, monkeypatch: pytest.MonkeyPatch, parts: int, key: str
 ) -> None:
-    monkeypatch.setitem(partition._SEGMENTS, used.name, 3)
+    monkeypatch.setitem(partition_pass._SEGMENTS, used.name, 3)
     keys = np.random.default_rng(parts).integers(0, 2**32, 200_003).astype(key)
     check_partition(used, keys, keys + keys.dtype.type(1), parts, numbered=True)
 
@@ -130,6 +130,40 @@ def test_sort_by_hash(used: Backend, key: str, bits: int) -> None:
     expected = np.argsort(used.to_host(owners), kind="stable")
     assert (used.to_host(order) == expected).all()
     assert (used.to_host(found) == keys[expected]).all()
+
+
+@pytest.mark.parametrize(
+    ("regions", "most"),
+    [(1, 4), (3, 4), (4, 4), (5, 4), (33, 8), (300, 8), (700, 512), (70_000, 512)],
+)
+@pytest.mark.parametrize("words", [("u4", "u4"), ("u8", "u8"), ("u4", "u8"), ("u8", None)])
+def test_order_by_bucket(
+    used: Backend, monkeypatch: pytest.MonkeyPatch, regions: int, most: int, words: tuple[str, Any]
+) -> None:
+    """One to three passes; the last region is a small one."""
+    monkeypatch.setitem(partition_args.ANY_ORDER_PARTS, used.name, most)
+    monkeypatch.setitem(partition_pass._SEGMENTS, used.name, 40)
+    key, value = words
+    keys = np.random.default_rng(regions).integers(0, 2**32, 200_003).astype(key)
+    values = None if value is None else used.from_host((keys ^ keys.dtype.type(9)).astype(value))
+    given, buckets = used.from_host(keys), regions * 16 - (7 if regions > 1 else 0)
+    made = region_order.order_by_bucket(used, given, values, buckets=buckets, seed=2, shift=4)
+    assert made is not None
+    region = used.to_host(used.owner_of(used.hash_keys(made.keys, 2), buckets)) >> 4
+    starts = used.to_host(made.starts)[: regions + 1]
+    np.testing.assert_array_equal(starts, np.searchsorted(region, np.arange(regions + 1)))
+    ordered = used.to_host(made.keys)
+    assert (np.sort(ordered) == np.sort(keys)).all()
+    assert made.spare_keys.shape == keys.shape
+    if value is not None:
+        expected = (ordered ^ keys.dtype.type(9)).astype(value)
+        np.testing.assert_array_equal(used.to_host(made.values), expected)
+        assert made.spare_values.dtype == value
+
+
+def test_rows_that_crowd_one_region_are_not_ordered(used: Backend) -> None:
+    keys = used.from_host(np.full(20_000, 7, np.uint64))
+    assert region_order.order_by_bucket(used, keys, None, buckets=2**12, seed=0, shift=5) is None
 
 
 @pytest.mark.parametrize("dtype", ["u4", "u8"])

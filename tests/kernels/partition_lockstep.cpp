@@ -1,4 +1,5 @@
-/// Stable partition by blocks of several tiles, against std::stable_sort.
+/// Partition by blocks of several tiles, against std::stable_sort, where rows of a part stay in order and
+/// where they do not.
 #include <algorithm>
 #include <numeric>
 
@@ -28,10 +29,10 @@ template <class Key, class Value, u32 Threads>
 void partition(const Case& wanted, const std::vector<Key>& keys) {
   using Word = typename StoredAs<Value>::Type;
   constexpr bool has_value = !same<Value, void>;
-  using Step = PartStep<lockstep::LockstepBlock<Threads>, Key, Word>;
-  u64 segment_rows = 100;
-  if constexpr (Threads != 1) segment_rows = 2 * Step::rows;
-  const u64 segments = (wanted.rows + segment_rows - 1) / segment_rows;
+  using Step = PartStep<lockstep::LockstepBlock<Threads>, Key, Word, Within::order>;
+  u64 step_rows = 100;
+  if constexpr (Threads != 1) step_rows = Step::rows;
+  const u64 segments = (wanted.rows + 2 * step_rows - 1) / (2 * step_rows);
   std::vector<u64> counters(segments * wanted.parts, ~0ull);
   std::vector<Word> values(wanted.rows), values_to(wanted.rows);
   if constexpr (has_value)
@@ -39,8 +40,9 @@ void partition(const Case& wanted, const std::vector<Key>& keys) {
   std::vector<Key> keys_to(wanted.rows);
   std::vector<i64> numbers(wanted.rows, -1), expected(wanted.rows);
   const PartitionArgs args{wanted.digit,     keys.data(),    values.data(),   keys_to.data(),
-                           values_to.data(), numbers.data(), counters.data(), wanted.rows,
-                           wanted.parts,     segment_rows,   segments};
+                           values_to.data(), numbers.data(), counters.data(), nullptr,
+                           wanted.rows,      wanted.parts,   segments,        step_rows,
+                           2 * step_rows,    segments};
   partition_count<Key, Threads>({args});
   CHECK(sum_up(counters) == wanted.rows);
   partition_scatter<Key, Value, Threads>({args});
@@ -54,6 +56,52 @@ void partition(const Case& wanted, const std::vector<Key>& keys) {
     CHECK(keys_to[place] == keys[row]);
     if constexpr (has_value) CHECK(values_to[place] == values[row]);
   }
+}
+
+/// By two digits of the hash, the high one first: rows of a part come in any order.
+template <class Key, class Value, u32 Threads>
+void strew(u64 rows, u32 high, u32 low, const std::vector<Key>& keys) {
+  using Word = typename StoredAs<Value>::Type;
+  using Step = PartStep<lockstep::LockstepBlock<Threads>, Key, Word, Within::any_order>;
+  u64 step_rows = 50;
+  if constexpr (Threads != 1) step_rows = Step::rows;
+  const u64 spread = u64{high} * low;
+  std::vector<Key> from = keys, to(rows);
+  std::vector<Word> values(rows), values_to(rows);
+  const auto value_for = [](Key key) {
+    if constexpr (same<Value, void>)
+      return NoValue{};
+    else
+      return static_cast<Word>(key * 7 + 1);
+  };
+  for (u64 row = 0; row < rows; ++row) values[row] = value_for(keys[row]);
+  std::vector<u64> bounds{0, rows};
+  for (const Digit digit : {Digit{5, spread, lowest_one(low), ~0u}, Digit{5, spread, 0, low - 1}}) {
+    const u64 groups = bounds.size() - 1, parts = groups == 1 ? high : low, pieces = 3;
+    std::vector<u64> counters(groups * parts * pieces, ~0ull);
+    const PartitionArgs args{
+        digit,   from.data(),     values.data(), to.data(),      values_to.data(),
+        nullptr, counters.data(), bounds.data(), rows,           parts,
+        pieces,  step_rows,       step_rows,     groups * pieces};
+    partition_count<Key, Threads>({args});
+    CHECK(sum_up(counters) == rows);
+    std::vector<u64> starts;
+    for (u64 part = 0; part < groups * parts; ++part) starts.push_back(counters[part * pieces]);
+    starts.push_back(rows);
+    partition_strew<Key, Value, Threads>({args});
+    bounds.swap(starts);
+    from.swap(to);
+    values.swap(values_to);
+  }
+  const Digit whole{5, spread, 0, ~0u};
+  for (u64 part = 0; part < spread; ++part)
+    for (u64 row = bounds[part]; row < bounds[part + 1]; ++row) CHECK(whole.of(from[row]) == part);
+  if constexpr (!same<Value, void>)
+    for (u64 row = 0; row < rows; ++row) CHECK(values[row] == value_for(from[row]));
+  std::vector<Key> sorted = keys;
+  std::sort(sorted.begin(), sorted.end());
+  std::sort(from.begin(), from.end());
+  CHECK(from == sorted);
 }
 
 template <class Key, class Value, u32 Threads>
@@ -72,6 +120,9 @@ void cases(std::mt19937& random) {
   partition<Key, Value, Threads>({3000, 3, {3, 3, 0, ~0u}}, keys(3000, ~Key{0}));
   // One key alone.
   partition<Key, Value, Threads>({600, 256, {0, 256, 0, 255}}, keys(600, 1));
+  strew<Key, Value, Threads>(2000, 5, 4, keys(2000, ~Key{0}));
+  strew<Key, Value, Threads>(1200, 300, 2, keys(1200, 5000));
+  strew<Key, Value, Threads>(700, 3, 8, keys(700, 2));
 }
 
 }  // namespace

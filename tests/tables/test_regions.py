@@ -11,7 +11,7 @@ from model import MapModel, SetModel
 from strategies import random_keys, random_values
 
 from dgpuhash import backend
-from dgpuhash.backend import partition
+from dgpuhash.backend import region_order
 from dgpuhash.errors import OutOfMemoryError
 from dgpuhash.tables import HashMap, HashSet, expectation, regions
 
@@ -115,7 +115,7 @@ def test_how_many_new_keys_are_expected(device, rows, distinct):
     keys = device.array(np.random.default_rng(1).integers(0, distinct, rows).view("u8"))
     new = expectation.new_keys(device.backend, filled, keys)
     there = len(np.unique(device.backend.to_host(keys)))
-    assert new.few == (16 * new.most < rows)
+    assert not new.all
     if distinct > 100:
         assert distinct // 2 * min(1, there / distinct) * 0.9 <= new.most <= 0.8 * distinct
 
@@ -126,7 +126,7 @@ def test_growth_before_and_in_the_middle_of_a_batch(device, placed, monkeypatch,
     real = expectation.new_keys
 
     def misjudged(*batch):
-        return expectation.NewKeys(real(*batch).most // wrong, few=False)
+        return expectation.NewKeys(real(*batch).most // wrong, all=True)
 
     monkeypatch.setattr(expectation, "new_keys", misjudged)
     monkeypatch.setattr(expectation, "LEAST_ROWS", 1000)
@@ -150,7 +150,7 @@ def test_one_key_ten_million_times(device, placed):
 
 
 def test_one_key_in_one_block(device, placed, monkeypatch):
-    monkeypatch.setattr(partition, "_CROWDED", 2**40)
+    monkeypatch.setattr(region_order, "_CROWDED", 2**40)
     table = HashMap("int64", "int64", capacity=10**6, device=device.name)
     rows = device.backend.xp.arange(10**6)
     mask = table.insert(rows * 0 + 5, rows)
@@ -161,7 +161,7 @@ def test_one_key_in_one_block(device, placed, monkeypatch):
 
 @pytest.mark.parametrize("crowded", [2, 2**40])
 def test_zipf(device, monkeypatch, crowded):
-    monkeypatch.setattr(partition, "_CROWDED", crowded)
+    monkeypatch.setattr(region_order, "_CROWDED", crowded)
     table, model = made(device, "u8", "u8", capacity=40_000)
     keys = np.random.default_rng(3).zipf(1.5, 40_000).astype("u8")
     insert(device, table, model, keys)
@@ -171,7 +171,7 @@ def test_zipf(device, monkeypatch, crowded):
 @pytest.mark.parametrize("crowded", [2, 2**40])
 def test_keys_that_all_begin_in_one_region(device, placed, monkeypatch, crowded):
     """Twice as many as it has slots: the others go elsewhere."""
-    monkeypatch.setattr(partition, "_CROWDED", crowded)
+    monkeypatch.setattr(region_order, "_CROWDED", crowded)
     table, model = made(device, "u8", None, capacity=60_000)
     slots = table._opened().slots
     keys = np.arange(1 << 19, dtype=np.uint64)
@@ -208,7 +208,7 @@ def test_memory_that_runs_out_between_regions_and_the_rest(device, placed, monke
 
         scarce.setattr(regions.RegionBatch, "insert_left", refused)
         scarce.setattr(expectation, "LEAST_ROWS", 1000)
-        scarce.setattr(expectation, "new_keys", lambda *batch: expectation.NewKeys(0, few=False))
+        scarce.setattr(expectation, "new_keys", lambda *batch: expectation.NewKeys(0, all=True))
         keys = device.array(random_keys("int64", 30_000, 2))
         with pytest.raises(OutOfMemoryError):
             if value is None:
