@@ -3,26 +3,43 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import logging
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 from distributed import Client
 
-from dgpuhash.distributed.exchange import Collective, CommCollective
-from dgpuhash.distributed.exchange.membership import Membership
+from dgpuhash.distributed.exchange import (
+    Collective,
+    CommCollective,
+    NcclCollective,
+    PeerCollective,
+)
+from dgpuhash.distributed.exchange.membership import Membership, begun
 from dgpuhash.distributed.exchange.worker_end import WorkerEnd
+from dgpuhash.distributed.lock import locked
 from dgpuhash.distributed.phase import GRACE, installed, on_workers
 from dgpuhash.distributed.plugin import NAME, ShardHost
-from dgpuhash.errors import IndexLost, SpecError
+from dgpuhash.errors import IndexLost, SpecError, UnsupportedError
 
 __all__ = ["Group", "Transport", "form_group"]
 
 Result = TypeVar("Result")
 
-Transport = Literal["auto", "comm"]
+Transport = Literal["auto", "comm", "nccl", "peer"]
+
+ENDS: dict[str, type[WorkerEnd]] = {
+    "comm": CommCollective,
+    "nccl": NcclCollective,
+    "peer": PeerCollective,
+}
+
+# Two phases in lockstep at once could each have some of the workers, and wait for the others.
+LOCK = "exchange"
+
+_log = logging.getLogger("dgpuhash.exchange")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +85,10 @@ class Group:
             What `function` raised on a worker.
         """
         try:
-            return on_workers(
-                client, self.workers, take_part, self.name, function, args, limit=limit
-            )
+            with locked(client, LOCK):
+                return on_workers(
+                    client, self.workers, take_part, self.name, function, args, limit=limit
+                )
         except BaseException as error:
             # Their shard threads wait in the exchange: only the event loops can be told.
             self._tell(client, abort_end, f"{type(error).__name__} at the client")
@@ -80,7 +98,7 @@ class Group:
         """Free what the workers that are there hold for it."""
         self._tell(client, close_end)
 
-    def _tell(self, client: Client, function: Callable[..., None], *args: Any) -> None:
+    def _tell(self, client: Client, function: Callable[..., Any], *args: Any) -> None:
         """Call `function` on the event loops; who cannot be reached notices by itself."""
 
         async def tell() -> None:
@@ -94,8 +112,10 @@ class Group:
                 asynchronous=True,
             )
 
-        with contextlib.suppress(TimeoutError, OSError, RuntimeError):
-            client.sync(asyncio.wait_for, tell(), GRACE)
+        async def tell_for_a_moment() -> None:
+            await asyncio.wait([begun(tell())], timeout=GRACE)
+
+        client.sync(tell_for_a_moment)
 
 
 def form_group(client: Client, workers: Sequence[str], exchange: Transport = "auto") -> Group:
@@ -106,27 +126,40 @@ def form_group(client: Client, workers: Sequence[str], exchange: Transport = "au
     client : distributed.Client
     workers : sequence of str
         Addresses, in the order of ranks.
-    exchange : {"auto", "comm"}
-        What carries the columns. ``"comm"``: the comms of the Dask cluster.
+    exchange : {"auto", "comm", "nccl", "peer"}
+        What carries the columns. ``"comm"``: the comms of the Dask cluster. ``"nccl"``: NCCL,
+        between GPUs. ``"peer"``: GPUs of one host put them into each other's memory. ``"auto"``:
+        ``"comm"``.
 
     Raises
     ------
     SpecError
         When `exchange` is something else.
+    UnsupportedError
+        When the workers cannot exchange that way.
     IndexLost
         When a worker is lost meanwhile.
     """
-    if exchange not in ("auto", "comm"):
-        raise SpecError(f"exchange={exchange!r}; give 'auto' or 'comm'")
-    group = Group(f"group-{uuid.uuid4().hex[:8]}", tuple(workers), "comm")
+    if exchange not in ("auto", *ENDS):
+        raise SpecError(f"exchange={exchange!r}; give 'auto', {' or '.join(map(repr, ENDS))}")
+    name = f"group-{uuid.uuid4().hex[:8]}"
+    group = Group(name, tuple(workers), exchange)
     installed(client, ShardHost())
     try:
-        on_workers(client, group.workers, join_group, group)
-        on_workers(client, group.workers, watch_group, group.name)
+        on_workers(client, group.workers, join_group, name, group.workers)
+        for way in ["comm"] if exchange == "auto" else [exchange]:
+            with locked(client, LOCK):
+                refusals = on_workers(client, group.workers, connect_group, name, way)
+            if not any(refusals):
+                break
+            if exchange != "auto":
+                raise UnsupportedError(f"exchange={exchange!r} cannot be: {refusals[0]}")
+            _log.warning("exchange=%r cannot be, trying the next: %s", way, refusals[0])
+        on_workers(client, group.workers, watch_group, name)
     except BaseException:
         group.close(client)
         raise
-    return group
+    return replace(group, exchange=way)
 
 
 def collective_of(host: ShardHost, name: str) -> Collective:
@@ -145,9 +178,20 @@ def collective_of(host: ShardHost, name: str) -> Collective:
     return host.ends[name]
 
 
-def join_group(host: ShardHost, group: Group) -> None:
-    membership = Membership(host.worker, group.name, group.workers)
-    host.ends[group.name] = CommCollective(membership)
+def join_group(host: ShardHost, name: str, workers: Sequence[str]) -> None:
+    host.ends[name] = CommCollective(Membership(host.worker, name, workers))
+
+
+def connect_group(host: ShardHost, name: str, exchange: str) -> str:
+    """Change the way; why it cannot be, or nothing."""
+    end = ENDS[exchange](host.ends[name].membership)
+    host.ends[name] = end
+    try:
+        end.connect()
+    except UnsupportedError as error:
+        end.release()
+        return str(error)
+    return ""
 
 
 def watch_group(host: ShardHost, name: str) -> None:
@@ -176,7 +220,10 @@ def abort_end(name: str, reason: str, dask_worker: Any) -> None:
         end.abort(reason)
 
 
-def close_end(name: str, dask_worker: Any) -> None:
-    end = ends_of(dask_worker).pop(name, None)
+async def close_end(name: str, dask_worker: Any) -> None:
+    host = dask_worker.plugins.get(NAME)
+    end = None if host is None else host.ends.pop(name, None)
     if end is not None:
         end.close()
+        # Its thread is there again when the call that waits has been told.
+        await host.thread.run(end.release)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from distributed import Client, Lock
+from distributed import Client
 
-from dgpuhash.distributed.clients import asking_the_scheduler, giving_way
+from dgpuhash.distributed.clients import asking_the_scheduler
 from dgpuhash.distributed.descriptor import Descriptor
+from dgpuhash.distributed.lock import locked
 from dgpuhash.errors import SpecError
 
 __all__ = ["Registry", "check_name"]
@@ -50,27 +51,10 @@ class Registry:
     def changing(self, name: str) -> Iterator[None]:
         """A block that one client at a time is in, for each name.
 
-        A task may be in it, or wait for it, without a thread of its worker. Dask frees the lock of
-        a client that died. Should two clients be in it nevertheless, the shards refuse the change
-        that was begun first.
+        Should two clients be in it nevertheless, the shards refuse the change that was begun first.
         """
-        with giving_way(self._client), self._lock(name):
+        with locked(self._client, f"index-{name}"):
             yield
-
-    @contextmanager
-    def _lock(self, name: str) -> Iterator[None]:
-        lock = Lock(
-            f"dgpuhash-{name}", scheduler_rpc=self._client.scheduler, loop=self._client.loop
-        )
-        lock.acquire()
-        try:
-            yield
-        finally:
-            lock.release()
-            # It would go on for as long as the client; absent where locks never time out.
-            refresh = getattr(lock, "refresh_callback", None)
-            if refresh is not None:
-                lock.loop.add_callback(refresh.stop)
 
 
 def check_name(name: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import signal
 import threading
@@ -83,6 +84,8 @@ def on_rank(host: Any, collective: Collective, function: Any, args: tuple[Any, .
 
 
 KINDS = ["local", "inproc", "tcp"]
+if importlib.util.find_spec("distributed_ucxx") is not None:
+    KINDS.append("ucxx")
 
 
 @pytest.fixture(params=[(kind, size) for kind in KINDS for size in (1, 2, 3)], ids=str)
@@ -91,7 +94,9 @@ def ranks(request: pytest.FixtureRequest) -> Iterator[Ranks]:
     if kind == "local":
         yield Threads(size)
         return
-    client = request.getfixturevalue("threads" if kind == "inproc" else "three_processes")
+    client = request.getfixturevalue(
+        {"inproc": "threads", "tcp": "three_processes", "ucxx": "over_ucxx"}[kind]
+    )
     group = form_group(client, sorted(client.nthreads())[:size], "comm")
     yield Workers(client, group)
     group.close(client)
@@ -100,6 +105,12 @@ def ranks(request: pytest.FixtureRequest) -> Iterator[Ranks]:
 @pytest.fixture(scope="module")
 def three_processes() -> Iterator[Client]:
     with cluster_of(3, processes=True) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def over_ucxx() -> Iterator[Client]:
+    with cluster_of(3, processes=True, protocol="ucxx") as client:
         yield client
 
 

@@ -12,6 +12,8 @@ from dgpuhash.distributed.exchange.comm import CommExchange
 from dgpuhash.distributed.exchange.comm_collective import CommCollective
 from dgpuhash.distributed.exchange.local import LocalExchange
 from dgpuhash.distributed.exchange.local_collective import LocalCollective
+from dgpuhash.distributed.exchange.nccl_collective import NcclCollective
+from dgpuhash.distributed.exchange.peer_collective import PeerCollective
 
 __all__ = [
     "Collective",
@@ -21,7 +23,9 @@ __all__ = [
     "Inbox",
     "LocalCollective",
     "LocalExchange",
+    "NcclCollective",
     "Parcel",
+    "PeerCollective",
     "Receipt",
     "Received",
     "Transfer",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,17 +15,13 @@ from dgpuhash.errors import ClosedError, IndexLost, ShapeError, UnsupportedError
 
 __all__ = [
     "Collective",
-    "Kinds",
     "Outgoing",
     "Received",
     "Transfer",
-    "check_kinds",
     "closed",
     "given_up",
+    "strange",
 ]
-
-# For each column: its device, its dtype, and the shape of a row.
-Kinds = tuple[tuple[str, str, tuple[int, ...]], ...]
 
 # Seconds without any progress after which a rank gives up, though all workers answer: one of them
 # does not make the calls that the others make. A rank may be busy between two calls for less.
@@ -164,10 +161,16 @@ class Outgoing:
         self.starts = self.ends - self.counts
 
     @property
-    def kinds(self) -> Kinds:
-        """What all ranks' columns have in common."""
+    def kinds(self) -> list[tuple[str, str, tuple[int, ...]]]:
+        """What all ranks' columns have in common: device, dtype, and the shape of a row."""
         name = self.device.name
-        return tuple((name, column.dtype.str, tuple(column.shape[1:])) for column in self.columns)
+        return [(name, column.dtype.str, tuple(column.shape[1:])) for column in self.columns]
+
+    @property
+    def digest(self) -> int:
+        """By which ranks see that they exchange the same kinds of columns."""
+        words = hashlib.blake2b(repr(self.kinds).encode(), digest_size=8).digest()
+        return int.from_bytes(words, "little", signed=True)
 
     @property
     def row_nbytes(self) -> int:
@@ -177,18 +180,24 @@ class Outgoing:
             for column in self.columns
         )
 
+    def room(self, counts: np.ndarray) -> list[Any]:
+        """Columns like these for the rows that come."""
+        rows = int(counts.sum())
+        return [
+            self.device.empty((rows, *column.shape[1:]), column.dtype) for column in self.columns
+        ]
+
     def part(self, rank: int) -> list[Any]:
         """The rows for `rank`: views."""
         return [column[self.starts[rank] : self.ends[rank]] for column in self.columns]
 
 
-def check_kinds(mine: Kinds, theirs: Kinds, rank: int) -> None:
-    """Raise ShapeError when `rank` sends other columns than this one does."""
-    if theirs != mine:
-        raise ShapeError(
-            f"rank {rank} exchanges columns {theirs}, this rank {mine}; give arrays of the same "
-            "device and dtypes on all ranks"
-        )
+def strange(theirs: int, mine: int) -> ShapeError:
+    """The error when rank `theirs` exchanges other columns than rank `mine`."""
+    return ShapeError(
+        f"rank {theirs} exchanges other columns than rank {mine}; give arrays of the same device "
+        "and dtypes on all ranks"
+    )
 
 
 def given_up(reason: str) -> IndexLost:

@@ -11,13 +11,12 @@ import numpy as np
 
 from dgpuhash.distributed.exchange.collective import (
     STALL,
-    Kinds,
     Outgoing,
     Received,
     Transfer,
-    check_kinds,
+    strange,
 )
-from dgpuhash.distributed.exchange.membership import Membership
+from dgpuhash.distributed.exchange.membership import Membership, all_of
 from dgpuhash.distributed.exchange.worker_end import Pending, WorkerEnd
 
 __all__ = ["CommCollective"]
@@ -38,7 +37,7 @@ class CommCollective(WorkerEnd):
         membership.receiver = self
         self._calls = 0
         self._arrivals: dict[int, Arrival] = {}
-        self._lines = asyncio.Semaphore(CHUNKS)
+        self._chunks = asyncio.Semaphore(CHUNKS)
 
     def start(self, columns: Sequence[Any], counts: Sequence[int] | np.ndarray) -> Transfer:
         outgoing = Outgoing(columns, counts, self.size)
@@ -54,49 +53,42 @@ class CommCollective(WorkerEnd):
             await asyncio.to_thread(stream.synchronize)
         arrival = self._arrival(number)
         arrival.expect(outgoing, stream)
-        arrival.announce(self.rank, int(outgoing.counts[self.rank]), outgoing.kinds)
-        sends = [self._send(number, outgoing, rank) for rank in self._membership.others()]
-        await _all(*sends, self._keep(arrival, outgoing.part(self.rank)), _done(arrival.done))
+        arrival.announce(self.rank, int(outgoing.counts[self.rank]), outgoing.digest)
+        sends = [self._send(number, outgoing, rank) for rank in self.membership.others()]
+        own = arrival.place(self.rank, 0, outgoing.part(self.rank))
+        await all_of(sends, own, arrival.done)
         del self._arrivals[number]
         return Received(arrival.columns, arrival.counts)
-
-    async def _keep(self, arrival: Arrival, own: list[Any]) -> None:
-        await asyncio.shield(arrival.ready)
-        await arrival.place(self.rank, 0, own)
 
     async def _send(self, number: int, outgoing: Outgoing, rank: int) -> None:
         part = outgoing.part(rank)
         rows, step = len(part[0]), max(1, CHUNK_NBYTES // max(1, outgoing.row_nbytes))
         small = rows * outgoing.row_nbytes <= SMALL_NBYTES
-        message = {"number": number, "rows": rows, "kinds": outgoing.kinds}
-        await self._membership.send(rank, "begin", part if small and rows else None, **message)
-        self._membership.progress += 1
+        message = {"number": number, "rows": rows, "digest": outgoing.digest}
+        await self.membership.send(rank, "begin", part if small and rows else None, **message)
+        self.membership.progress += 1
         if not small:
-            await _all(
-                *(
-                    self._send_chunk(number, rank, start, [c[start : start + step] for c in part])
-                    for start in range(0, rows, step)
-                )
-            )
+            starts = range(0, rows, step)
+            pieces = [[column[start : start + step] for column in part] for start in starts]
+            chunks = zip(starts, pieces, strict=True)
+            await all_of([self._send_chunk(number, rank, *chunk) for chunk in chunks])
 
     async def _send_chunk(self, number: int, rank: int, start: int, chunk: list[Any]) -> None:
-        async with self._lines:
-            await self._membership.send(rank, "chunk", chunk, number=number, start=start)
-        self._membership.progress += 1
+        async with self._chunks:
+            await self.membership.send(rank, "chunk", chunk, number=number, start=start)
+        self.membership.progress += 1
 
     async def take(self, kind: str, source: int, payload: Any, **message: Any) -> list[Any]:
         """Take what another rank sent; returns when there is room for all of that rank's rows."""
         arrival = self._arrival(message["number"])
         if kind == "begin":
-            arrival.announce(source, message["rows"], message["kinds"])
-        await asyncio.shield(arrival.ready)
-        if payload is not None:
-            await arrival.place(source, message.get("start", 0), payload)
+            arrival.announce(source, message["rows"], message["digest"])
+        await arrival.place(source, message.get("start", 0), payload or [])
         return []
 
     def _arrival(self, number: int) -> Arrival:
         if number not in self._arrivals:
-            self._arrivals[number] = Arrival(self.size)
+            self._arrivals[number] = Arrival(self.rank, self.size)
         return self._arrivals[number]
 
 
@@ -109,13 +101,14 @@ class Arrival:
         There is room for all rows; all rows are in their places.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, rank: int, size: int) -> None:
+        self._rank = rank
         loop = asyncio.get_running_loop()
         self.ready: asyncio.Future[None] = loop.create_future()
         self.done: asyncio.Future[None] = loop.create_future()
         self.counts = np.full(size, -1, np.int64)
         self.columns: list[Any] = []
-        self._kinds: dict[int, Kinds] = {}
+        self._digests: dict[int, int] = {}
         self._outgoing: Outgoing | None = None
         self._stream: Any = None
         self._missing = 0
@@ -124,27 +117,28 @@ class Arrival:
         """This rank has come, with columns like those that it shall get."""
         self._outgoing, self._stream = outgoing, stream
 
-    def announce(self, source: int, rows: int, kinds: Kinds) -> None:
+    def announce(self, source: int, rows: int, digest: int) -> None:
         """So many rows come from `source`; makes room once all are known."""
         self.counts[source] = rows
-        self._kinds[source] = kinds
+        self._digests[source] = digest
         if self._outgoing is None or (self.counts < 0).any():
             return
-        for rank, theirs in self._kinds.items():
-            check_kinds(self._outgoing.kinds, theirs, rank)
-        total, device = int(self.counts.sum()), self._outgoing.device
+        for rank, theirs in self._digests.items():
+            if theirs != self._outgoing.digest:
+                raise strange(rank, self._rank)
+        total = int(self.counts.sum())
         with self._stream:
-            self.columns = [
-                device.empty((total, *column.shape[1:]), column.dtype)
-                for column in self._outgoing.columns
-            ]
+            self.columns = self._outgoing.room(self.counts)
         self._missing = total
         self.ready.set_result(None)
         if total == 0:
             self.done.set_result(None)
 
     async def place(self, source: int, start: int, chunk: Sequence[Any]) -> None:
-        """Put rows from `source` where they belong."""
+        """Put rows from `source` where they belong, as soon as there is room."""
+        await asyncio.shield(self.ready)
+        if not chunk:
+            return
         first = int(self.counts[:source].sum()) + start
         rows = len(chunk[0])
         if sum(part.nbytes for part in chunk) > SMALL_NBYTES:
@@ -162,17 +156,3 @@ class Arrival:
         if self._outgoing is not None and self._outgoing.device.name == "cuda":
             # The chunk's memory is the comm's again when this returns.
             self._stream.synchronize()
-
-
-async def _done(future: asyncio.Future[None]) -> None:
-    await future
-
-
-async def _all(*work: Any) -> None:
-    """Do all of it; when a part fails, none goes on."""
-    tasks = [asyncio.ensure_future(each) for each in work]
-    try:
-        await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Coroutine, Sequence
 from concurrent.futures import Future
 from typing import Any, Protocol
 
 from dgpuhash.distributed.exchange.collective import closed, given_up
 from dgpuhash.distributed.request import request
-from dgpuhash.errors import ClosedError, DgpuhashError, IndexLost
+from dgpuhash.errors import ClosedError, DgpuhashError
 
-__all__ = ["Membership", "Receiver"]
+__all__ = ["Membership", "Receiver", "all_of", "begun"]
 
 OPERATION = "dgpuhash_collective"
 # Seconds for the others to take note that this rank gave up.
 FAREWELL = 2.0
+# Seconds between two looks at the next rank.
+WATCH = 0.5
 
 
 class Receiver(Protocol):
@@ -29,8 +31,9 @@ class Receiver(Protocol):
 class Membership:
     """Messages between the ranks of a group over Dask's comm, and the end of all when one is lost.
 
-    Each rank watches the next one, with a request that is answered when that one leaves: so a rank
-    that dies has a living one that notices, unless all died. It tells all others.
+    Each rank watches the next one: so a rank that dies has a living one that notices, unless all
+    died. It tells all others. Messages on their way are never cancelled, which UCXX does not bear;
+    whoever waits for them is told.
 
     All methods but `run` are for the worker's event loop.
 
@@ -52,7 +55,6 @@ class Membership:
         self._cause: Exception | None = None
         self.receiver: Receiver | None = None
         self._worker = worker
-        self._left = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._farewell: asyncio.Task[None] | None = None
         self._values: dict[tuple[str, int], list[asyncio.Future[Any]]] = {}
@@ -79,6 +81,8 @@ class Membership:
 
     async def send(self, rank: int, kind: str, payload: Any = None, **message: Any) -> list[Any]:
         """What `rank` answers."""
+        if self.broken is not None and kind != "abort":
+            raise self.broken
         return await request(
             self._worker,
             self.addresses[rank],
@@ -96,9 +100,7 @@ class Membership:
         places = self._places(topic, number)
         places[self.rank].set_result(value)
         messages = {"topic": topic, "number": number, "value": post}
-        await asyncio.gather(
-            *(self.send(rank, "post", **messages) for rank in self.others()), *places
-        )
+        await all_of([self.send(rank, "post", **messages) for rank in self.others()], *places)
         del self._values[topic, number]
         return [place.result() for place in places]
 
@@ -110,14 +112,13 @@ class Membership:
         self, kind: str, source: int, payload: Any = None, **message: Any
     ) -> list[Any]:
         """Answer a message of rank `source`."""
-        if self.broken is not None and kind not in {"watch", "abort"}:
+        if kind == "abort":
+            self._end(given_up(message["reason"]))
+            return []
+        if self.broken is not None:
             left = isinstance(self.broken, ClosedError)
             raise given_up(f"rank {self.rank} closed its end") if left else self.broken
         if kind == "watch":
-            await self._left.wait()
-            return []
-        if kind == "abort":
-            self._end(given_up(message["reason"]))
             return []
         self.progress += 1
         if kind == "post":
@@ -148,14 +149,16 @@ class Membership:
 
     async def _watch_next(self) -> None:
         rank = (self.rank + 1) % self.size
-        try:
-            await self.send(rank, "watch")
-        except IndexLost as error:
-            self.abort(f"rank {rank} is lost ({error})")
+        while self.broken is None:
+            try:
+                await asyncio.shield(begun(self.send(rank, "watch")))
+            except DgpuhashError as error:
+                self.abort(f"rank {rank} is lost ({error})")
+            await asyncio.sleep(WATCH)
 
     async def _tell(self, reason: str) -> None:
         messages = [self.send(rank, "abort", reason=reason) for rank in self.others()]
-        await asyncio.wait([asyncio.ensure_future(_quietly(each)) for each in messages])
+        await asyncio.wait([begun(each) for each in messages], timeout=FAREWELL)
 
     def _places(self, topic: str, number: int) -> list[asyncio.Future[Any]]:
         found = self._values.get((topic, number))
@@ -167,14 +170,17 @@ class Membership:
     def _end(self, error: DgpuhashError, cause: Exception | None = None) -> None:
         if self.broken is None:
             self.broken, self._cause = error, cause or error
-        self._left.set()
         for task in list(self._tasks):
             task.cancel()
 
 
-async def _quietly(work: Coroutine[Any, Any, Any]) -> None:
-    try:
-        await asyncio.wait_for(work, FAREWELL)
-    except (TimeoutError, OSError, DgpuhashError):
-        # Whoever cannot be told is gone, or notices by itself.
-        return
+def begun(work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+    """`work` as a task whose error nobody need look at."""
+    task = asyncio.ensure_future(work)
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return task
+
+
+async def all_of(messages: Sequence[Coroutine[Any, Any, Any]], *others: Awaitable[Any]) -> None:
+    """Wait for all of it, or the first error; messages go on even so."""
+    await asyncio.gather(*(asyncio.shield(begun(each)) for each in messages), *others)

@@ -1,0 +1,113 @@
+"""Words in memory that all processes of a host share: who has sent and read how much."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from array import array
+from pathlib import Path
+
+import numpy as np
+
+__all__ = ["Board"]
+
+# Exchanges whose counts stand on the board at once.
+CALLS = 16
+FOLDER = Path("/dev/shm")
+
+
+class Board:
+    """A rank writes its own words and reads all; each word only grows, or is covered by one that
+    does.
+
+    Words are whole, and seen by others in the order in which they are written: so it is on x86,
+    and on hosts of another kind it is not used.
+
+    Parameters
+    ----------
+    path : Path
+        A file of `Board.nbytes`, which can be removed when all have opened it.
+    rank, size : int
+    """
+
+    def __init__(self, path: Path, rank: int, size: int) -> None:
+        self._rank, self._size = rank, size
+        with path.open("r+b") as file:
+            self._memory = mmap.mmap(file.fileno(), _words(size) * 8)
+        self._words = memoryview(self._memory).cast("q")
+        self._words[self._own(1 + 2 * size)] = os.getpid()
+
+    @staticmethod
+    def create(name: str, size: int) -> Path:
+        """A new board for `size` ranks; nothing stands on it."""
+        folder = FOLDER if FOLDER.is_dir() else Path(tempfile.gettempdir())
+        handle, path = tempfile.mkstemp(prefix=f"dgpuhash-{name}-", dir=folder)
+        os.truncate(handle, _words(size) * 8)
+        os.close(handle)
+        return Path(path)
+
+    def write_counts(self, call: int, counts: np.ndarray, digest: int) -> None:
+        """Tell what this rank sends in its exchange number `call`."""
+        base = self._call(self._rank, call)
+        self._words[base + 2 : base + 2 + self._size] = array("q", counts.tolist())
+        self._words[base + 1] = digest
+        self._words[base] = call + 1
+
+    def has_counts(self, call: int) -> bool:
+        """Whether all ranks have told theirs."""
+        return all(self._words[self._call(rank, call)] > call for rank in range(self._size))
+
+    def counts(self, call: int) -> np.ndarray:
+        """What each rank sends to this one."""
+        bases = [self._call(rank, call) + 2 + self._rank for rank in range(self._size)]
+        return np.array([self._words[base] for base in bases], np.int64)
+
+    def strangers(self, call: int, digest: int) -> list[int]:
+        """The ranks that exchange other columns than those of this digest."""
+        ranks = range(self._size)
+        return [rank for rank in ranks if self._words[self._call(rank, call) + 1] != digest]
+
+    def set_read(self, call: int) -> None:
+        """This rank needs the counts of `call`, and those before, no longer."""
+        self._words[self._own(0)] = call + 1
+
+    def has_room(self, call: int) -> bool:
+        """Whether nobody needs the counts any more that those of `call` are written over."""
+        return all(self._words[self._own(0, rank)] > call - CALLS for rank in range(self._size))
+
+    def sent(self, source: int, target: int) -> int:
+        """Messages that `source` has put into the window of `target`."""
+        return self._words[self._own(1 + target, source)]
+
+    def set_sent(self, target: int, messages: int) -> None:
+        """So many messages of this rank are in the window of `target`."""
+        self._words[self._own(1 + target)] = messages
+
+    def freed(self, source: int, target: int) -> int:
+        """Messages from `source` that `target` has taken out of its window."""
+        return self._words[self._own(1 + self._size + source, target)]
+
+    def set_freed(self, source: int, messages: int) -> None:
+        """This rank has taken so many messages from `source`."""
+        self._words[self._own(1 + self._size + source)] = messages
+
+    def leave(self) -> None:
+        """This rank no longer writes into the windows of others."""
+        self._words[self._own(1 + 2 * self._size)] = -1
+
+    def all_left(self) -> bool:
+        """Whether no other rank writes into windows: it left, or its process is gone."""
+        marks = [self._words[self._own(1 + 2 * self._size, rank)] for rank in range(self._size)]
+        return all(mark == -1 or not Path(f"/proc/{mark}").exists() for mark in marks)
+
+    def _call(self, rank: int, call: int) -> int:
+        return (rank * CALLS + call % CALLS) * (2 + self._size)
+
+    def _own(self, word: int, rank: int | None = None) -> int:
+        rank = self._rank if rank is None else rank
+        return self._size * CALLS * (2 + self._size) + rank * (2 + 2 * self._size) + word
+
+
+def _words(size: int) -> int:
+    return size * (CALLS * (2 + size) + 2 + 2 * size)

@@ -1,0 +1,241 @@
+"""All-to-all between GPUs of one host: each process puts messages into the others' memory."""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dgpuhash.distributed.exchange.board import CALLS, Board
+from dgpuhash.distributed.exchange.collective import STALL, Outgoing, Received, Transfer, strange
+from dgpuhash.distributed.exchange.comm_collective import CommCollective
+from dgpuhash.distributed.exchange.membership import Membership
+from dgpuhash.distributed.exchange.peer_line import Door, Way, letters
+from dgpuhash.distributed.exchange.peer_window import PeerWindow
+from dgpuhash.errors import UnsupportedError
+
+__all__ = ["PeerCollective"]
+
+# Looks for something to do, one after the other, before it takes naps of so many seconds.
+LOOKS = 2000
+NAP = 50e-6
+# Seconds between two looks whether the others have left, and how many looks. A rank that is stopped
+# for longer costs its peers the memory of their windows.
+LEAVE, LEAVES = 0.1, 600
+
+
+class PeerCollective(CommCollective):
+    """Copy engines put messages into windows, and receivers copy them to their places.
+
+    The host of the sender tells by the `Board` that a message is there when it is, and the host of
+    the receiver that it has been taken when it has: so no GPU ever waits for another process, which
+    may be dead. The messages of a call that fits the windows are under way when `start` returns.
+    Host arrays go over the comm.
+    """
+
+    def __init__(self, membership: Membership, limit: float = STALL) -> None:
+        super().__init__(membership, limit)
+        self._window: Any = None
+        self._board: Any = None
+        self._taking: Any = None
+        self._numbers = 0
+        self._under_way: deque[PeerTransfer] = deque()
+        self._lines: list[Way | Door] = []
+        self._ways: dict[int, Way] = {}
+        self._doors: dict[int, Door] = {}
+
+    def connect(self) -> None:
+        """Get access to the memory of the others; all ranks do so at the same time.
+
+        Raises
+        ------
+        UnsupportedError
+            When a rank cannot.
+        """
+        path, handle, trouble = "", b"", ""
+        try:
+            if platform.machine() not in {"x86_64", "AMD64"}:
+                raise UnsupportedError(f"hosts of kind {platform.machine()} are not known to do")
+            self._window = PeerWindow(self.rank, self.size)
+            handle = self._window.handle
+            if self.rank == 0:
+                path = str(Board.create(self.membership.name, self.size))
+        except Exception as error:
+            trouble = f"rank {self.rank}: {error}"
+        offers = self._agreed((handle, path), trouble)
+        path = offers[0][1]
+        try:
+            self._board = Board(Path(path), self.rank, self.size)
+            self._window.open([handle for handle, _ in offers])
+            self._draw_lines()
+        except Exception as error:
+            trouble = f"rank {self.rank}: {error}"
+        try:
+            self._agreed(None, trouble)
+        finally:
+            if self.rank == 0:
+                Path(path).unlink()
+
+    def _agreed(self, value: Any, trouble: str) -> list[Any]:
+        """The values of all ranks, when none has trouble."""
+        found = self.gather((value, trouble))
+        if troubles := [trouble for _, trouble in found if trouble]:
+            raise UnsupportedError(f"no exchange between peers; {'; '.join(troubles)}")
+        return [value for value, _ in found]
+
+    def _draw_lines(self) -> None:
+        import cupy
+
+        self._taking = cupy.cuda.Stream(non_blocking=True)
+        for rank in self.membership.others():
+            self._ways[rank] = Way(self._board, self._window, self.rank, rank)
+            self._doors[rank] = Door(self._board, self._window, self.rank, rank, self._taking)
+        self._lines = [*self._ways.values(), *self._doors.values()]
+
+    def start(self, columns: Sequence[Any], counts: Sequence[int] | np.ndarray) -> Transfer:
+        outgoing = Outgoing(columns, counts, self.size)
+        number, self._numbers = self._numbers, self._numbers + 1
+        while len(self._under_way) >= CALLS:
+            self._finish()
+        self._progress()
+        self._until(lambda: self._board.has_room(number))
+        self._board.write_counts(number, outgoing.counts, outgoing.digest)
+        transfer = PeerTransfer(self, number, outgoing)
+        if outgoing.device.name == "cpu":
+            transfer.over_comm = super().start(columns, counts)
+        else:
+            transfer.send()
+            self._progress()
+        self._under_way.append(transfer)
+        return transfer
+
+    def _finish(self) -> None:
+        """Wait for the transfer that was started first."""
+        transfer = self._under_way[0]
+        self._until(lambda: self._board.has_counts(transfer.number))
+        counts = self._board.counts(transfer.number)
+        if strangers := self._board.strangers(transfer.number, transfer.outgoing.digest):
+            error = strange(strangers[0], self.rank)
+            self.abort(str(error))
+            raise error
+        self._board.set_read(transfer.number)
+        if transfer.over_comm is not None:
+            transfer.received = transfer.over_comm.wait()
+        else:
+            transfer.take(counts)
+            self._until(lambda: transfer.pending == 0)
+            transfer.arrive(counts)
+        self._under_way.popleft()
+
+    def release(self) -> None:
+        if self._window is None:
+            return
+        self._settle()
+        window, self._window = self._window, None
+        self._lines.clear()
+        window.leave()
+        if self._board is not None:
+            self._board.leave()
+        asyncio.run_coroutine_threadsafe(self._free(window), self.membership.loop)
+
+    async def _free(self, window: PeerWindow) -> None:
+        """Free the window when no other rank can write to it any more."""
+        for _ in range(LEAVES):
+            if self._board is None or self._board.all_left():
+                await asyncio.to_thread(window.free)
+                return
+            await asyncio.sleep(LEAVE)
+
+    def _settle(self) -> None:
+        """Wait for the copies that were begun."""
+        if self._taking is not None:
+            self._taking.synchronize()
+        for way in self._ways.values():
+            way.settle()
+
+    def _progress(self) -> bool:
+        moved = [line.progress() for line in self._lines]
+        return any(moved)
+
+    def _until(self, done: Callable[[], bool]) -> None:
+        """Work on all that is under way until `done()`."""
+        looks, moved = 0, time.monotonic()
+        while not done():
+            if self.membership.broken is not None:
+                # Copies read and write arrays that the error lets go.
+                self._settle()
+                raise self.membership.broken
+            if self._progress():
+                looks = 0
+                continue
+            looks += 1
+            if looks < LOOKS:
+                # Another thread may want to run; the event loop is one.
+                time.sleep(0)
+                if looks == 1:
+                    moved = time.monotonic()
+                continue
+            time.sleep(NAP)
+            if time.monotonic() - moved > self._limit:
+                self.abort(self._stalled())
+
+
+class PeerTransfer(Transfer):
+    """Messages to and from all ranks.
+
+    Attributes
+    ----------
+    pending : int
+        Messages that have not arrived in the others' windows, or not come out of this one.
+    """
+
+    def __init__(self, end: PeerCollective, number: int, outgoing: Outgoing) -> None:
+        self.number, self.outgoing = number, outgoing
+        self.pending = 0
+        self.over_comm: Transfer | None = None
+        self.received: Received | None = None
+        self._end = end
+        self._columns: list[Any] = []
+
+    def send(self) -> None:
+        """Put what goes to others on its way."""
+        ready = self.outgoing.device.xp.cuda.get_current_stream().record()
+        for rank, way in self._end._ways.items():
+            way.send(self._letters(self.outgoing.part(rank), ready))
+
+    def take(self, counts: np.ndarray) -> None:
+        """Make room for what comes, and let it be taken out of the window."""
+        device, end = self.outgoing.device, self._end
+        self._columns = self.outgoing.room(counts)
+        stream = device.xp.cuda.get_current_stream()
+        ready = stream.record()
+        ends = np.cumsum(counts)
+        for rank, door in end._doors.items():
+            rows = slice(int(ends[rank] - counts[rank]), int(ends[rank]))
+            door.expect(self._letters([column[rows] for column in self._columns], ready))
+        rows = slice(int(ends[end.rank] - counts[end.rank]), int(ends[end.rank]))
+        for column, own in zip(self._columns, self.outgoing.part(end.rank), strict=True):
+            column[rows] = own
+
+    def arrive(self, counts: np.ndarray) -> None:
+        """Let the current stream wait for what was taken."""
+        stream = self.outgoing.device.xp.cuda.get_current_stream()
+        if self._end._doors:
+            stream.wait_event(self._end._taking.record())
+        self.received = Received(self._columns, counts)
+
+    def wait(self) -> Received:
+        while self.received is None:
+            self._end._finish()
+        return self.received
+
+    def _letters(self, columns: Sequence[Any], ready: Any) -> list[Any]:
+        found = letters(self, columns, ready, self._end.size)
+        self.pending += len(found)
+        return found

@@ -1,0 +1,201 @@
+"""All-to-all between GPUs: into each other's memory, and over the comm."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from distributed import Client
+
+from dgpuhash.distributed.exchange import Collective
+from dgpuhash.distributed.group import Group, collective_of, form_group
+from dgpuhash.distributed.phase import on_workers
+from dgpuhash.errors import DgpuhashError, IndexLost
+
+pytestmark = [pytest.mark.gpu, pytest.mark.multigpu, pytest.mark.cluster, pytest.mark.timeout(120)]
+
+# Seconds from a loss to the error.
+SOON = 10
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    """One worker for each GPU, with a pool of RMM that CuPy allocates from."""
+    from dask_cuda import LocalCUDACluster
+
+    with (
+        LocalCUDACluster(
+            n_workers=None,
+            protocol="ucxx",
+            rmm_pool_size=0.3,
+            rmm_allocator_external_lib_list=["cupy"],
+            memory_limit=None,
+            dashboard_address=":0",
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        client.wait_for_workers(2, timeout=60)
+        yield client
+
+
+@pytest.fixture(params=["peer", "nccl", "comm"])
+def group(client: Client, request: pytest.FixtureRequest) -> Iterator[Group]:
+    group = form_group(client, sorted(client.nthreads()), request.param)
+    yield group
+    group.close(client)
+
+
+def counts_between(size: int, shape: str) -> np.ndarray:
+    """Rows from each rank to each."""
+    if shape == "none":
+        return np.zeros((size, size), np.int64)
+    if shape == "all to one":
+        counts = np.zeros((size, size), np.int64)
+        counts[:, 0] = 3_000_000
+        return counts
+    if shape == "much":
+        return np.full((size, size), 12_000_000)
+    counts = np.random.default_rng(size).integers(0, 3000, (size, size))
+    counts[1] = 0
+    return counts
+
+
+def exchange_and_check(host: Any, collective: Collective, shape: str, library: str) -> None:
+    import cupy
+
+    xp: Any = cupy if library == "cupy" else np
+    rank, size = collective.rank, collective.size
+    between = counts_between(size, shape)
+    edges = np.concatenate([np.zeros((size, 1), int), between.cumsum(axis=1)], axis=1)
+    with cupy.cuda.Stream(non_blocking=True):
+        number = xp.arange(int(edges[rank, -1])) + rank * 10**12
+        sent = [
+            number,
+            (number % 1000).astype(np.float32),
+            (number % 7).astype(np.uint8),
+            number % 2 == 0,
+            xp.stack([number, -number], axis=1).astype(np.int32),
+        ]
+        got = collective.all_to_all(sent, between[rank])
+        wanted = xp.concatenate(
+            [
+                xp.arange(int(edges[source, rank]), int(edges[source, rank + 1])) + source * 10**12
+                for source in range(size)
+            ]
+        )
+        assert isinstance(got.columns[0], xp.ndarray)
+        assert got.counts.tolist() == between[:, rank].tolist()
+        assert bool((got.columns[0] == wanted).all())
+        assert bool((got.columns[1] == (wanted % 1000).astype(np.float32)).all())
+        assert bool((got.columns[2] == (wanted % 7).astype(np.uint8)).all())
+        assert bool((got.columns[3] == (wanted % 2 == 0)).all())
+        assert bool((got.columns[4] == xp.stack([wanted, -wanted], 1).astype(np.int32)).all())
+
+
+@pytest.mark.parametrize("library", ["cupy", "numpy"])
+@pytest.mark.parametrize("shape", ["uneven", "none", "all to one", "much"])
+def test_rows_arrive_in_the_order_of_ranks(client, group, shape, library):
+    group.run(client, exchange_and_check, shape, library)
+
+
+def exchange_in_flight(host: Any, collective: Collective) -> None:
+    import cupy
+
+    size, under_way = collective.size, []
+    for turn in range(40):
+        rows = 100_000 * (turn % 3)
+        column = cupy.full(rows * size, 100 * turn + collective.rank)
+        under_way.append(collective.start([column, column / 2], [rows] * size))
+        column = None
+    for turn, transfer in enumerate(under_way):
+        got, rows = transfer.wait(), 100_000 * (turn % 3)
+        wanted = cupy.repeat(100 * turn + cupy.arange(size), rows)
+        assert bool((got.columns[0] == wanted).all())
+        assert bool((got.columns[1] == wanted / 2).all())
+    column = cupy.empty(size * 1_000_000)
+    for turn in range(20):
+        column[:] = turn
+        assert bool((collective.all_to_all([column], [10**6] * size).columns[0] == turn).all())
+
+
+def test_several_in_flight_and_senders_that_write_again(client, group):
+    group.run(client, exchange_in_flight)
+
+
+def exchange_other_dtypes(host: Any, collective: Collective) -> None:
+    import cupy
+
+    dtype = np.int32 if collective.rank == 1 else np.int64
+    collective.all_to_all([cupy.zeros(collective.size, dtype)], [1] * collective.size)
+
+
+def exchange_other_devices(host: Any, collective: Collective) -> None:
+    import cupy
+
+    xp = np if collective.rank == 1 else cupy
+    collective.all_to_all([xp.zeros(collective.size)], [1] * collective.size)
+
+
+@pytest.mark.parametrize("function", [exchange_other_dtypes, exchange_other_devices])
+def test_ranks_with_other_columns_are_refused(client, group, function):
+    with pytest.raises(DgpuhashError, match="same"):
+        group.run(client, function)
+    with pytest.raises(IndexLost, match="given up"):
+        group.run(client, exchange_and_check, "uneven", "cupy")
+
+
+def free_bytes(host: Any) -> int:
+    import cupy
+
+    return int(cupy.cuda.runtime.memGetInfo()[0])
+
+
+def test_a_group_that_is_closed_frees_its_memory(client):
+    workers = sorted(client.nthreads())
+    before = on_workers(client, workers, free_bytes)
+    for _ in range(3):
+        group = form_group(client, workers)
+        assert group.exchange == "peer"
+        group.run(client, exchange_and_check, "uneven", "cupy")
+        group.close(client)
+    time.sleep(1)
+    after = on_workers(client, workers, free_bytes)
+    assert all(now > then - (64 << 20) for then, now in zip(before, after, strict=True))
+
+
+def exchange_for_long(host: Any, collective: Collective) -> None:
+    for _ in range(100_000):
+        exchange_and_check(host, collective, "all to one", "cupy")
+
+
+def what_it_says(host: Any, name: str) -> str:
+    try:
+        collective_of(host, name).gather(1)
+    except IndexLost:
+        return "lost"
+    return "answered"
+
+
+def test_a_worker_that_dies_in_the_middle(client):
+    """The last test of the module: the cluster has lost a worker after it."""
+    workers = sorted(client.nthreads())
+    group = form_group(client, workers, "peer")
+    pids = client.run(os.getpid)
+    threading.Timer(1.5, os.kill, (pids[workers[1]], signal.SIGKILL)).start()
+    start = time.monotonic()
+    with pytest.raises(IndexLost):
+        group.run(client, exchange_for_long)
+    assert time.monotonic() - start < 1.5 + SOON
+    left = [worker for worker in workers if worker != workers[1]]
+    said = on_workers(client, left, what_it_says, group.name, limit=SOON)
+    assert said == ["lost"] * len(left)
+    group.close(client)
+    anew = form_group(client, left)
+    anew.run(client, exchange_and_check, "all to one", "cupy")
+    anew.close(client)
