@@ -17,8 +17,12 @@ struct alignas(kQuarterBytes) Quarter {
 
 /// How a walk reads buckets.
 enum class Access {
-  /// Nobody writes during the launch: any cache may answer.
+  /// Nobody writes during the launch: any cache may answer. What is read once stays in no L1 cache.
   frozen,
+  /// The same, and the line is wanted again soon: the L2 cache keeps it longer.
+  staying,
+  /// The same, and the line is the first to leave the L2 cache.
+  leaving,
   /// Other tiles write: relaxed atomic loads of `Unit`, which bypass the L1 cache.
   shared,
   /// Other tiles write, and what stood here a while ago will do, of each word: the L1 cache may
@@ -49,7 +53,23 @@ DG_FN Quarter load_quarter(const void* from) {
                  : "=r"(quarter.word[0]), "=r"(quarter.word[1]), "=r"(quarter.word[2]),
                    "=r"(quarter.word[3])
                  : "l"(address));
-  else if constexpr (access == Access::stale)
+  else if constexpr (access == Access::staying)
+    asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(quarter.word[0]), "=r"(quarter.word[1]), "=r"(quarter.word[2]),
+                   "=r"(quarter.word[3])
+                 : "l"(address));
+  else if constexpr (access == Access::leaving) {
+#if __CUDA_ARCH__ >= 800
+    u64 first;
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(first));
+    asm volatile("ld.global.nc.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
+                 : "=r"(quarter.word[0]), "=r"(quarter.word[1]), "=r"(quarter.word[2]),
+                   "=r"(quarter.word[3])
+                 : "l"(address), "l"(first));
+#else
+    quarter = load_quarter<Access::frozen, Unit>(from);
+#endif
+  } else if constexpr (access == Access::stale)
     asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(quarter.word[0]), "=r"(quarter.word[1]), "=r"(quarter.word[2]),
                    "=r"(quarter.word[3])
@@ -62,7 +82,8 @@ DG_FN Quarter load_quarter(const void* from) {
                  : "l"(address)
                  : "memory");
 #else
-  if constexpr (access == Access::frozen) {
+  if constexpr (access == Access::frozen || access == Access::staying ||
+                access == Access::leaving) {
     std::memcpy(&quarter, from, sizeof quarter);
   } else {
     // By way of a vector: words stored one by one cannot be loaded as a whole at once.
@@ -74,38 +95,6 @@ DG_FN Quarter load_quarter(const void* from) {
 #endif
   return quarter;
 }
-
-/// Whether lines that a launch reads stay in the L2 cache for a while, or are the first to leave it.
-class Residence {
- public:
-  DG_FN explicit Residence([[maybe_unused]] bool stay) {
-#if DG_GPU && __CUDA_ARCH__ >= 800
-    u64 first, normal;
-    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(first));
-    asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(normal));
-    policy_ = stay ? normal : first;
-#endif
-  }
-
-  /// As `load_quarter` of frozen memory.
-  DG_FN Quarter load(const void* from) const {
-#if DG_GPU && __CUDA_ARCH__ >= 800
-    Quarter quarter;
-    asm volatile("ld.global.nc.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
-                 : "=r"(quarter.word[0]), "=r"(quarter.word[1]), "=r"(quarter.word[2]),
-                   "=r"(quarter.word[3])
-                 : "l"(__cvta_generic_to_global(from)), "l"(policy_));
-    return quarter;
-#else
-    return load_quarter<Access::frozen, u64>(from);
-#endif
-  }
-
-#if DG_GPU && __CUDA_ARCH__ >= 800
- private:
-  u64 policy_;
-#endif
-};
 
 /// To memory that nobody else works at meanwhile; the L1 cache keeps nothing of it.
 DG_FN void store_quarter(void* to, const Quarter& quarter) {

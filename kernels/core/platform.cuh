@@ -5,9 +5,11 @@
 #if defined(__CUDACC__) || defined(__CUDACC_RTC__)
 #define DG_GPU 1
 #define DG_FN __device__ __forceinline__
-// Blocks of 256 threads, four on a multiprocessor: with fewer promised, ptxas spills to reach a
-// higher occupancy.
-#define DG_KERNEL __global__ void __launch_bounds__(256, 4)
+// At least so many blocks on a multiprocessor, four where it has room for no more than 1,024 threads.
+#define DG_KERNEL_OF(Blocks) \
+  __global__ void __launch_bounds__(dg::kThreads, __CUDA_ARCH__ < 800 ? 4 : Blocks)
+// With fewer promised, ptxas spills to reach a higher occupancy.
+#define DG_KERNEL DG_KERNEL_OF(4)
 // Blocks that share memory, as many as give 1,024 threads to a multiprocessor.
 #define DG_BLOCK_KERNEL(Threads) __global__ void __launch_bounds__(Threads, 1024 / Threads)
 #define DG_UNROLL _Pragma("unroll")
@@ -19,6 +21,7 @@
 #include <cstring>
 #define DG_GPU 0
 #define DG_FN inline
+#define DG_KERNEL_OF(Blocks) inline void
 #define DG_KERNEL inline void
 #define DG_BLOCK_KERNEL(Threads) inline void
 #define DG_UNROLL
@@ -34,6 +37,9 @@ using u64 = unsigned long long;
 using i64 = long long;
 
 static_assert(sizeof(u32) == 4 && sizeof(u64) == 8 && sizeof(void*) == 8);
+
+/// Of a block that shares no memory.
+inline constexpr u32 kThreads = 256;
 
 template <class Left, class Right>
 inline constexpr bool same = false;

@@ -165,7 +165,7 @@ DG_KERNEL open_rehash(OpenRehashArgs args) {
           return false;
         });
   } else {
-    for_each_share<W>(args.n, totals, [&](auto tile, auto slots, Tally<1>& moved) {
+    for_each_share<W>(args.n, totals, [&](auto tile, auto& slots, Tally<1>& moved) {
       target.insert_rows(
           tile, slots, Table::unlimited,
           [&](u64 slot, Key& key, typename Table::Value& value) {

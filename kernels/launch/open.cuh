@@ -1,7 +1,7 @@
 /// Batches of sets and maps: insert, find, erase. Structs are mirrored in dgpuhash/backend/args.py.
 #pragma once
 
-#include "launch/share.cuh"
+#include "launch/answers.cuh"
 #include "launch/turns.cuh"
 #include "table/open_rows.cuh"
 #include "table/open_walks.cuh"
@@ -72,7 +72,7 @@ DG_KERNEL open_insert(OpenInsertArgs args) {
           return false;
         });
   } else {
-    for_each_share<W>(args.n, totals, [&](auto tile, auto rows, Tally<1>& created) {
+    for_each_share<W>(args.n, totals, [&](auto tile, auto& rows, Tally<1>& created) {
       table.insert_rows(
           tile, rows, args.limit,
           [&](u64 row, Key& key, typename Table::Value& value) {
@@ -85,39 +85,43 @@ DG_KERNEL open_insert(OpenInsertArgs args) {
   }
 }
 
-template <class Key, class Value, int W>
-DG_KERNEL open_find(OpenFindArgs args) {
-  using Table = OpenRows<Key, Value>;
+template <class Key, class ValueType, int W>
+DG_KERNEL_OF(5)
+open_find(OpenFindArgs args) {
+  using Table = OpenRows<Key, ValueType>;
   const Table table{args.table};
   const Key* keys = static_cast<const Key*>(args.keys);
-  const auto answer = [&](u64 row, const typename Table::Stop& stop) {
-    const bool found = stop.end == Table::End::key;
+  using Value = typename Table::Value;
+  const Answers<Value> answers{static_cast<Value*>(args.values), args.found};
+  const auto value_of = [&](const typename Table::Stop& stop) {
     if constexpr (Table::Slots::has_value) {
-      if (args.values)
-        static_cast<typename Table::Value*>(args.values)[row] =
-            found ? table.value_of(stop) : static_cast<typename Table::Value>(args.default_value);
+      if (answers.values)
+        return stop.end == Table::End::key ? table.value_of(stop)
+                                           : static_cast<Value>(args.default_value);
     }
-    args.found[row] = found;
+    return Value{};
   };
   if constexpr (kInTurns<W>) {
-    const OpenWalks<Key, Value> walks{table};
+    const OpenWalks<Key, ValueType> walks{table};
     for_each_in_turns(
         args.n, Totals<0>{}, [&](u64 row) { return walks.begin(keys[row]); },
         [&](u64 row, auto& walk, Tally<0>&) {
           const auto stop = walks.find(keys[row], walk);
           if (stop.end == Table::End::later) return true;
-          answer(row, stop);
+          answers.store(row, stop.end == Table::End::key, value_of(stop));
           return false;
         });
   } else {
-    for_each_share<W>(args.n, Totals<0>{}, [&](auto tile, auto rows, Tally<0>&) {
+    for_each_answered<W>(args.n, Totals<0>{}, answers, [&](auto tile, auto& rows, Tally<0>&) {
       table.template find_rows<Table::Goal::key>(
           tile, rows,
           [&](u64 row, Key& key) {
             key = keys[row];
             return true;
           },
-          answer);
+          [&](u64 row, const auto& stop) {
+            rows.answer(row, stop.end == Table::End::key, value_of(stop));
+          });
     });
   }
 }
@@ -143,7 +147,7 @@ DG_KERNEL open_erase(OpenEraseArgs args) {
           return removed.later;
         });
   } else {
-    for_each_share<W>(args.n, totals, [&](auto tile, auto rows, Tally<2>& changed) {
+    for_each_share<W>(args.n, totals, [&](auto tile, auto& rows, Tally<2>& changed) {
       table.erase_rows(tile, rows, keys,
                        [&](u64 row, const auto& removed) { tell(row, removed, changed); });
     });

@@ -183,7 +183,7 @@ DG_KERNEL region_claim(RegionClaimArgs args) {
           return false;
         });
   } else {
-    for_each_share<W>(args.n, Totals<0>{}, [&](auto tile, auto rows, Tally<0>&) {
+    for_each_share<W>(args.n, Totals<0>{}, [&](auto tile, auto& rows, Tally<0>&) {
       table.template find_rows<Table::Goal::place>(
           tile, rows,
           [&](u64 row, Key& key) {

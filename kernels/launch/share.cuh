@@ -5,13 +5,19 @@
 
 namespace dg {
 
-/// The rows that one tile serves: groups of `Width` rows, `stride` rows apart.
-template <u32 Width>
+/// The rows that one tile serves: groups of `Group` neighbours.
+template <u32 Width, u32 Group = Width>
 struct RowShare {
-  u64 group;  // the first row of the group that the next row is of
-  u64 stride;
-  u64 end;       // of the batch
-  u32 used = 0;  // rows of the group that were taken
+  u32 first;   // the tile's first group
+  u32 stride;  // groups from one to its next
+  u64 end;     // of the batch
+  u32 taken = 0;
+  u32 mine = 0;  // how many rows the tile took before the one that this lane serves
+
+  /// The row before which the tile takes `before` others; not below `end` where there is none left.
+  DG_FN u64 row_of(u32 before) const {
+    return (static_cast<u64>(before / Group) * stride + first) * Group + before % Group;
+  }
 
   /// Each lane serves a row of its own: `begin(row)` says whether there is anything to do, and
   /// `step(row, asked)`, which all lanes call together, whether the row needs another step. A lane
@@ -23,49 +29,48 @@ struct RowShare {
     while (true) {
       const u32 idle = tile.ballot(!busy);
       if (!busy) {
-        row = after(count_ones(idle & ones_below(tile.lane())));
+        mine = taken + count_ones(idle & ones_below(tile.lane()));
+        row = row_of(mine);
         busy = row < end && begin(row);
       }
-      take(count_ones(idle));
-      if (!tile.any(busy || after(0) < end)) return;
+      taken += count_ones(idle);
+      if (!tile.any(busy || row_of(taken) < end)) return;
       busy = step(row, busy);
     }
   }
-
- private:
-  /// The row after `ahead` < `Width` others; not below `end` where there is none left.
-  DG_FN u64 after(u32 ahead) const {
-    const u32 place = used + ahead;
-    return group + place + (place < Width ? 0 : stride - Width);
-  }
-
-  /// At most `Width`.
-  DG_FN void take(u32 count) {
-    used += count;
-    if (used < Width) return;
-    used -= Width;
-    group += stride;
-  }
 };
 
-/// `body(tile, share, tally)` serves a tile's share of the rows. Not for CPUs, whose lanes take turns.
-template <int Width, u32 counters, class Body>
-DG_FN void for_each_share(u64 rows, const Totals<counters>& totals, const Body& body) {
+/// `body(tile, share, memory, tally)` serves a tile's share of the rows, with a `Memory` that its lanes
+/// share. Not for CPUs, whose lanes take turns.
+template <u32 Width, u32 Group, class Memory, u32 counters, class Body>
+DG_FN void for_each_share_with(u64 rows, const Totals<counters>& totals, const Body& body) {
 #if DG_GPU
-  const u64 threads = static_cast<u64>(gridDim.x) * blockDim.x;
-  const u64 thread = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x;
+  __shared__ Memory memory[kThreads / Width];
+  const u32 tile = threadIdx.x / Width, tiles = blockDim.x / Width;
   Tally<counters> tally;
-  body(Tile<Width>{}, RowShare<Width>{thread / Width * Width, threads, rows}, tally);
+  RowShare<Width, Group> share{blockIdx.x * tiles + tile, gridDim.x * tiles, rows};
+  body(Tile<Width>{}, share, memory[tile], tally);
   if constexpr (counters > 0) add_to_totals(tally, totals);
 #elif defined(DG_LOCKSTEP)
+  std::vector<Memory> memory(lockstep::tiles);
   lockstep::for_each_tile<Width>(lockstep::tiles, [&](auto tile, u64 index) {
     Tally<counters> tally;
-    body(tile, RowShare<Width>{index * Width, lockstep::tiles * Width, rows}, tally);
+    RowShare<Width, Group> share{static_cast<u32>(index), lockstep::tiles, rows};
+    body(tile, share, memory[index], tally);
     add_to_totals(tally, totals);
   });
 #else
   static_assert(Width == 0);
 #endif
+}
+
+/// `body(tile, share, tally)` serves a tile's share of the rows.
+template <u32 Width, u32 counters, class Body>
+DG_FN void for_each_share(u64 rows, const Totals<counters>& totals, const Body& body) {
+  struct Nothing {};
+  for_each_share_with<Width, Width, Nothing>(
+      rows, totals,
+      [&](auto tile, auto& share, Nothing&, Tally<counters>& tally) { body(tile, share, tally); });
 }
 
 }  // namespace dg

@@ -40,33 +40,21 @@ struct OpenRows : OpenTable<KeyType, ValueType> {
   /// `answer(row, stop)` is told what there is: with `Goal::key` what `value_of` needs, with
   /// `Goal::place` the slot alone.
   template <Goal goal, class Lanes, class Rows, class Ask, class Answer>
-  DG_FN void find_rows(Lanes tile, Rows rows, const Ask& ask, const Answer& answer) const {
+  DG_FN void find_rows(Lanes tile, Rows& rows, const Ask& ask, const Answer& answer) const {
     // Values that stand elsewhere want the room as much.
     constexpr bool alone = !Slots::has_value || Slots::paired;
-    const Residence residence(alone && at.buckets <= kStayingBuckets);
-    const auto load = [&](const char* from) { return residence.load(from); };
-    Sought mine = seek(Key{});
-    rows.serve(
-        tile,
-        [&](u64 row) {
-          Key key{};
-          const bool there = ask(row, key);
-          mine = seek(key);
-          return there;
-        },
-        [&](u64 row, bool asked) {
-          const Stop stop = look<goal>(tile, mine, load);
-          const bool more = asked && goes_on<Access::frozen>(stop, mine);
-          // What was searched for a reserved key was one of the marks.
-          if (asked && !more) answer(row, reserved(mine.key) ? find_aside(mine.key) : stop);
-          return more;
-        });
+    // Two loops, since one that chooses at each load takes more registers.
+    if (alone && at.buckets <= kStayingBuckets)
+      find_rows_by<goal, Access::staying>(tile, rows, ask, answer);
+    else
+      find_rows_by<goal, Access::leaving>(tile, rows, ask, answer);
   }
 
   /// Stores pairs: `ask(row, key, value)` gives the pair of a row and says whether there is one,
   /// `tell(row, placed)` is told what became of it.
   template <class Lanes, class Rows, class Ask, class Tell>
-  DG_FN void insert_rows(Lanes tile, Rows rows, u64 limit, const Ask& ask, const Tell& tell) const {
+  DG_FN void insert_rows(Lanes tile, Rows& rows, u64 limit, const Ask& ask,
+                         const Tell& tell) const {
     Sought mine = seek(Key{});
     Value value{};
     rows.serve(
@@ -78,7 +66,7 @@ struct OpenRows : OpenTable<KeyType, ValueType> {
           return there;
         },
         [&](u64 row, bool asked) {
-          const Stop stop = look<Goal::place>(tile, mine, load_shared);
+          const Stop stop = look<Goal::place, Access::shared>(tile, mine);
           if (!asked) return false;
           if (stop.end == End::nowhere && !reserved(mine.key) && advance(mine)) return true;
           if (stop.end == End::empty) pass_all(Tile<1>{}, mine.probe, mine.probe.visited);
@@ -97,7 +85,7 @@ struct OpenRows : OpenTable<KeyType, ValueType> {
 
   /// Removes keys; `tell(row, removed)` is told what became of each.
   template <class Lanes, class Rows, class Tell>
-  DG_FN void erase_rows(Lanes tile, Rows rows, const Key* keys, const Tell& tell) const {
+  DG_FN void erase_rows(Lanes tile, Rows& rows, const Key* keys, const Tell& tell) const {
     Sought mine = seek(Key{});
     rows.serve(
         tile,
@@ -106,8 +94,8 @@ struct OpenRows : OpenTable<KeyType, ValueType> {
           return true;
         },
         [&](u64 row, bool asked) {
-          const Stop stop = look<Goal::place>(tile, mine, load_shared);
-          const bool more = asked && goes_on<Access::shared>(stop, mine);
+          const Stop stop = look<Goal::place, Access::shared>(tile, mine);
+          const bool more = asked && goes_on<Access::shared>(stop, mine, true);
           if (asked && !more) {
             Removed removed{false, false, false};
             if (reserved(mine.key))
@@ -128,8 +116,28 @@ struct OpenRows : OpenTable<KeyType, ValueType> {
     u64 bucket;
   };
 
-  DG_FN static Quarter load_shared(const char* from) {
-    return load_quarter<Access::shared, typename Slots::Unit>(from);
+  template <Goal goal, Access access, class Lanes, class Rows, class Ask, class Answer>
+  DG_FN void find_rows_by(Lanes tile, Rows& rows, const Ask& ask, const Answer& answer) const {
+    // A tile that only meets stored keys looks into their second buckets at once: they were passed on.
+    bool cautious = true;
+    Sought mine = seek(Key{});
+    rows.serve(
+        tile,
+        [&](u64 row) {
+          Key key{};
+          const bool there = ask(row, key);
+          mine = seek(key);
+          return there;
+        },
+        [&](u64 row, bool asked) {
+          const Stop stop = look<goal, access>(tile, mine);
+          const bool asks = cautious || mine.probe.visited > 0;
+          const bool more = asked && goes_on<Access::frozen>(stop, mine, asks);
+          cautious = tile.any(asked && !more && stop.end != End::key);
+          // What was searched for a reserved key was one of the marks.
+          if (asked && !more) answer(row, reserved(mine.key) ? find_aside(mine.key) : stop);
+          return more;
+        });
   }
 
   DG_FN Sought seek(Key key) const {
@@ -144,23 +152,26 @@ struct OpenRows : OpenTable<KeyType, ValueType> {
     return !mine.probe.ended();
   }
 
-  /// Whether a search goes on from where `stop` was seen; then the bucket is the next one.
+  /// Whether a search goes on from where `stop` was seen, if it asks the filter by what that says; then
+  /// the bucket is the next one.
   template <Access access>
-  DG_FN bool goes_on(const Stop& stop, Sought& mine) const {
+  DG_FN bool goes_on(const Stop& stop, Sought& mine, bool asks) const {
     return stop.end == End::nowhere && !reserved(mine.key) &&
-           overflow().template passed<access>(mine.bucket, mine.probe.low) && advance(mine);
+           (!asks || overflow().template passed<access>(mine.bucket, mine.probe.low)) &&
+           advance(mine);
   }
 
   /// Where each lane's own key stands in its own bucket, or where there is a place for it. Groups of
   /// four lanes read the buckets of their four keys together, a quarter each.
-  template <Goal goal, class Lanes, class Load>
-  DG_FN Stop look(Lanes tile, const Sought& mine, const Load& load) const {
+  template <Goal goal, Access access, class Lanes>
+  DG_FN Stop look(Lanes tile, const Sought& mine) const {
     static_assert(Lanes::size >= kQuarters);
     const u32 part = tile.lane() % kQuarters, home = tile.lane() - part;
     Quarter seen[kQuarters];
     DG_UNROLL
     for (u32 turn = 0; turn < kQuarters; ++turn)
-      seen[turn] = load(quarter(tile.shuffle(mine.bucket, home + turn), part));
+      seen[turn] = load_quarter<access, typename Slots::Unit>(
+          quarter(tile.shuffle(mine.bucket, home + turn), part));
     u32 hits = 0, gaps = 0;
     Sight sight[kQuarters];
     DG_UNROLL

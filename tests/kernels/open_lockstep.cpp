@@ -206,6 +206,32 @@ void full(u64 limit) {
   CHECK(stored == table.state.occupied);
 }
 
+/// In a table without a gap some walks are so long that their rows are answered after the chunk of
+/// answers that they belong to.
+template <class Key, class Value, int W>
+void late_answers() {
+  TableMemory<Key, Value> table(1, 6);
+  const u64 slots = table.buckets.size() * Slot<Key, Value>::per_bucket;
+  std::map<Key, u64> model;
+  Batch<Key, Value> batch({}, 1);
+  for (u64 row = 0; row < slots; ++row) {
+    batch.keys.push_back(static_cast<Key>(row * 7 + 1));
+    batch.values.push_back(value_for<Value>(1, row));
+  }
+  batch.flags.resize(slots);
+  insert<Key, Value, 1>(table, model, batch, false);
+  std::vector<Key> keys;
+  for (u64 row = 0; row < lockstep::tiles * 320 + 21; ++row)
+    keys.push_back(row % 32 == 5   ? static_cast<Key>(row * 7)
+                   : row % 32 == 9 ? batch.keys[slots - 1 - row / 32 % 4]
+                                   : batch.keys[row % slots]);
+  check_find<Key, Value, W>(table, model, keys, &batch);
+  std::vector<u8> found(keys.size(), 9);
+  open_find<Key, Value, kWide<W>>(
+      {table.storage, keys.data(), nullptr, found.data(), keys.size(), 77});
+  for (u64 row = 0; row < keys.size(); ++row) CHECK(found[row] == model.count(keys[row]));
+}
+
 /// A sorted batch into an empty table, whose buckets are all full at last.
 template <class Key, int W>
 void settles(u64 table_segments, u64 segment_shift) {
@@ -303,6 +329,10 @@ int main() {
   });
   test::all_settles<u32>();
   test::all_settles<u64>();
+  lockstep::tiles = 2;
+  test::late_answers<u32, u32, 8>();
+  test::late_answers<u64, void, 16>();
+  std::printf("late answers: passed\n");
   test::all_widths<u32, void>("u32");
   test::all_widths<u32, u32>("u32 -> u32");
   test::all_widths<u64, u32>("u64 -> u32");
