@@ -22,6 +22,8 @@ How it works, from the bottom:
 * Bulk phases on arrays that lie on the workers exchange them in lockstep: a `group.Group` of
   workers has an `exchange.Collective` on each, which their shard threads use; when a worker is
   lost, it ends for all. Sets, maps and multimaps in parts (`arrays`) are made of such phases.
+* Keys with very many rows (`skew`) have them on all parts; `settling` sends on what tasks of a
+  build have spread before it was known that a key is not among these.
 * Losses (`request`, `phase`): a comm that breaks, a worker that left, or an event loop that is
   silent for 20 s ends in `IndexLost`. `history.History` knows how the index came to be, for
   `rebuild`; `checkpoint` saves and reads it. `upkeep` makes lost shards anew and moves shards to

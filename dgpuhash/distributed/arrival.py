@@ -13,7 +13,7 @@ from typing import Any
 from dgpuhash.errors import ColumnError
 from dgpuhash.frames import frames_of
 
-__all__ = ["ARRIVAL", "asked_of_all", "in_order", "of_any", "refuse_label", "with_arrival"]
+__all__ = ["ARRIVAL", "asked_of_several", "in_order", "of_any", "refuse_label", "with_arrival"]
 
 ARRIVAL = "dgpuhash arrival"
 
@@ -40,11 +40,13 @@ def with_arrival(frame: Any, epoch: int, partition: int) -> Any:
     return numbered
 
 
-def asked_of_all(how: str, columns: Sequence[Hashable]) -> tuple[str, list[Hashable]]:
+def asked_of_several(
+    how: str, columns: Sequence[Hashable], ordered: bool
+) -> tuple[str, list[Hashable]]:
     """The kind of join and the columns to ask each shard for, to put the answers together."""
     if how in {"semi", "anti"}:
         return "semi", list(columns)
-    return how, [*columns, ARRIVAL]
+    return how, [*columns, *([ARRIVAL] if ordered else [])]
 
 
 def of_any(query_rows: Any, rows: int, how: str, xp: Any) -> Any:

@@ -19,7 +19,9 @@ from dgpuhash.distributed.exchange import Receipt
 from dgpuhash.distributed.phase import GRACE, installed, on_workers, watched
 from dgpuhash.distributed.plugin import ShardHost
 from dgpuhash.distributed.put import put_partition
+from dgpuhash.distributed.settling import moved_on, settled
 from dgpuhash.distributed.shard import Change
+from dgpuhash.distributed.skew import Heavy
 from dgpuhash.errors import IndexLost, UnsupportedError
 
 __all__ = ["Act", "carry_out", "change_to", "drop_shards", "places"]
@@ -65,7 +67,9 @@ def places(client: Client, workers: Sequence[str] | None = None) -> tuple[ShardA
 
 
 def change_to(descriptor: Descriptor, verb: str) -> Change:
-    """A change whose outcome is `descriptor`."""
+    """A change whose outcome is `descriptor`; a build looks for heavy keys."""
+    apart = descriptor.placement is Placement.DISTRIBUTED and len(descriptor.shards) > 1
+    searched = verb == "build" and apart and not descriptor.unique
     return Change(
         uid=descriptor.uid,
         transaction=uuid.uuid4().hex,
@@ -77,6 +81,7 @@ def change_to(descriptor: Descriptor, verb: str) -> Change:
         unique=descriptor.unique if descriptor.conflict is Conflict.ERROR else None,
         device=descriptor.device,
         placement=descriptor.placement,
+        heavy=None if searched else descriptor.heavy,
     )
 
 
@@ -84,7 +89,7 @@ def carry_out(
     client: Client,
     change: Change,
     acts: Sequence[Act],
-    publish: Callable[[], None],
+    publish: Callable[[Heavy], None],
     moved: Callable[[], list[Receipt]] = list,
 ) -> int:
     """Put the rows of `acts` into the shards, and make them visible.
@@ -96,7 +101,8 @@ def carry_out(
     acts : sequence of Act
         One of the change's verb; after a build perhaps inserts and erases.
     publish : callable
-        Called once when every shard is ready: the moment at which the change has happened.
+        Called once when every shard is ready, with the heavy keys: the moment at which the change
+        has happened.
     moved : callable, optional
         Puts further rows of the first act, which come before the others.
 
@@ -118,11 +124,17 @@ def carry_out(
         receipts = _put(client, change, acts)
         first += receipts[0]
         later = [(act.verb, put) for act, put in zip(acts[1:], receipts[1:], strict=True)]
+        heavy = change.heavy
+        if heavy is None:
+            added = [one for verb, put in later if verb != "erase" for one in put]
+            heavy, moves = settled(client, change, [*first, *added])
+            first = moved_on(first, moves)
+            later = [(verb, moved_on(put, moves)) for verb, put in later]
         on_workers(client, workers, prepare_change, change, first, later)
         new = any(act.verb != "erase" and act.partitions for act in acts)
         if change.placement is Placement.INDEPENDENT and change.unique and new:
             refuse_doubles(client, change)
-        publish()
+        publish(heavy)
     except BaseException:
         _on_those_there(client, workers, abandon_change, change)
         raise
@@ -143,7 +155,11 @@ def drop_shards(client: Client, uid: str, workers: Sequence[str]) -> None:
 def _put(client: Client, change: Change, acts: Sequence[Act]) -> list[list[Receipt]]:
     put = dask.delayed(put_partition, pure=False)
     name = f"dgpuhash-{change.verb}-{change.transaction}"
-    parts = [(replace(change, verb=act.verb), one) for act in acts for one in act.partitions]
+    parts = [
+        (replace(change, verb=act.verb, partitions=len(act.partitions)), one)
+        for act in acts
+        for one in act.partitions
+    ]
     homes = _homes(client, change, [partition for _, partition in parts])
     tasks = []
     for number, ((part, partition), home) in enumerate(zip(parts, homes, strict=True)):

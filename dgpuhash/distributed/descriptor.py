@@ -8,6 +8,7 @@ from typing import Any
 
 from dgpuhash.distributed.arrival import with_arrival
 from dgpuhash.distributed.conflict import Conflict
+from dgpuhash.distributed.skew import NO_HEAVY, Heavy
 from dgpuhash.frames import KeyEncoder
 
 __all__ = ["Descriptor", "Placement", "Saved", "ShardAddress"]
@@ -78,6 +79,8 @@ class Descriptor:
     saved : Saved or None
     revision : int
         Counts the changes of rows: the build, inserts and erases, but not moves of shards.
+    heavy : Heavy
+        The keys whose rows are spread over all parts.
     """
 
     uid: str
@@ -93,6 +96,7 @@ class Descriptor:
     conflict: Conflict = Conflict.ERROR
     saved: Saved | None = None
     revision: int = 1
+    heavy: Heavy = NO_HEAVY
 
     @property
     def workers(self) -> list[str]:

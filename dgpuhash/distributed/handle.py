@@ -17,6 +17,7 @@ from dgpuhash.distributed.exchange import Receipt
 from dgpuhash.distributed.history import History, Step, acts_of
 from dgpuhash.distributed.registry import Registry
 from dgpuhash.distributed.shard import Change
+from dgpuhash.distributed.skew import Heavy
 from dgpuhash.distributed.source import check_library, collection_of
 from dgpuhash.errors import ClosedError, IndexLost
 
@@ -141,9 +142,10 @@ class Handle:
     ) -> int:
         """Move the index, and this handle, to `end`, and remember `step`; rows added or erased."""
 
-        def publish() -> None:
-            self._registry.publish(end)
-            self._descriptor = end
+        def publish(heavy: Heavy) -> None:
+            newest = replace(end, heavy=heavy)
+            self._registry.publish(newest)
+            self._descriptor = newest
             if step is not None:
                 self._history.record(end.revision, step)
 

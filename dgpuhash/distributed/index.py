@@ -264,8 +264,10 @@ class DistributedIndex(Searchable, Upkeep):
         """A lazy Dask DataFrame: each partition of `left` merged with the index.
 
         Partitions and the order of their rows are those of `left`; divisions are unknown, and rows
-        are numbered from 0 in each partition (semi and anti keep the labels of `left`). Computing
-        it after the index was changed raises `IndexLost`.
+        are numbered from 0 in each partition (semi and anti keep the labels of `left`). Rows of the
+        index with one key come in the order of insertion; where they are so many that the index has
+        spread them over its shards (thousands, and a sixteenth of a shard), shard by shard.
+        Computing it after the index was changed raises `IndexLost`.
 
         Parameters
         ----------

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from distributed.utils import sync
 
-from dgpuhash.distributed.arrival import asked_of_all, in_order, of_any
+from dgpuhash.distributed.arrival import asked_of_several, in_order, of_any
 from dgpuhash.distributed.descriptor import Descriptor, Placement
 from dgpuhash.distributed.payload import Payload, joined
 from dgpuhash.distributed.plugin import hosting_worker
@@ -114,9 +114,9 @@ def match(
     """
     worker = hosting_worker()
     frames = frames_of(left)
-    questions = questions_to(left, descriptor, left_on, worker.address)
+    questions = questions_to(left, descriptor, left_on, how, worker.address)
     apart = descriptor.placement is Placement.INDEPENDENT
-    asker = Asker(worker, descriptor, *asked_of_all(how, columns) if apart else (how, columns))
+    asker = Asker(worker, descriptor, *asked_of_several(how, columns, apart))
 
     async def ask(part: int, answered: list[list[Answer]]) -> None:
         while questions[part]:
@@ -145,7 +145,7 @@ def match(
     xp = frames.xp
     query_rows = xp.concatenate([rows for rows, _ in answers] or [xp.zeros(0, dtype="int64")])
     if how in {"semi", "anti"}:
-        return Matches(of_any(query_rows, len(left), how, xp) if apart else query_rows, None)
+        return Matches(of_any(query_rows, len(left), how, xp), None)
     if not answers:
         return Matches(query_rows, descriptor.meta[list(columns)])
     found = joined([payload for _, payload in answers], descriptor.stored[asker.columns])
@@ -156,11 +156,11 @@ def match(
 
 
 def questions_to(
-    left: Any, descriptor: Descriptor, left_on: Sequence[Hashable], address: str
+    left: Any, descriptor: Descriptor, left_on: Sequence[Hashable], how: str, address: str
 ) -> list[list[tuple[Any, Payload]]]:
     """For each part the rows that it is asked about, in pieces: their positions, and their keys."""
     names = descriptor.encoder.names
-    owned = asked_rows(left, descriptor, left_on, address)
+    owned = asked_rows(left, descriptor, left_on, how, address)
     keys = frames_of(left).make(
         {name: left[label] for name, label in zip(names, left_on, strict=True)}
     )

@@ -12,8 +12,9 @@ from dgpuhash.distributed.arrival import with_arrival
 from dgpuhash.distributed.descriptor import Placement
 from dgpuhash.distributed.exchange import CommExchange, Exchange, Parcel, Receipt
 from dgpuhash.distributed.plugin import hosting_worker
-from dgpuhash.distributed.routes import part_near, stored_rows
+from dgpuhash.distributed.routes import part_near, stored_layers
 from dgpuhash.distributed.shard import Change
+from dgpuhash.distributed.skew import NO_TALLY, candidates
 from dgpuhash.distributed.split import pieces, split
 from dgpuhash.frames import frames_of
 
@@ -61,16 +62,21 @@ def parcels(
         gone = [owned[part] for part in sorted(change.lost.gone)]
         rows = frames.take(rows, frames.xp.sort(frames.xp.concatenate(gone)))
         encoded = encode(rows)
-    owned = stored_rows(rows, encoded, change, part_near(change.shards, address, partition))
+    tally = NO_TALLY
+    if change.heavy is None and change.verb != "erase":
+        tally = candidates(encoded.codes, len(change.shards), change.partitions)
+    near = part_near(change.shards, address, partition)
     attempt = uuid.uuid4().hex
-    segments = [
-        [
-            Parcel(partition, attempt, number, len(piece), payload)
-            for number, (piece, payload) in enumerate(part)
-        ]
-        for part in pieces(rows, owned, change.meta[columns], nbytes)
-    ]
-    return segments, Receipt(partition, attempt, tuple(len(part) for part in owned))
+    segments: list[list[Parcel]] = [[] for _ in change.shards]
+    counts = [0] * len(segments)
+    for first, owned in stored_layers(rows, encoded, change, near, tally):
+        for part, found in enumerate(pieces(rows, owned, change.meta[columns], nbytes)):
+            counts[part] += len(owned[part])
+            segments[part] += [
+                Parcel(partition, attempt, number, len(piece), payload)
+                for number, (piece, payload) in enumerate(found, start=first)
+            ]
+    return segments, Receipt(partition, attempt, tuple(counts), tally)
 
 
 def largest(change: Change, worker: Any) -> int | None:

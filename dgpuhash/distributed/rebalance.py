@@ -38,7 +38,12 @@ def spread(
 def kept_parts(
     descriptor: Descriptor, shards: Sequence[ShardAddress], there: Collection[int]
 ) -> frozenset[int]:
-    """The parts of the new `shards` that need no row: old ones that are `there`."""
+    """The parts of the new `shards` that need no row: old ones that are `there`.
+
+    Rows of heavy keys may go to any part.
+    """
+    if descriptor.heavy:
+        return frozenset()
     if descriptor.placement is Placement.REPLICATED:
         copies = [descriptor.shards[part] for part in there]
         return frozenset(part for part, shard in enumerate(shards) if shard in copies)

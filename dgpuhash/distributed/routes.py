@@ -7,14 +7,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from dgpuhash.distributed.descriptor import Descriptor, Placement, ShardAddress
+from dgpuhash.distributed.exchange import LOOSE
 from dgpuhash.distributed.shard import Change
-from dgpuhash.distributed.split import split
+from dgpuhash.distributed.skew import NO_HEAVY, Heavy, Tally
+from dgpuhash.distributed.split import split, split_to_all
 from dgpuhash.frames import EncodedKeys, frames_of
 
-__all__ = ["asked_rows", "part_near", "stored_rows"]
+__all__ = ["asked_rows", "part_near", "stored_layers"]
 
 
-def stored_rows(rows: Any, encoded: EncodedKeys, change: Change, near: int) -> list[Any]:
+def stored_layers(
+    rows: Any, encoded: EncodedKeys, change: Change, near: int, tally: Tally
+) -> list[tuple[int, list[Any]]]:
     """For each part the rows that it is to store, or to erase, as positions in `rows`.
 
     Parameters
@@ -25,24 +29,44 @@ def stored_rows(rows: Any, encoded: EncodedKeys, change: Change, near: int) -> l
     change : Change
     near : int
         The part that stores them when none moves.
+    tally : Tally
+        Keys that may be heavy.
+
+    Returns
+    -------
+    list of (int, list of int64 arrays)
+        The number of the first parcel, and the rows. Those of keys in `tally` stand apart.
     """
-    parts = len(change.shards)
+    encoder, parts = change.encoder, len(change.shards)
+    if change.placement is Placement.DISTRIBUTED and change.verb == "erase":
+        # Where heavy keys are yet to be found, rows of any key may be in any part.
+        heavy = Heavy.of_all(encoded.codes) if change.heavy is None else change.heavy
+        return [(0, split_to_all(encoded, encoder, parts, heavy))]
+    if change.placement is Placement.DISTRIBUTED and tally:
+        perhaps = Heavy(tally.codes)
+        owned = split(encoded, encoder, parts, perhaps)
+        among = perhaps.among(encoded.codes)
+        settled = [each[~among[each]] for each in owned]
+        return [(0, settled), (LOOSE, [each[among[each]] for each in owned])]
     if change.placement is Placement.DISTRIBUTED:
-        return split(encoded, change.encoder, parts)
+        return [(0, split(encoded, encoder, parts, change.heavy or NO_HEAVY))]
     if change.placement is Placement.REPLICATED or change.verb == "erase":
         wanting = [part for part in range(parts) if part not in change.kept]
-        return _everything(rows, wanting, parts)
-    return _everything(rows, [near], parts)
+        return [(0, _everything(rows, wanting, parts))]
+    return [(0, _everything(rows, [near], parts))]
 
 
 def asked_rows(
-    left: Any, descriptor: Descriptor, left_on: Sequence[Any], address: str
+    left: Any, descriptor: Descriptor, left_on: Sequence[Any], how: str, address: str
 ) -> list[Any]:
     """For each part the rows of `left` that a task on the worker at `address` asks it about."""
     parts = len(descriptor.shards)
     if descriptor.placement is Placement.DISTRIBUTED:
-        encoder = descriptor.encoder
-        return split(encoder.encode(left, list(left_on)), encoder, parts)
+        encoder, heavy = descriptor.encoder, descriptor.heavy
+        if encoder.exact and how in {"semi", "anti"}:
+            # The owner of a heavy key has rows of it too.
+            heavy = NO_HEAVY
+        return split_to_all(encoder.encode(left, list(left_on)), encoder, parts, heavy)
     if descriptor.placement is Placement.INDEPENDENT:
         return _everything(left, range(parts), parts)
     return _everything(left, [part_near(descriptor.shards, address)], parts)

@@ -13,6 +13,7 @@ from dgpuhash.distributed.descriptor import Placement, ShardAddress
 from dgpuhash.distributed.exchange import Inbox, Parcel, Receipt
 from dgpuhash.distributed.payload import Payload, frame_of_payload, joined, payload_of
 from dgpuhash.distributed.request import REMEDY
+from dgpuhash.distributed.skew import NO_HEAVY, Heavy
 from dgpuhash.errors import ColumnError, IndexLost
 from dgpuhash.frames import FrameIndex, KeyEncoder, Rest
 
@@ -45,6 +46,10 @@ class Change:
         The parts that a build leaves as they are, but for their epoch.
     lost : Lost, optional
         Whose rows alone a build takes out of those it is given; default: all rows.
+    heavy : Heavy, optional
+        The keys whose rows are spread over all parts; None: a build finds them.
+    partitions : int
+        Of how many the rows come.
     """
 
     uid: str
@@ -59,6 +64,8 @@ class Change:
     placement: Placement = Placement.DISTRIBUTED
     kept: frozenset[int] = frozenset()
     lost: Lost | None = None
+    heavy: Heavy | None = NO_HEAVY
+    partitions: int = 1
 
     @property
     def workers(self) -> list[str]:
@@ -119,6 +126,10 @@ class Shards:
     def accept(self, uid: str, transaction: str, parcel: Parcel) -> None:
         """Take a parcel of the open change."""
         self._open(uid, transaction).inbox.accept(parcel)
+
+    def inbox(self, uid: str, transaction: str) -> Inbox:
+        """What has arrived of an open change."""
+        return self._open(uid, transaction).inbox
 
     def prepare(
         self,

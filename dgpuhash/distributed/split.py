@@ -10,21 +10,45 @@ import numpy as np
 
 from dgpuhash import backend
 from dgpuhash.distributed.payload import Payload, plain_arrays
+from dgpuhash.distributed.skew import NO_HEAVY, Heavy
 from dgpuhash.frames import EncodedKeys, KeyEncoder, frames_of
 
-__all__ = ["PARCEL_NBYTES", "pieces", "split"]
+__all__ = ["PARCEL_NBYTES", "pieces", "split", "split_to_all"]
 
 # A message of this size is 20 times the comm's latency on a GPU, and passes in 50 ms over TCP.
 PARCEL_NBYTES = 64 << 20
 
 
-def split(encoded: EncodedKeys, encoder: KeyEncoder, parts: int) -> list[Any]:
-    """For each part the rows that it owns, ascending, as int64 arrays on the rows' device."""
+def split(
+    encoded: EncodedKeys, encoder: KeyEncoder, parts: int, heavy: Heavy = NO_HEAVY
+) -> list[Any]:
+    """For each part the rows that it owns, ascending, as int64 arrays on the rows' device.
+
+    Rows of `heavy` keys are spread over all parts.
+    """
     device = backend.get(None, encoded.codes)
     if parts == 1:
         return [device.xp.arange(len(encoded), dtype=np.int64)]
-    order, starts = encoder.by_owner(encoded.codes, parts)
-    return [order[start:end] for start, end in pairwise(starts)]
+    if not heavy:
+        order, starts = encoder.by_owner(encoded.codes, parts)
+        return [order[start:end] for start, end in pairwise(starts)]
+    owners = heavy.spread(encoder.owners(encoded.codes, parts), encoded.codes, parts)
+    order, counts = device.multisplit(owners, parts)
+    ends = np.cumsum(counts)
+    return [order[end - count : end] for end, count in zip(ends, counts, strict=True)]
+
+
+def split_to_all(encoded: EncodedKeys, encoder: KeyEncoder, parts: int, heavy: Heavy) -> list[Any]:
+    """As `split`, with all rows of `heavy` keys for every part."""
+    owned = split(encoded, encoder, parts)
+    if parts == 1 or not heavy:
+        return owned
+    xp = backend.get(None, encoded.codes).xp
+    among = heavy.among(encoded.codes)
+    shared = xp.flatnonzero(among)
+    if len(shared) == 0:
+        return owned
+    return [xp.sort(xp.concatenate([rows[~among[rows]], shared])) for rows in owned]
 
 
 def pieces(

@@ -100,7 +100,7 @@ class Upkeep(Handle):
                 return 0
             kept = kept_parts(current, shards, staying)
             end = replace(current, epoch=current.epoch + 1, shards=shards)
-            change = replace(change_to(end, "build"), kept=kept)
+            change = replace(change_to(end, "build"), kept=kept, heavy=current.heavy)
             gone = sources(current, range(len(current.shards)), kept)
             moved = 0
 
@@ -142,8 +142,8 @@ class Upkeep(Handle):
                 return Rebuilt((), tuple(sorted(there)), 0)
             if there and current.placement is Placement.REPLICATED:
                 return self._rebuild(current, there, [])
-            if current.placement is Placement.INDEPENDENT:
-                # Nobody knows which rows of the source the lost workers were given.
+            if current.placement is Placement.INDEPENDENT or current.heavy:
+                # Nobody knows which rows of the source, or of its heavy keys, the lost workers had.
                 there = frozenset()
             ways = self._history.ways_to(current)
             if not ways:
@@ -178,6 +178,8 @@ class Upkeep(Handle):
         gone = frozenset(range(len(current.shards))) - there
         lost = Lost(len(current.shards), gone) if there and steps else None
         change = replace(change_to(end, "build"), kept=kept, lost=lost)
+        if there:
+            change = replace(change, heavy=current.heavy)
         moving = sources(current, there, kept)
         rows = self._carry_out(
             end,

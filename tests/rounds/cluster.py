@@ -27,7 +27,7 @@ SETTINGS = {
     "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "20s",
 }
 # Seconds until a cluster that was mended must be whole.
-WHOLE = 40
+WHOLE = 60
 
 
 class Cluster:
@@ -50,6 +50,8 @@ class Cluster:
         self._scheduler: subprocess.Popen | None = None
         self._workers: list[subprocess.Popen | None] = [None] * workers
         self.client: Client | None = None
+        #: How often a scheduler was started here that knows of nothing.
+        self.forgotten = 0
 
     def __len__(self) -> int:
         return len(self._workers)
@@ -82,13 +84,19 @@ class Cluster:
 
     def mend(self) -> None:
         """Bring back what is missing; when that is not enough, start everything anew."""
-        if not self._whole(5 if self.client else 0):
+        if not self._mended():
+            self.close()
+            if not self._mended():
+                raise RuntimeError(f"no whole cluster; its logs are in {self.folder}")
+
+    def _mended(self) -> bool:
+        end = time.monotonic() + WHOLE
+        while time.monotonic() < end:
+            # Again and again: a worker that was taken for lost ends when it hears of it.
             self._replace_the_dead()
-            if not self._whole(WHOLE / 2):
-                self.close()
-                self._replace_the_dead()
-                if not self._whole(WHOLE):
-                    raise RuntimeError(f"no whole cluster; its logs are in {self.folder}")
+            if self._whole(3):
+                return True
+        return False
 
     def close(self) -> None:
         """End every process."""
@@ -103,6 +111,7 @@ class Cluster:
     def _replace_the_dead(self) -> None:
         if self._scheduler is None or self._scheduler.poll() is not None:
             self.start_scheduler()
+            self.forgotten += 1
         for number, process in enumerate(self._workers):
             if process is None or process.poll() is not None:
                 command = ["worker", self.address, *OPTIONS, "--death-timeout", "30"]

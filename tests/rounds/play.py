@@ -79,10 +79,11 @@ def play(cluster: Cluster, fault: str, seed: int) -> Outcome:
         if isinstance(raised, Unfinished):
             cluster.close()
             return outcome("hang", f"no answer after {seconds:.0f} s")
+        forgotten = cluster.forgotten
         cluster.mend()
         if isinstance(raised, Wrong):
             return outcome("wrong", str(raised))
-        if kind.forgets:
+        if kind.forgets or cluster.forgotten > forgotten:
             unsettled, _ = attempted(lambda: work.begin_again(cluster.client))
         else:
             unsettled, _ = attempted(lambda: work.settle(cluster.client, raised is None))

@@ -6,7 +6,7 @@ columns between ranks that work in lockstep.
 
 from __future__ import annotations
 
-from dgpuhash.distributed.exchange.base import Exchange, Inbox, Parcel, Receipt
+from dgpuhash.distributed.exchange.base import LOOSE, Exchange, Inbox, Parcel, Receipt
 from dgpuhash.distributed.exchange.collective import Collective, Received, Transfer
 from dgpuhash.distributed.exchange.comm import CommExchange
 from dgpuhash.distributed.exchange.comm_collective import CommCollective
@@ -16,6 +16,7 @@ from dgpuhash.distributed.exchange.nccl_collective import NcclCollective
 from dgpuhash.distributed.exchange.peer_collective import PeerCollective
 
 __all__ = [
+    "LOOSE",
     "Collective",
     "CommCollective",
     "CommExchange",

@@ -8,9 +8,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from dgpuhash.distributed.skew import NO_TALLY, Tally
 from dgpuhash.errors import IndexLost
 
-__all__ = ["Exchange", "Inbox", "Parcel", "Receipt"]
+__all__ = ["LOOSE", "Exchange", "Inbox", "Parcel", "Receipt"]
+
+# Parcels of keys that may turn out not to be heavy have this number or the next ones, and those of
+# rows that went on to their owners twice this number or more.
+LOOSE = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +47,12 @@ class Parcel:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What one finished attempt has put: `rows` for each part."""
+    """What one finished attempt has put: `rows` for each part, and keys that may be heavy."""
 
     partition: int
     attempt: str
     rows: tuple[int, ...]
+    tally: Tally = NO_TALLY
 
 
 @dataclass
@@ -60,6 +66,21 @@ class Inbox:
         """Keep a parcel; one that was delivered before changes nothing."""
         segment = self._parcels.setdefault((parcel.partition, parcel.attempt), {})
         segment.setdefault(parcel.number, parcel)
+
+    def loose(self, receipts: Sequence[Receipt]) -> list[Parcel]:
+        """The parcels, of attempts that won, of keys that may be heavy."""
+        return [
+            parcel
+            for receipt in receipts
+            for number, parcel in self._parcels.get(
+                (receipt.partition, receipt.attempt), {}
+            ).items()
+            if LOOSE <= number < 2 * LOOSE
+        ]
+
+    def replace(self, parcel: Parcel) -> None:
+        """Put a parcel in the place of that with its number."""
+        self._parcels[parcel.partition, parcel.attempt][parcel.number] = parcel
 
     def collect(self, receipts: Sequence[Receipt]) -> list[Any]:
         """The payloads of the attempts that won, in the order of partitions.
