@@ -1,4 +1,4 @@
-"""The TPC-H example passes at a small scale."""
+"""The TPC-H examples pass at a small scale."""
 
 from __future__ import annotations
 
@@ -9,15 +9,22 @@ from pathlib import Path
 
 import pytest
 
-PROGRAM = Path(__file__).resolve().parents[2] / "examples" / "tpch_join.py"
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
 @pytest.mark.cluster
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-def test_tpch_join(tmp_path):
+@pytest.mark.parametrize(
+    ("program", "options", "said"),
+    [
+        ("tpch_join.py", ["--scale", "0.01"], "Equal to DuckDB's."),
+        ("tpch_beside_dask.py", ["0.01"], "60,175 rows, equal."),
+    ],
+)
+def test_tpch(tmp_path, program, options, said):
     found = subprocess.run(
-        [sys.executable, PROGRAM, "--scale", "0.01"],
+        [sys.executable, EXAMPLES / program, *options],
         capture_output=True,
         text=True,
         timeout=110,
@@ -25,9 +32,9 @@ def test_tpch_join(tmp_path):
         env={**os.environ, "XDG_CACHE_HOME": str(tmp_path)},
     )
     assert found.returncode == 0, found.stdout + found.stderr
-    assert "Equal to DuckDB's." in found.stdout
+    assert said in found.stdout
 
 
 def test_examples_are_short():
-    for path in PROGRAM.parent.glob("*.py"):
+    for path in EXAMPLES.glob("*.py"):
         assert len(path.read_text().splitlines()) <= 50, path.name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,9 @@ __all__ = ["LOOSE", "Exchange", "Inbox", "Parcel", "Receipt"]
 # Parcels of keys that may turn out not to be heavy have this number or the next ones, and those of
 # rows that went on to their owners twice this number or more.
 LOOSE = 1 << 30
+
+# Parcels on their way to a part: while one is acknowledged the next ones travel.
+AT_ONCE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,12 +137,14 @@ class Exchange(ABC):
     async def put_segments(self, segments: Sequence[Iterable[Parcel]]) -> None:
         """Put the parcels of ``segments[part]`` to each part.
 
-        Parts are served at the same time, each with one parcel on its way, so that the memory
+        Parts are served at the same time, each with a few parcels on their way, so that the memory
         in flight is bounded by the size of a parcel times the number of parts.
         """
+        turns = [iter(parcels) for parcels in segments]
         puts = [
             asyncio.ensure_future(self._put_in_turn(part, parcels))
-            for part, parcels in enumerate(segments)
+            for part, parcels in enumerate(turns)
+            for _ in range(AT_ONCE)
         ]
         try:
             await asyncio.gather(*puts)
@@ -147,6 +152,6 @@ class Exchange(ABC):
             for put in puts:
                 put.cancel()
 
-    async def _put_in_turn(self, part: int, parcels: Iterable[Parcel]) -> None:
+    async def _put_in_turn(self, part: int, parcels: Iterator[Parcel]) -> None:
         for parcel in parcels:
             await self.put(part, parcel)

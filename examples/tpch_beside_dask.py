@@ -1,0 +1,50 @@
+"""TPC-H: lineitem joined with orders by a standing index and by Dask's own merge, rows and time."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import dask.dataframe as dd
+import numpy as np
+import platformdirs
+from distributed import Client, LocalCluster, wait
+
+from dgpuhash import DistributedIndex
+
+LINES = ["l_orderkey", "l_partkey", "l_suppkey", "l_linenumber", "l_quantity", "l_extendedprice"]
+ORDERS = ["o_orderkey", "o_custkey", "o_totalprice", "o_shippriority"]
+PRICES = ["l_quantity", "l_extendedprice", "o_totalprice"]
+
+
+def read(folder: Path, columns: list[str], partitions: int) -> dd.DataFrame:
+    frame = dd.read_parquet(folder, columns=columns).repartition(npartitions=partitions)
+    wait(frame := frame.astype({name: float for name in PRICES if name in columns}).persist())
+    return frame
+
+
+def timed(what: str, merged: dd.DataFrame) -> tuple[int, float, float]:
+    start = time.perf_counter()
+    wait(merged := merged.persist())
+    print(f"{what}: {time.perf_counter() - start:.2f} s")
+    pairs = (merged["l_partkey"] * merged["o_custkey"]).sum()
+    return len(merged), pairs.compute(), merged["o_totalprice"].sum().compute()
+
+
+def main(scale: float, folder: Path) -> None:
+    if not folder.exists():
+        program = [Path(sys.executable).with_name("tpchgen-cli"), "parquet", "--parts=4"]
+        options = [f"-s={scale}", "--tables=lineitem,orders", f"--output-dir={folder}"]
+        subprocess.run([*program, *options], check=True)
+    lines, orders = read(folder / "lineitem", LINES, 8), read(folder / "orders", ORDERS, 4)
+    with DistributedIndex.build(orders, on="o_orderkey") as index:
+        ours = timed("standing index", index.merge(lines, left_on="l_orderkey"))
+    theirs = lines.merge(orders, left_on="l_orderkey", right_on="o_orderkey")
+    np.testing.assert_allclose(ours, timed("Dask's merge", theirs))
+    print(f"{ours[0]:,} rows, equal.")
+
+
+if __name__ == "__main__":
+    scale = float(sys.argv[1]) if len(sys.argv) > 1 else 1
+    with LocalCluster(n_workers=2, threads_per_worker=1) as cluster, Client(cluster):
+        main(scale, platformdirs.user_cache_path("dgpuhash") / f"tpch-lines-{scale:g}")
