@@ -301,10 +301,10 @@ class DistributedIndex(Searchable, Upkeep):
             left = dd.from_pandas(left, npartitions=1, sort=False)
         names = join_columns(left._meta, descriptor.encoder, on, left_on)
         wanted = None if columns is None else tuple(column_labels(columns))
-        probe = Probe(descriptor, tuple(names), how, wanted, suffixes)
+        probe = Probe.of(left._meta, descriptor, tuple(names), how, wanted, suffixes)
         return left.map_partitions(
             probe,
-            meta=probe.meta(left._meta),
+            meta=probe.meta,
             enforce_metadata=False,
             transform_divisions=False,
             clear_divisions=True,

@@ -9,23 +9,26 @@ from distributed.protocol import Serialize, to_serialize
 
 from dgpuhash.frames import frames_of
 
-__all__ = ["Payload", "frame_of_payload", "is_plain", "joined", "loaded", "payload_of", "unloaded"]
+__all__ = [
+    "Payload",
+    "frame_of_payload",
+    "is_plain",
+    "joined",
+    "loaded",
+    "plain_arrays",
+    "unloaded",
+]
 
 # A tuple of arrays, or a frame.
 Payload = Any
 
 
-def payload_of(frame: Any, like: Any) -> Payload:
-    """The columns of `frame`, which whoever has `like` makes a frame of again."""
-    arrays = plain_arrays(frame, like)
-    return frame if arrays is None else arrays
-
-
 def plain_arrays(frame: Any, like: Any) -> tuple[Any, ...] | None:
     """The columns on their own memory; None when one has nulls, or not the dtype that it should."""
-    if list(frame.dtypes) != list(like.dtypes):
+    frames = frames_of(frame)
+    if frames.dtypes(frame) != frames.dtypes(like):
         return None
-    arrays = frames_of(frame).arrays(frame)
+    arrays = frames.arrays(frame)
     return None if arrays is None else tuple(arrays)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from distributed import WorkerPlugin, get_worker
 from distributed.core import error_message
 
+from dgpuhash.distributed.ahead import Ahead
 from dgpuhash.distributed.exchange import Parcel
 from dgpuhash.distributed.exchange.worker_end import WorkerEnd
 from dgpuhash.distributed.payload import loaded
@@ -57,6 +58,7 @@ class ShardHost(WorkerPlugin):
     worker: Any
     shards: Shards
     thread: ShardThread
+    ahead: Ahead
     ends: dict[str, WorkerEnd]
     """Of the groups that this worker is in, by their names."""
     tables: dict[str, Hosted]
@@ -67,6 +69,7 @@ class ShardHost(WorkerPlugin):
         self.worker = worker
         self.shards = Shards()
         self.thread = ShardThread()
+        self.ahead = Ahead()
         self.ends = {}
         self.tables = {}
         worker.handlers["dgpuhash_match"] = answering(self.match)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -12,7 +12,7 @@ from distributed.utils import sync
 from dgpuhash.distributed.arrival import asked_of_several, in_order, of_any
 from dgpuhash.distributed.descriptor import Descriptor, Placement
 from dgpuhash.distributed.payload import Payload, joined
-from dgpuhash.distributed.plugin import hosting_worker
+from dgpuhash.distributed.plugin import host_of, hosting_worker
 from dgpuhash.distributed.question import Asker
 from dgpuhash.distributed.routes import asked_rows
 from dgpuhash.distributed.split import pieces
@@ -47,6 +47,12 @@ class Probe:
     columns : tuple of labels or None
         The columns of the index that are wanted.
     suffixes : tuple
+    moved : tuple of labels
+        The columns of the index that are asked for.
+    index_meta : DataFrame
+        An empty frame with the columns of the index that take part.
+    left_meta, meta : DataFrame
+        Empty frames like the partitions, and like the results.
     """
 
     __name__: ClassVar[str] = "dgpuhash-merge"
@@ -56,40 +62,47 @@ class Probe:
     how: str
     columns: tuple[Hashable, ...] | None
     suffixes: tuple[str | None, str | None]
+    moved: tuple[Hashable, ...]
+    index_meta: Any
+    left_meta: Any
+    meta: Any
+
+    @classmethod
+    def of(
+        cls,
+        left_meta: Any,
+        descriptor: Descriptor,
+        left_on: tuple[Hashable, ...],
+        how: str,
+        columns: tuple[Hashable, ...] | None,
+        suffixes: tuple[str | None, str | None],
+    ) -> Probe:
+        """That of partitions like `left_meta`."""
+        names = descriptor.encoder.names
+        moved = moved_columns(descriptor.meta, descriptor.encoder, left_on, columns)
+        wanted = {*moved, *names}
+        index_meta = descriptor.meta[[label for label in descriptor.meta if label in wanted]]
+        meta = merge_meta(
+            left_meta, index_meta, left_on=left_on, right_on=names, how=how, suffixes=suffixes
+        )
+        return cls(
+            descriptor, left_on, how, columns, suffixes, tuple(moved), index_meta, left_meta, meta
+        )
 
     def __call__(self, left: Any) -> Any:
-        encoder, index_meta = self.descriptor.encoder, self.index_meta
-        moved = moved_columns(index_meta, encoder, self.left_on, self.columns)
-        matches = match(left, self.descriptor, self.left_on, self.how, moved)
-        return assemble(
-            left,
-            matches.query_rows,
-            matches.frame,
-            index_meta=index_meta,
-            left_on=self.left_on,
-            right_on=encoder.names,
-            how=self.how,
-            suffixes=self.suffixes,
-        )
-
-    def meta(self, left_meta: Any) -> Any:
-        """An empty frame like the results."""
-        return merge_meta(
-            left_meta,
-            self.index_meta,
-            left_on=self.left_on,
-            right_on=self.descriptor.encoder.names,
-            how=self.how,
-            suffixes=self.suffixes,
-        )
-
-    @property
-    def index_meta(self) -> Any:
-        """An empty frame with the columns of the index that take part."""
-        meta, encoder = self.descriptor.meta, self.descriptor.encoder
-        moved = moved_columns(meta, encoder, self.left_on, self.columns)
-        wanted = {*moved, *encoder.names}
-        return meta[[label for label in meta.columns if label in wanted]]
+        with host_of(hosting_worker()).ahead.task() as leave_thread:
+            matches = match(left, self.descriptor, self.left_on, self.how, self.moved, leave_thread)
+            return assemble(
+                left,
+                matches.query_rows,
+                matches.frame,
+                index_meta=self.index_meta,
+                left_on=self.left_on,
+                right_on=self.descriptor.encoder.names,
+                how=self.how,
+                suffixes=self.suffixes,
+                meta=self.meta if _alike(left, self.left_meta) else None,
+            )
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         return (
@@ -101,16 +114,23 @@ class Probe:
         )
 
 
+def _alike(left: Any, meta: Any) -> bool:
+    frames = frames_of(left)
+    return list(left) == list(meta) and frames.dtypes(left) == frames.dtypes(meta)
+
+
 def match(
     left: Any,
     descriptor: Descriptor,
     left_on: Sequence[Hashable],
     how: str,
     columns: Sequence[Hashable],
+    leave_thread: Callable[[], None] = lambda: None,
 ) -> Matches:
     """As `FrameIndex.match`, by requests to the owners of the keys.
 
-    The task waits for answers of shard threads, which wait for nobody, so it ends.
+    `leave_thread` is called before the task waits for the first answer. It waits for answers of
+    shard threads, which wait for nobody, so it ends.
     """
     worker = hosting_worker()
     frames = frames_of(left)
@@ -141,7 +161,9 @@ def match(
             for each in asks:
                 each.cancel()
 
-    answers = [answer for part in sync(worker.loop, ask_all) for pages in part for answer in pages]
+    leave_thread()
+    answered = sync(worker.loop, ask_all)
+    answers = [answer for part in answered for pages in part for answer in pages]
     xp = frames.xp
     query_rows = xp.concatenate([rows for rows, _ in answers] or [xp.zeros(0, dtype="int64")])
     if how in {"semi", "anti"}:

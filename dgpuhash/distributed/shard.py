@@ -11,7 +11,7 @@ import numpy as np
 
 from dgpuhash.distributed.descriptor import Placement, ShardAddress
 from dgpuhash.distributed.exchange import Inbox, Parcel, Receipt
-from dgpuhash.distributed.payload import Payload, frame_of_payload, joined, payload_of
+from dgpuhash.distributed.payload import Payload, frame_of_payload, joined
 from dgpuhash.distributed.request import REMEDY
 from dgpuhash.distributed.skew import NO_HEAVY, Heavy
 from dgpuhash.errors import ColumnError, IndexLost
@@ -287,8 +287,10 @@ class Shards:
         keys = frame_of_payload(keys, index.meta[list(index.encoder.names)])
         if how in {"semi", "anti"}:
             return _narrow(index.match(keys, how=how).query_rows, len(keys)), None, None
-        (rows, found), rest = index.page(keys, nbytes=nbytes, columns=columns, skip=skip)
-        return _narrow(rows, len(keys)), payload_of(found, index.meta[list(columns)]), rest
+        (rows, found), rest = index.page(
+            keys, nbytes=nbytes, columns=columns, skip=skip, plain=True
+        )
+        return _narrow(rows, len(keys)), found, rest
 
     def _open(self, uid: str, transaction: str) -> Staged:
         staged = self._staged.get(uid)

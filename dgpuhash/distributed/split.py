@@ -78,7 +78,7 @@ def pieces(
     list of list of (int64 array, payload)
         Copies of just these rows: a slice of Arrow strings would travel whole.
     """
-    moved = frame[list(like.columns)]
+    moved = frame[list(like)]
     nbytes = nbytes or PARCEL_NBYTES
     # The only part may get the rows themselves, and a frame's copy knows that it shares them.
     arrays = None if len(owned) == 1 else plain_arrays(moved, like)

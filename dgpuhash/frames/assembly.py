@@ -119,7 +119,7 @@ def moved_columns(
     >>> moved_columns(planes, encoder, ["plane"], columns=["year"])
     ['tailnum', 'year']
     """
-    there = list(index_meta.columns)
+    there = list(index_meta)
     asked = there if columns is None else column_labels(columns)
     missing = [label for label in asked if label not in there]
     if missing:
@@ -187,6 +187,7 @@ def assemble(
     right_on: Sequence[Hashable],
     how: str = "inner",
     suffixes: Suffixes = DEFAULT_SUFFIXES,
+    meta: Any = None,
 ) -> Any:
     """The merge result, equal to what `pandas.DataFrame.merge` gives.
 
@@ -203,6 +204,8 @@ def assemble(
         An empty frame like the index's rows, with the key columns and those in `right`.
     left_on, right_on, how, suffixes
         As in `merge_meta`.
+    meta : DataFrame, optional
+        What `merge_meta` gives for the inner merge of frames like these, where it is known.
 
     Returns
     -------
@@ -233,14 +236,15 @@ def assemble(
         query_rows = query_rows[right_rows]
     if how == "left":
         query_rows, right_rows = _with_unmatched(len(left), query_rows, right_rows, xp)
-    columns = [*right_on, *(label for label in right.columns if label not in set(right_on))]
-    ordered = [label for label in index_meta.columns if label in set(columns)]
-    meta = _inner_meta(left, index_meta[ordered], left_on, right_on, suffixes)
+    wanted = {*right_on, *right}
+    ordered = [label for label in index_meta if label in wanted]
+    if meta is None:
+        meta = _inner_meta(left, index_meta[ordered], left_on, right_on, suffixes)
     kept = frames.take(left, query_rows)
+    dtypes = dict(zip(left, frames.dtypes(meta), strict=False))
     for label in left_on:
-        wanted = meta.dtypes.iloc[list(left.columns).index(label)]
-        if kept[label].dtype != wanted:
-            kept[label] = kept[label].astype(wanted)
+        if kept[label].dtype != dtypes[label]:
+            kept[label] = kept[label].astype(dtypes[label])
     shared = {name for name, other in zip(right_on, left_on, strict=True) if name == other}
     moved = right[[label for label in ordered if label not in shared]]
     found = frames.take_or_null(moved, right_rows)

@@ -220,12 +220,21 @@ class FrameIndex(Searchable):
 
     @reads
     def page(
-        self, keys: Any, *, nbytes: int, columns: Sequence[Hashable] | None = None, skip: int = 0
+        self,
+        keys: Any,
+        *,
+        nbytes: int,
+        columns: Sequence[Hashable] | None = None,
+        skip: int = 0,
+        plain: bool = False,
     ) -> Page:
-        """As an inner `match`, in pages of `nbytes` at most; see `Page` for how to go on."""
+        """As an inner `match`, in pages of `nbytes` at most; see `Page` for how to go on.
+
+        With `plain` the frame is a tuple of arrays where its columns are stored without nulls.
+        """
         self._same_library(keys)
-        wanted = self.meta.columns if columns is None else columns
-        return first_page(self._rows, self._encoder.encode(keys), list(wanted), nbytes, skip)
+        wanted = list(self.meta if columns is None else columns)
+        return first_page(self._rows, self._encoder.encode(keys), wanted, nbytes, skip, plain)
 
     @reads
     def merge(

@@ -62,7 +62,7 @@ class KeyTable:
             return
         codes, rows = self._in(codes), self._in(rows)
         self._widen(int(rows[-1]))
-        rows = rows.astype(self._row_dtype)
+        rows = _unsigned(rows, self._row_dtype)
         if self._pairs == 0:
             self._fill(codes, rows)
         elif isinstance(self._table, HashMap):
@@ -186,3 +186,7 @@ class KeyTable:
 
 def _signed(rows: Any) -> Any:
     return rows.view(np.int64) if rows.dtype.itemsize == 8 else rows.astype(np.int64)
+
+
+def _unsigned(rows: Any, dtype: np.dtype[Any]) -> Any:
+    return rows.view(dtype) if rows.dtype.itemsize == dtype.itemsize else rows.astype(dtype)

@@ -309,7 +309,7 @@ def key_names(frame: Any, on: Hashable | Sequence[Hashable]) -> tuple[Hashable, 
     if not hasattr(frame, "columns"):
         raise KeyTypeError(f"a DataFrame is needed, not a {type(frame).__name__}; call to_frame()")
     names = tuple(on) if isinstance(on, list | tuple) else (on,)
-    there = list(frame.columns)
+    there = list(frame)
     if not names:
         raise ColumnError(f"no key column was given; choose from {there!r}")
     if len(set(names)) < len(names):

@@ -58,7 +58,12 @@ class Page(NamedTuple):
 
 
 def first_page(
-    stored: KeyedRows, encoded: EncodedKeys, columns: Sequence[Hashable], nbytes: int, skip: int = 0
+    stored: KeyedRows,
+    encoded: EncodedKeys,
+    columns: Sequence[Hashable],
+    nbytes: int,
+    skip: int = 0,
+    plain: bool = False,
 ) -> Page:
     """The matches of the first keys, as many as fit.
 
@@ -73,11 +78,15 @@ def first_page(
         What the page may have; a single row may have more.
     skip : int
         Rows of the first key that other pages had; rows that only share its code count.
+    plain : bool
+        Give the columns as a tuple of arrays where `RowStore.arrays` does.
     """
+    arrays = stored.store.arrays(columns) if plain else None
     room = max(1, int(nbytes / (stored.store.row_nbytes(columns) + POSITION_NBYTES)))
     candidates = None
-    if skip == 0 and len(encoded) * stored.table.rows_per_code <= room:
-        # All of it most likely fits, so nothing is counted first.
+    most = len(encoded) * stored.table.rows_per_code
+    if skip == 0 and (most <= room or stored.table.one_row_per_code):
+        # All of it most likely fits, or takes no more than the keys: nothing is counted first.
         found = stored.table.find(encoded.codes, encoded.valid)
         stop = len(found[0])
         if stop > room:
@@ -91,6 +100,9 @@ def first_page(
         found = stored.table.find(encoded.codes[keys], valid, slice(skip, stop))
     while True:
         query_rows, rows = stored.proven(encoded, *(each[: stop - skip] for each in found))
+        if arrays is not None:
+            frame = tuple(array[rows] for array in arrays)
+            break
         frame = stored.store.take(rows, columns)
         positions = POSITION_NBYTES * len(rows)
         if stop - skip <= 1 or stored.store.fits(frame, nbytes - positions):

@@ -27,6 +27,7 @@ class RowStore:
         # Of columns, until rows come or go: bytes of a row on average, and at most where known.
         self._row_nbytes: dict[Hashable, float] = {}
         self._widest: dict[Hashable, int] = {}
+        self._arrays: dict[Hashable, Any] = {}
 
     def __len__(self) -> int:
         return self._rows
@@ -40,7 +41,7 @@ class RowStore:
         if len(frame):
             self._chunks.append(frame)
             self._rows += len(frame)
-            self._row_nbytes, self._widest = {}, {}
+            self._row_nbytes, self._widest, self._arrays = {}, {}, {}
 
     def frame(self) -> Any:
         """All rows, numbered from 0."""
@@ -55,11 +56,22 @@ class RowStore:
         frame = self.frame()
         return self._frames.take(frame if columns is None else frame[list(columns)], rows)
 
+    def arrays(self, columns: Sequence[Hashable]) -> list[Any] | None:
+        """All rows of these columns as `Frames.arrays`; None where one is none or changed dtype."""
+        found = []
+        for label in columns:
+            if label not in self._arrays:
+                column, like = self.frame()[[label]], self.meta[[label]]
+                same = self._frames.dtypes(column) == self._frames.dtypes(like)
+                (self._arrays[label],) = (same and self._frames.arrays(column)) or [None]
+            found.append(self._arrays[label])
+        return None if not found or any(array is None for array in found) else found
+
     def keep(self, rows: Any) -> None:
         """Drop all rows but these, in this order, and number them from 0."""
         self._chunks = [self.take(rows)] if len(rows) else []
         self._rows = len(rows)
-        self._row_nbytes, self._widest = {}, {}
+        self._row_nbytes, self._widest, self._arrays = {}, {}, {}
 
     def row_nbytes(self, columns: Sequence[Hashable]) -> float:
         """Bytes that a row with these columns has on average."""
@@ -72,7 +84,7 @@ class RowStore:
 
     def fits(self, taken: Any, nbytes: int) -> bool:
         """Whether rows that `take` has returned have at most `nbytes`; quickly when they do."""
-        slow = [label for label in taken.columns if label in self._widest]
+        slow = [label for label in taken if label in self._widest]
         most = len(taken) * sum(self._widest[label] for label in slow)
         quick = taken.drop(columns=slow) if slow else taken
         if most + self._frames.rows_nbytes(quick) <= nbytes:

@@ -12,7 +12,7 @@ from dgpuhash.distributed.payload import (
     is_plain,
     joined,
     loaded,
-    payload_of,
+    plain_arrays,
     unloaded,
 )
 
@@ -35,8 +35,8 @@ OTHERS = {
 
 
 def test_plain_columns_travel_as_arrays_on_their_memory():
-    payload = payload_of(PLAIN, PLAIN[:0])
-    assert is_plain(payload)
+    payload = plain_arrays(PLAIN, PLAIN[:0])
+    assert payload is not None and is_plain(payload)
     assert np.shares_memory(payload[0], PLAIN["whole"].to_numpy())
     found = frame_of_payload(payload, PLAIN[:0])
     assert_frame_equal(found, PLAIN)
@@ -46,24 +46,24 @@ def test_plain_columns_travel_as_arrays_on_their_memory():
 @pytest.mark.parametrize("kind", OTHERS)
 def test_other_columns_travel_as_a_frame(kind):
     frame = pd.DataFrame({"number": [1, 2], kind: OTHERS[kind]})
-    assert payload_of(frame, frame[:0]) is frame
+    assert plain_arrays(frame, frame[:0]) is None
     assert frame_of_payload(frame, frame[:0]) is frame
 
 
 def test_columns_of_other_dtypes_than_agreed_travel_as_a_frame():
     frame = pd.DataFrame({"number": [0.5]})
-    assert payload_of(frame, pd.DataFrame({"number": [1]})[:0]) is frame
+    assert plain_arrays(frame, pd.DataFrame({"number": [1]})[:0]) is None
 
 
-def test_a_frame_without_columns_keeps_its_length():
+def test_a_frame_without_columns_travels_as_itself():
     frame = pd.DataFrame(index=range(3))
-    assert len(frame_of_payload(payload_of(frame, frame[:0]), frame[:0])) == 3
+    assert plain_arrays(frame, frame[:0]) is None
 
 
 @pytest.mark.parametrize("form", [tuple, list])
 def test_joined_arrays_are_one_frame(form):
     like = PLAIN[:0]
-    payloads = [form(payload_of(PLAIN[:n].copy(), like)) for n in (2, 0, 3)]
+    payloads = [form(plain_arrays(PLAIN[:n].copy(), like)) for n in (2, 0, 3)]
     wanted = pd.concat([PLAIN[:2], PLAIN], ignore_index=True)
     assert_frame_equal(joined(payloads, like), wanted)
     assert_frame_equal(joined(payloads[:1], like), PLAIN[:2])
@@ -72,7 +72,7 @@ def test_joined_arrays_are_one_frame(form):
 def test_joined_arrays_and_frames_are_one_frame():
     like = pd.DataFrame({"number": [1]})[:0]
     frame = pd.DataFrame({"number": [0.5]}, index=[9])
-    found = joined([payload_of(pd.DataFrame({"number": [1]}), like), frame, like], like)
+    found = joined([plain_arrays(pd.DataFrame({"number": [1]}), like), frame, like], like)
     assert_frame_equal(found, pd.DataFrame({"number": [1, 0.5]}))
     assert_frame_equal(joined([like, like], like), like)
 

@@ -127,6 +127,10 @@ class Frames(ABC):
         """Whether the dtype alone tells what kind of values there are."""
         return True
 
+    def dtypes(self, frame: Any) -> list[Any]:
+        """The columns' dtypes."""
+        return [frame[label].dtype for label in frame]
+
     @abstractmethod
     def nbytes(self, frame: Any) -> int:
         """Bytes of the columns."""

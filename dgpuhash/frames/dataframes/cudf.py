@@ -70,7 +70,7 @@ class CudfFrames(Frames):
         return key_column(series, name)
 
     def arrays(self, frame: Any) -> list[Any] | None:
-        found = [plain_array(frame[label]) for label in frame.columns]
+        found = [plain_array(frame[label]) for label in frame]
         return None if not found or any(array is None for array in found) else found
 
     def from_arrays(self, arrays: Sequence[Any], like: Any) -> Any:
@@ -78,20 +78,19 @@ class CudfFrames(Frames):
             return like.iloc[:0].reset_index(drop=True)
         import pylibcudf
 
-        table = pylibcudf.Table(
-            [
-                column_of(array, like[label])
-                for array, label in zip(arrays, like.columns, strict=True)
-            ]
-        )
-        return self._cudf.DataFrame.from_pylibcudf(table, {"columns": list(like.columns)})
+        # A frame's `columns` is made anew, as a pandas Index.
+        labels = list(like)
+        columns = [
+            column_of(array, like[label]) for array, label in zip(arrays, labels, strict=True)
+        ]
+        return self._cudf.DataFrame.from_pylibcudf(pylibcudf.Table(columns), {"columns": labels})
 
     def take(self, frame: Any, rows: Any) -> Any:
         # cuDF's own look for bounds, and move the index along: a fourth of their speed.
         rows = self._cp.asarray(rows)
         if len(rows) == len(frame) and bool((rows == self._cp.arange(len(rows))).all()):
             return frame.copy(deep=False).reset_index(drop=True)
-        arrays = {label: plain_array(frame[label]) for label in frame.columns}
+        arrays = {label: plain_array(frame[label]) for label in frame}
         plain = [label for label, array in arrays.items() if array is not None]
         if not plain or not len(frame):
             return frame.take(rows).reset_index(drop=True)
@@ -99,9 +98,9 @@ class CudfFrames(Frames):
         if len(plain) == len(arrays):
             return taken
         others = frame[[label for label in arrays if label not in set(plain)]].take(rows)
-        for label in others.columns:
+        for label in others:
             taken[label] = others[label].reset_index(drop=True)
-        return taken[list(frame.columns)]
+        return taken[list(frame)]
 
     def take_or_null(self, frame: Any, rows: Any) -> Any:
         if len(rows) == 0 or int(rows.min()) >= 0:
@@ -141,14 +140,15 @@ class CudfFrames(Frames):
 
     def beside(self, left: Any, right: Any, labels: Sequence[Hashable]) -> Any:
         joined = left.copy(deep=False)
-        joined.columns = list(labels[: len(left.columns)])
-        for label, own in zip(labels[len(left.columns) :], right.columns, strict=True):
+        joined.columns = list(labels[: len(list(left))])
+        for label, own in zip(labels[len(list(left)) :], list(right), strict=True):
             joined[label] = right[own]
         return joined
 
     def conform(self, frame: Any, like: Any) -> Any:
-        conformed = frame[list(like.columns)].copy(deep=False)
-        for label in like.columns:
+        labels = list(like)
+        conformed = frame[labels].copy(deep=False)
+        for label in labels:
             wanted, own = like[label].dtype, frame[label].dtype
             if wanted == own or (
                 isinstance(wanted, self._cudf.CategoricalDtype) and wanted.name == own.name
@@ -186,7 +186,7 @@ class CudfFrames(Frames):
 
     def nbytes(self, frame: Any) -> int:
         # A frame's `memory_usage` makes a Series on the device.
-        return sum(int(frame[label].memory_usage(index=False)) for label in frame.columns)
+        return sum(int(frame[label].memory_usage(index=False)) for label in frame)
 
     def to_arrow(self, frame: Any) -> Any:
         labels = list(frame.columns)
