@@ -16,8 +16,8 @@ from dgpuhash.distributed.conflict import Conflict
 from dgpuhash.distributed.descriptor import Descriptor, Placement, ShardAddress
 from dgpuhash.distributed.doubles import refuse_doubles
 from dgpuhash.distributed.exchange import Receipt
-from dgpuhash.distributed.phase import GRACE, installed, on_workers, watched
-from dgpuhash.distributed.plugin import ShardHost
+from dgpuhash.distributed.phase import GRACE, asked, installed, on_workers, watched
+from dgpuhash.distributed.plugin import NAME, ShardHost
 from dgpuhash.distributed.put import put_partition
 from dgpuhash.distributed.settling import moved_on, settled
 from dgpuhash.distributed.shard import Change
@@ -61,8 +61,11 @@ def places(client: Client, workers: Sequence[str] | None = None) -> tuple[ShardA
         raise UnsupportedError(
             f"workers={workers!r}; give a list of different addresses out of the cluster's, {there}"
         )
-    installed(client, ShardHost())
-    incarnations = on_workers(client, chosen, greet)
+    found = asked(client, chosen, incarnation)
+    incarnations = [each for each in found if each is not None]
+    if len(incarnations) < len(chosen):
+        installed(client, ShardHost())
+        incarnations = on_workers(client, chosen, greet)
     return tuple(map(ShardAddress, chosen, incarnations))
 
 
@@ -201,6 +204,12 @@ def _on_those_there(client: Client, workers: Sequence[str], function: Any, *args
     except IndexLost:
         # Whoever is lost holds nothing to be freed, and the others have done it, or will.
         return
+
+
+def incarnation(dask_worker: Any) -> str | None:
+    """That of a worker that has the plugin already."""
+    host = dask_worker.plugins.get(NAME)
+    return None if host is None else greet(host)
 
 
 def greet(host: ShardHost) -> str:

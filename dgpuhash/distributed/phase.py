@@ -14,7 +14,7 @@ from dgpuhash.distributed.plugin import arriving_host_of
 from dgpuhash.distributed.request import REMEDY
 from dgpuhash.errors import IndexLost
 
-__all__ = ["GRACE", "installed", "on_workers", "watched"]
+__all__ = ["GRACE", "asked", "installed", "on_workers", "watched"]
 
 Result = TypeVar("Result")
 
@@ -86,6 +86,24 @@ class Failed:
 
     def __init__(self, error: Exception) -> None:
         self.error = error
+
+
+def asked(client: Client, workers: Sequence[str], function: Callable[..., Result]) -> list[Result]:
+    """``function(dask_worker=…)`` on the event loops of `workers`, which need no plugin for it.
+
+    Raises
+    ------
+    IndexLost
+        When a worker is lost meanwhile.
+    """
+
+    async def ask() -> list[Result]:
+        answers = client.run(function, workers=list(workers), on_error="return", asynchronous=True)
+        with asking_the_scheduler():
+            found = await _watch(client, workers, answers)
+        return _results([found[worker] for worker in workers])
+
+    return client.sync(ask)
 
 
 def installed(client: Client, plugin: WorkerPlugin) -> None:
