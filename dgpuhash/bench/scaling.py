@@ -11,6 +11,7 @@ import dask
 import dask.dataframe as dd
 
 from dgpuhash.backend import Backend
+from dgpuhash.bench.bulk import Bulk, bulk
 from dgpuhash.bench.figure import duration, rate, require
 from dgpuhash.bench.peers import OURS
 from dgpuhash.bench.steps import Steps, build_and_insert
@@ -27,8 +28,14 @@ __all__ = ["CHUNKS", "MODES", "VERBS", "run"]
 #: Rows of a worker: 2 GiB of pairs a GPU, as in WarpCore §V-A.
 CHUNKS = {"cuda": 2**27, "cpu": 2**20}
 MODES = ("weak", "strong")
-VERBS = ("build", "insert", "find", "multi build", "multi find", "merge", "build + merge")
+BULK = ("bulk insert", "bulk find")
+VERBS = (
+    *("build", "insert", "find", "multi build", "multi find", "merge", "build + merge"),
+    *BULK,
+)
 _KEY_NBYTES, _ANSWER_NBYTES = 8, 16
+# What a row of a bulk verb sends away and gets back, with the bytes of masks.
+_BULK_NBYTES = {"bulk insert": 17, "bulk find": 17}
 
 
 def run(
@@ -51,6 +58,8 @@ def run(
     in order; ``multi build`` and ``multi find`` are the same with several values a key, all of
     them read; ``merge`` is the inner merge of a frame of key and payload with an index that stands,
     and ``build + merge`` has the build in it. A frame has one partition for each worker.
+    ``bulk insert`` and ``bulk find`` are verbs of a `DistributedMap` with room for the pairs, on
+    arrays that lie on the workers; ``worker_seconds`` are those that the slowest was at work.
 
     Parameters
     ----------
@@ -166,11 +175,14 @@ class _Run:
         floors = {
             "build": insert, "insert": insert, "find": lookup, "multi build": insert,
             "multi find": several, "merge": lookup, "build + merge": insert + lookup,
+            "bulk insert": insert, "bulk find": lookup,
         }  # fmt: skip
         for verb in VERBS:
             more = {} if verb not in steps else _told(steps[verb])
-            if verb in ("find", "merge"):
+            if verb in ("find", "merge", *BULK):
                 more = {"exchanged_bytes": self._travelling(verb)}
+            if verb in BULK:
+                more["worker_seconds"] = float(f"{seconds[_of_workers(verb)]:.4g}")
             yield self._row(verb, OURS, seconds[verb], floors[verb], **more)
         if compare:
             name = f"Dask {dask.__version__} with {frames_of(self._meta).name}"
@@ -226,6 +238,8 @@ class _Run:
             require(len(index) == 2 * rows, "rows were lost", verb="insert", **self._where)
             if checked:
                 self._ask(index, "insert", "left", load.asked, load.found, True, 1)
+        for verb, took in self._bulk().items():
+            seconds[verb], seconds[_of_workers(verb)] = took.seconds, took.worker_seconds
         several = self._workers.made(load.several)
         source = dd.from_delayed(several, meta=self._meta, verify_meta=False)
         with _Clock(seconds, "multi build"):
@@ -235,6 +249,10 @@ class _Run:
                 index, "multi find", "inner", load.asked_lists, load.found_lists, checked
             )
         return seconds
+
+    def _bulk(self) -> dict[str, Bulk]:
+        arrays = [self._workers.made(make) for make in (self._load.keys, self._load.values)]
+        return bulk(self._workers, self._load, *arrays)
 
     def _build(self, source: Any) -> DistributedIndex:
         index = DistributedIndex.build(source, on="key", client=self._workers.client)
@@ -318,6 +336,8 @@ class _Run:
     def _travelling(self, verb: str) -> int:
         """Bytes of keys and answers that pass from one worker to another, in the mean."""
         rows = self._load.workers * self._load.rows
+        if verb in BULK:
+            return round(rows * _BULK_NBYTES[verb] * (1 - 1 / self._load.workers))
         found = rows if verb == "find" else rows * self._load.frac_match
         away = (self._load.workers - 1) / self._load.workers
         return round(away * (rows * _KEY_NBYTES + found * _ANSWER_NBYTES))
@@ -334,6 +354,11 @@ class _Clock:
 
     def __exit__(self, *error: object) -> None:
         self._seconds[self._verb] = time.perf_counter() - self._start
+
+
+def _of_workers(verb: str) -> str:
+    """Under which name the seconds of a verb stand that the workers were at work."""
+    return f"{verb} on workers"
 
 
 def _told(steps: Steps) -> dict[str, Any]:

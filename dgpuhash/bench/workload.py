@@ -69,6 +69,23 @@ class Workload:
         keys = keys_of(_range(device, first, self.rows), _INT)
         return make_frame({"key": keys, "value": values_of(keys, _INT)})
 
+    def keys(self, device: str, rank: int) -> Any:
+        """The keys of `stored`, an array."""
+        return keys_of(_range(device, 1 + rank * self.rows, self.rows), _INT)
+
+    def values(self, device: str, rank: int) -> Any:
+        """The values that go with `keys`."""
+        return values_of(self.keys(device, rank), _INT)
+
+    def asked_keys(self, device: str, rank: int) -> Any:
+        """Those of `asked`, an array."""
+        return keys_of(self._numbers(device, rank), _INT)
+
+    def values_right(self, device: str, rank: int, values: Any, found: Any) -> bool:
+        """Whether these are the answers to `asked_keys`."""
+        keys = self.asked_keys(device, rank)
+        return bool(found.all()) and bool((values == values_of(keys, _INT)).all())
+
     def asked(self, device: str, rank: int, batch: int = 0) -> Any:
         """Keys that are stored."""
         return make_frame({"key": keys_of(self._numbers(device, rank, batch), _INT)})

@@ -16,7 +16,10 @@ _VERBS = {
     "group": ("sum + count", "factorize", "value_counts", "unique"),
     "join": ("inner", "left", "semi", "standing", "merge"),
     "cpu": ("build", "probe", "join", "group sum"),
-    "scaling": ("build", "insert", "find", "multi build", "multi find", "merge", "build + merge"),
+    "scaling": (
+        *("build", "insert", "find", "multi build", "multi find", "merge", "build + merge"),
+        *("bulk insert", "bulk find"),
+    ),
 }
 _WORDS = {
     "pairs": "bits", "n": "rows", "build": "built rows", "load": "load", "groups": "groups",

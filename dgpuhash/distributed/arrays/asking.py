@@ -53,10 +53,14 @@ class Asking:
         """Carry it out; the arrays of the answer to each of the rank's chunks."""
         part, verb = self._part, self._verb
         in_order = part.in_order(verb)
+        if collective.size == 1:
+            # Nothing travels, and nothing but answers takes memory.
+            piece_rows = max(1, self._rows)
         rounds = Rounds(
             self._backend,
             collective,
             Plan(self._chunks, most_rows=piece_rows, in_order=in_order),
+            part.side,
             take=self._take,
             serve=lambda columns, counts: part.serve(verb, columns, counts),
             deliver=self._deliver,
@@ -101,6 +105,9 @@ class Asking:
             self._lists.append(self._unmixed(sent.numbers, counts, values))
             return
         columns = came[0].columns
+        if rows == self._rows and sent.numbers is None:
+            self._answers = columns
+            return
         if not self._answers:
             self._answers = [
                 self._backend.empty((self._rows, *column.shape[1:]), column.dtype)

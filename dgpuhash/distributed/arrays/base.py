@@ -31,9 +31,9 @@ __all__ = ["MASK", "DistributedTable"]
 
 Result = TypeVar("Result")
 
-# Rows of a worker that travel together: questions stay in the L2 cache of a GPU while they are put
-# in order; what is stored comes in batches that are worth placing region by region.
-ASK_ROWS = 1 << 22
+# Rows of a worker that travel together: questions in pieces that overlap; what is stored comes in
+# batches that are worth placing region by region.
+ASK_ROWS = 1 << 24
 STORE_ROWS = 1 << 27
 # Two phases that began in another order on one worker than on the next would wait for each other.
 PHASES = "/phases"
@@ -132,9 +132,9 @@ class DistributedTable:
     def stats(self) -> pd.DataFrame:
         """One row for each part.
 
-        Its ``part`` and ``worker``, the device, the figures of `dgpuhash.tables.TableStats`, and
+        Its ``part`` and ``worker``, the device, the figures of `dgpuhash.tables.TableStats`.
         ``exchange_nbytes``: the most that the last verb has held there besides the table, its
-        arguments and its answers.
+        arguments and its answers. ``seconds``: how long it was at work there.
         """
         rows = self._phase(hosted.figures)
         frame = pd.DataFrame(rows)

@@ -259,9 +259,12 @@ def _check_dask(array: da.Array, dtype: np.dtype[Any], name: str) -> None:
 def _futures(client: Client, array: Any) -> list[Future]:
     """The array's chunks on the workers; a lazy one is computed there."""
     keys = list(flatten(array.__dask_keys__()))
-    held = {future.key: future for future in futures_of(array)}
-    if not held.keys() >= set(keys):
-        held = {future.key: future for future in futures_of(client.persist(array))}
+    if len(futures_of(array)) == len(keys):
+        graph = array.__dask_graph__()
+        chunks = [graph.get(key) for key in keys]
+        if all(isinstance(chunk, Future) for chunk in chunks):
+            return chunks
+    held = {future.key: future for future in futures_of(client.persist(array))}
     return [held[key] for key in keys]
 
 

@@ -44,7 +44,7 @@ class DistributedSet(DistributedTable):
         What carries rows between workers.
     piece_rows : int, optional
         Rows of a worker that travel together; they and their answers, three times over, are what a
-        verb takes besides its arguments. Default: 2²² for questions, 2²⁷ for what is stored.
+        verb takes besides its arguments. Default: 2²⁴ for questions, 2²⁷ for what is stored.
 
     Raises
     ------

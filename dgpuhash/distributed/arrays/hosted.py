@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -156,6 +157,7 @@ def carry_out(host: ShardHost, collective: Collective, order: Order) -> Outcome:
     Before a change all ranks tell each other whether they can take part; what fails later breaks
     the table.
     """
+    start = time.perf_counter()
     hosted = at(host, order.uid, order.epoch)
     part, rank = hosted.part, collective.rank
     asking, refused = None, None
@@ -172,6 +174,7 @@ def carry_out(host: ShardHost, collective: Collective, order: Order) -> Outcome:
     try:
         answers = asking.go(collective, order.piece_rows)
         backends.get(part.table.device).synchronize()
+        part.seconds = time.perf_counter() - start
     except BaseException as error:
         if order.verb.changes:
             hosted.broken = f"{type(error).__name__}: {error}"

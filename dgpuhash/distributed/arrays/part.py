@@ -10,6 +10,7 @@ import numpy as np
 from dgpuhash.backend import Backend
 from dgpuhash.distributed.arrays.layout import Layout
 from dgpuhash.distributed.arrays.rounds import Answer
+from dgpuhash.distributed.arrays.side_stream import SideStream
 from dgpuhash.spec import TableSpec
 from dgpuhash.tables import HashMap, HashSet, MultiMap
 
@@ -59,8 +60,11 @@ class Part:
         self.layout = Layout.of(spec)
         self._spec = spec
         self.table: Any = self._table(capacity, device)
+        self.side = SideStream(self._backend)
         self.peak_nbytes = 0
         """What the last verb has held at most besides table, arguments and answers."""
+        self.seconds = 0.0
+        """What the last verb took on this worker, waits for the others included."""
 
     def _table(self, capacity: int, device: str) -> HashSet | HashMap | MultiMap:
         spec, key = self._spec, self.layout.stored_key
@@ -131,9 +135,10 @@ class Part:
         return found
 
     def stats(self) -> dict[str, Any]:
-        """The figures of `TableStats`, the device, and the memory of the last verb."""
+        """The figures of `TableStats`, the device, and what the last verb took."""
         return {
             "device": self.table.device,
             **asdict(self.table.stats()),
             "exchange_nbytes": self.peak_nbytes,
+            "seconds": self.seconds,
         }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +12,14 @@ import numpy as np
 
 from dgpuhash.backend import Backend
 from dgpuhash.distributed.arrays.plan import Piece, Plan
+from dgpuhash.distributed.arrays.side_stream import SideStream
 from dgpuhash.distributed.exchange.collective import Collective, Received, Transfer
 from dgpuhash.frames.keys import OWNER_SEED
 
 __all__ = ["Answer", "Rounds", "Sent"]
+
+# Rounds whose answers are on their way back while the next are served.
+LAG = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,16 @@ class Sent:
 
 
 @dataclass(frozen=True, slots=True)
+class _Parted:
+    """A piece that is being put in order; `starts` waits until it is known where parts begin."""
+
+    piece: Piece | None
+    columns: list[Any]
+    numbers: Any
+    starts: Callable[[], np.ndarray]
+
+
+@dataclass(frozen=True, slots=True)
 class _Answered:
     """A piece whose answers are on their way back, beside the answers of this rank."""
 
@@ -65,6 +79,8 @@ class Rounds:
     backend : Backend
     collective : Collective
     plan : Plan
+    side : SideStream
+        On which rows are put in order.
     take : callable
         The columns of a piece, key words first; those of no rows for None.
     serve : callable
@@ -85,6 +101,7 @@ class Rounds:
         backend: Backend,
         collective: Collective,
         plan: Plan,
+        side: SideStream,
         *,
         take: Callable[[Piece | None], list[Any]],
         serve: Callable[[list[Any], np.ndarray], list[Answer]],
@@ -94,24 +111,33 @@ class Rounds:
         self._backend, self._collective, self._plan = backend, collective, plan
         self._take, self._serve, self._deliver = take, serve, deliver
         self._numbered = numbered
+        self._side = side
+        side.follow()
         self.peak_nbytes = 0
 
     def run(self) -> None:
-        """Serve each round by itself, while the next is on its way and the last one's answers."""
+        """Serve each round by itself.
+
+        While it is served, the rows of the next are on their way, those of the one after that are
+        put in order, and the answers of the `LAG` before are on their way back.
+        """
         rounds = self._plan.rounds
+        parted = deque([self._part(0)] if rounds else [])
         going: deque[tuple[Sent, Transfer]] = deque()
         coming: deque[_Answered] = deque()
         for number in range(rounds + 1):
             if number < rounds:
-                going.append(self._send(number))
+                going.append(self._send(parted.popleft()))
+            if number + 1 < rounds:
+                parted.append(self._part(number + 1))
             if number >= 1:
                 sent, transfer = going.popleft()
                 received = transfer.wait()
                 answers = self._serve(received.columns, received.counts)
                 coming.append(_Answered(sent, answers, self._start_all(answers)))
-                self._note(going, coming, [received])
+                self._note([sent for sent, _ in going], coming, [received])
                 del received
-            if number >= 2:
+            if len(coming) > LAG:
                 self._take_back(coming.popleft())
         for answered in coming:
             self._take_back(answered)
@@ -120,7 +146,7 @@ class Rounds:
         """Serve all rounds at once, their rows in the order that those of all ranks have."""
         if self._plan.rounds == 0:
             return
-        going = [self._send(number) for number in range(self._plan.rounds)]
+        going = [self._send(self._part(number)) for number in range(self._plan.rounds)]
         arrived = [transfer.wait() for _, transfer in going]
         segments = self._segments(arrived)
         in_order = sorted(segments, key=lambda segment: segment.first)
@@ -136,7 +162,7 @@ class Rounds:
             ]
         counts = np.sum([received.counts for received in arrived], axis=0)
         answers = self._serve(joined, counts)
-        self._note(going, [], [*arrived, Received(joined, arrived[0].counts)])
+        self._note([sent for sent, _ in going], [], [*arrived, Received(joined, arrived[0].counts)])
         if not answers:
             return
         (answer,) = answers
@@ -157,25 +183,32 @@ class Rounds:
         for (sent, _), given, transfers in zip(going, back, starting, strict=True):
             self._take_back(_Answered(sent, given, transfers))
 
-    def _send(self, number: int) -> tuple[Sent, Transfer]:
-        sent = self._part(self._plan.piece(self._collective.rank, number))
-        return sent, self._start(sent.columns, sent.counts)
+    def _part(self, number: int) -> _Parted:
+        """Begin to put the rows of a piece into the order of their owners."""
+        piece = self._plan.piece(self._collective.rank, number)
+        parts = self._collective.size
+        with self._side.use():
+            columns = self._take(piece)
+            rows = len(columns[0])
+            if parts == 1 or rows == 0:
+                starts = np.array([0, *([rows] * parts)])
+                return _Parted(piece, columns, None, lambda: starts)
+            keys, *values = columns
+            narrow = len(values) == 1 and values[0].ndim == 1
+            numbered = self._numbered or (bool(values) and not narrow)
+            moved, starts = self._backend.split(
+                keys, values[0] if narrow else None,
+                parts=parts, seed=OWNER_SEED, numbered=numbered,
+            )  # fmt: skip
+            beside = [moved.values] if narrow else [column[moved.numbers] for column in values]
+            fetched = self._side.fetch(starts)
+        return _Parted(piece, [moved.keys, *beside], moved.numbers, fetched)
 
-    def _part(self, piece: Piece | None) -> Sent:
-        """The rows of a piece in the order of their owners."""
-        columns = self._take(piece)
-        parts, rows = self._collective.size, len(columns[0])
-        if parts == 1 or rows == 0:
-            return Sent(piece, columns, None, np.array([rows] + [0] * (parts - 1)))
-        keys, *values = columns
-        narrow = len(values) == 1 and values[0].ndim == 1
-        moved, starts = self._backend.split(
-            keys, values[0] if narrow else None,
-            parts=parts, seed=OWNER_SEED, numbered=self._numbered or (bool(values) and not narrow),
-        )  # fmt: skip
-        beside = [moved.values] if narrow else [column[moved.numbers] for column in values]
-        counts = np.diff(self._backend.to_host(starts).astype(np.int64))
-        return Sent(piece, [moved.keys, *beside], moved.numbers, counts)
+    def _send(self, parted: _Parted) -> tuple[Sent, Transfer]:
+        counts = np.diff(parted.starts().astype(np.int64))
+        sent = Sent(parted.piece, parted.columns, parted.numbers, counts)
+        with self._side.use():
+            return sent, self._start(sent.columns, counts)
 
     def _start_all(self, answers: Sequence[Answer]) -> list[Transfer]:
         return [self._start(answer.columns, answer.counts) for answer in answers]
@@ -189,6 +222,7 @@ class Rounds:
         came = [transfer.wait() for transfer in answered.transfers]
         self._note([], [answered], came)
         self._deliver(answered.sent, [Answer(each.columns, each.counts) for each in came])
+        self._side.follow()
 
     def _segments(self, arrived: Sequence[Received]) -> list[_Segment]:
         """The rows that came, cut by round and rank."""
@@ -202,11 +236,12 @@ class Rounds:
         return segments
 
     def _note(
-        self, going: Any, coming: Sequence[_Answered] | deque[_Answered], came: Sequence[Received]
+        self, sent: Sequence[Sent], coming: Iterable[_Answered], came: Sequence[Received]
     ) -> None:
         """What is held besides the arguments, the table, and the answers of the whole verb."""
-        pieces = [sent for sent, _ in going] + [answered.sent for answered in coming]
-        arrays = [array for sent in pieces for array in [*sent.columns, sent.numbers]]
+        coming = list(coming)
+        pieces = [*sent, *(answered.sent for answered in coming)]
+        arrays = [array for each in pieces for array in [*each.columns, each.numbers]]
         arrays += [
             array for answered in coming for answer in answered.answers for array in answer.columns
         ]

@@ -1,0 +1,57 @@
+"""A second stream, on which the next rows are put in order while the last are served."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+
+from dgpuhash.backend import Backend
+
+__all__ = ["SideStream"]
+
+
+class SideStream:
+    """Work beside that of the current stream of a GPU; on a CPU all work is done where it is asked.
+
+    Memory that is allocated here goes back to this stream when it is freed. So whoever used it on
+    the current stream calls `follow` before.
+
+    Parameters
+    ----------
+    backend : Backend
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._stream: Any = None
+        if backend.name == "cuda":
+            self._stream = backend.xp.cuda.Stream(non_blocking=True)
+
+    def use(self) -> AbstractContextManager[Any]:
+        """A block whose work is done on this stream."""
+        return contextlib.nullcontext() if self._stream is None else self._stream
+
+    def follow(self) -> None:
+        """Let what is launched here wait for what the current stream was given."""
+        if self._stream is not None:
+            current = self._backend.xp.cuda.get_current_stream()
+            self._stream.wait_event(current.record())
+
+    def fetch(self, array: Any) -> Callable[[], np.ndarray]:
+        """Begin to copy a small array of this stream to the host; the call waits for it."""
+        if self._stream is None:
+            return lambda: self._backend.to_host(array)
+        pinned = self._backend.xp.cuda.alloc_pinned_memory(array.nbytes)
+        room = np.frombuffer(pinned, array.dtype, array.size)
+        array.get(stream=self._stream, out=room, blocking=False)
+        fetched = self._stream.record()
+
+        def wait() -> np.ndarray:
+            fetched.synchronize()
+            return room
+
+        return wait
