@@ -168,7 +168,7 @@ def test_any_pair_of_a_key_is_whole(device, size, key, value, data):
 
 @sequences
 def test_multi_map(device, size, key, value, data):
-    ranks, model = Ranks(device, size, 7, "multimap", key, value), MultiMapModel()
+    ranks, model = Ranks(device, size, 3, "multimap", key, value), MultiMapModel()
     for verb, keys, seed, layout in data.draw(
         steps(key, ["insert", "insert", "erase", "find", "count"])
     ):

@@ -20,6 +20,8 @@ __all__ = ["Answer", "Rounds", "Sent"]
 
 # Rounds whose answers are on their way back while the next are served.
 LAG = 2
+# Rounds that are sent before the first is waited for, where all are served at once.
+AHEAD = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +148,13 @@ class Rounds:
         """Serve all rounds at once, their rows in the order that those of all ranks have."""
         if self._plan.rounds == 0:
             return
-        going = [self._send(self._part(number)) for number in range(self._plan.rounds)]
-        arrived = [transfer.wait() for _, transfer in going]
+        going: list[tuple[Sent, Transfer]] = []
+        arrived: list[Received] = []
+        for number in range(self._plan.rounds):
+            going.append(self._send(self._part(number)))
+            if number >= AHEAD:
+                arrived.append(going[number - AHEAD][1].wait())
+        arrived += [transfer.wait() for _, transfer in going[len(arrived) :]]
         segments = self._segments(arrived)
         in_order = sorted(segments, key=lambda segment: segment.first)
         if len(arrived) == 1 and in_order == segments:
