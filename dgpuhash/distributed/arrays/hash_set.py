@@ -63,7 +63,7 @@ class DistributedSet(DistributedTable):
     table as it was. One that fails later, when a worker is lost or has no memory, leaves it lost:
     every verb raises `IndexLost`, and it must be made again.
 
-    One handle at a time changes a table. Threads may share a handle.
+    A table has one handle, which threads may share; its parts stay on the workers until it is closed.
 
     Examples
     --------
