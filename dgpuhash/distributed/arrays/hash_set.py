@@ -63,7 +63,8 @@ class DistributedSet(DistributedTable):
     table as it was. One that fails later, when a worker is lost or has no memory, leaves it lost:
     every verb raises `IndexLost`, and it must be made again.
 
-    A table has one handle, which threads may share; its parts stay on the workers until it is closed.
+    A table has one handle, which threads may share; its parts stay on the workers until it is
+    closed.
 
     Examples
     --------
