@@ -23,7 +23,6 @@ from dgpuhash.distributed.change import places
 from dgpuhash.distributed.clients import asking_the_scheduler, client_of, giving_way
 from dgpuhash.distributed.group import Group, Transport, form_group
 from dgpuhash.distributed.phase import on_workers
-from dgpuhash.distributed.registry import Registry
 from dgpuhash.errors import ClosedError, DeviceError, DgpuhashError, IndexLost, SpecError
 from dgpuhash.spec import TableSpec, check_capacity
 
@@ -35,8 +34,6 @@ Result = TypeVar("Result")
 # batches that are worth placing region by region.
 ASK_ROWS = 1 << 24
 STORE_ROWS = 1 << 27
-# Two phases that began in another order on one worker than on the next would wait for each other.
-PHASES = "/phases"
 MASK = Shown(np.dtype(bool))
 
 
@@ -202,14 +199,13 @@ class DistributedTable:
             hosted=batch.hosted,
             piece_rows=self._piece_rows or (STORE_ROWS if stores else ASK_ROWS),
         )
-        with self._registry.changing(PHASES):
-            if self._group is None:
-                self._group = form_group(client, workers, self._exchange)
-            try:
-                outcomes = self._group.run(client, hosted.carry_out, order)
-            except BaseException as error:
-                self._give_up(order, error, columns)
-                raise
+        if self._group is None:
+            self._group = form_group(client, workers, self._exchange)
+        try:
+            outcomes = self._group.run(client, hosted.carry_out, order)
+        except BaseException as error:
+            self._give_up(order, error, columns)
+            raise
         for outcome in outcomes:
             if outcome.refused is not None:
                 raise outcome.refused
@@ -281,10 +277,6 @@ class DistributedTable:
             self._check()
             self._settle(None)
             return on_workers(self._client, self._workers, function, self._uid, self._epoch)
-
-    @property
-    def _registry(self) -> Registry:
-        return Registry(self._client)
 
     def _check(self) -> None:
         if self._closed:

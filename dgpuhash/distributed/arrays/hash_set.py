@@ -40,8 +40,9 @@ class DistributedSet(DistributedTable):
         Default: the current one.
     workers : list of str, optional
         Addresses of the workers that shall hold the parts; default: all.
-    exchange : {"auto", "comm"}
-        What carries rows between workers.
+    exchange : {"auto", "comm", "nccl", "peer"}
+        What carries rows between workers: Dask's comms; NCCL between GPUs; or GPUs of one host put
+        them into each other's memory. The first of these where it is left to us.
     piece_rows : int, optional
         Rows of a worker that travel together; they and their answers, three times over, are what a
         verb takes besides its arguments. Default: 2²⁴ for questions, 2²⁷ for what is stored.

@@ -1,0 +1,115 @@
+"""Distributed tables on several GPUs of one host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import dask.array as da
+import numpy as np
+import pytest
+from distributed import Client, futures_of
+
+from dgpuhash.distributed import DistributedMap, DistributedMultiMap, DistributedSet
+from dgpuhash.errors import DeviceError
+from dgpuhash.tables import MultiMap
+
+pytestmark = [pytest.mark.gpu, pytest.mark.multigpu, pytest.mark.cluster, pytest.mark.timeout(180)]
+
+
+@pytest.fixture(scope="module", params=[2, 4])
+def client(request: pytest.FixtureRequest) -> Iterator[Client]:
+    """One worker for each GPU, with a pool of RMM that CuPy allocates from."""
+    from dask_cuda import LocalCUDACluster
+
+    with (
+        LocalCUDACluster(
+            n_workers=request.param,
+            protocol="ucxx",
+            rmm_pool_size=0.3,
+            rmm_allocator_external_lib_list=["cupy"],
+            memory_limit=None,
+            dashboard_address=":0",
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        client.wait_for_workers(request.param, timeout=60)
+        yield client
+
+
+def on_gpus(client: Client, host: np.ndarray, chunks: int = 70_000) -> da.Array:
+    """CuPy chunks on the workers."""
+    return client.persist(da.from_array(host, chunks).map_blocks(_to_gpu, dtype=host.dtype))
+
+
+def _to_gpu(chunk: np.ndarray) -> object:
+    import cupy
+
+    return cupy.asarray(chunk)
+
+
+@pytest.mark.parametrize("exchange", ["comm", "nccl", "peer"])
+@pytest.mark.parametrize("piece_rows", [None, 30_000])
+def test_map(client, exchange, piece_rows):
+    random = np.random.default_rng(1)
+    keys, asked = random.integers(0, 400_000, 500_000), random.integers(0, 800_000, 300_000)
+    with DistributedMap.from_arrays(
+        on_gpus(client, keys), on_gpus(client, keys * 3),
+        client=client, exchange=exchange, piece_rows=piece_rows,
+    ) as table:  # fmt: skip
+        assert table.device == "cuda"
+        assert len(table) == len(np.unique(keys))
+        questions = on_gpus(client, asked)
+        values, found = table.find(questions, default=-1)
+        assert type(values._meta).__module__.startswith("cupy")
+        held = [
+            {key[1]: list(where) for key, where in client.who_has(futures_of(one)).items()}
+            for one in (questions, values)
+        ]
+        assert held[0] == held[1]
+        there = np.isin(asked, keys)
+        assert (found.compute().get() == there).all()
+        assert (values.compute().get() == np.where(there, asked * 3, -1)).all()
+        fresh = table.insert(questions, questions).compute().get()
+        assert fresh.sum() == len(np.unique(asked[~there]))
+        table.upsert(questions, -questions)
+        assert (table.find(questions)[0].compute().get() == -asked).all()
+        assert table.erase(questions).compute().get().sum() == len(np.unique(asked))
+        assert not table.contains(asked).any()
+
+
+def test_multi_map(client):
+    random = np.random.default_rng(2)
+    keys, asked = random.integers(0, 50_000, 400_000), random.integers(0, 60_000, 100_000)
+    wanted, offsets = MultiMap.from_arrays(keys, np.arange(400_000)).find(asked)
+    with DistributedMultiMap.from_arrays(
+        on_gpus(client, keys), on_gpus(client, np.arange(400_000)), client=client
+    ) as table:
+        values, ends = table.find(on_gpus(client, asked))
+        assert (values.compute().get() == wanted).all()
+        lengths = [np.diff(chunk.compute().get()) for chunk in ends.blocks]
+        assert (np.concatenate(lengths) == np.diff(offsets)).all()
+        assert (table.count(asked) == np.diff(offsets)).all()
+
+
+def test_arrays_of_the_client(client):
+    import cupy
+
+    days = np.arange(20_000).astype("datetime64[D]")
+    words = np.array([f"{number:05}" for number in range(20_000)], "S5")
+    with DistributedMap(days.dtype, words.dtype, client=client, device="cuda") as table:
+        assert table.insert(days, words).all()
+        values, found = table.find(days[::-1])
+        assert values.dtype == words.dtype
+        assert (values == words[::-1]).all()
+        assert found.all()
+        on_device = table.contains(cupy.arange(19_990, 20_010))
+        assert isinstance(on_device, cupy.ndarray)
+        assert on_device.sum() == 10
+        with pytest.raises(DeviceError, match=r"map_blocks\(cupy.asarray\)"):
+            table.contains(da.from_array(days, 5000))
+
+
+def test_floats(client):
+    with DistributedSet("float32", client=client, device="cuda") as table:
+        assert table.insert(np.array([np.nan, -0.0, np.nan, 0.0], "f4")).sum() == 2
+        assert table.contains(np.array([np.nan, 0.0, 1.0], "f4")).tolist() == [True, True, False]
