@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import dask.dataframe as dd
 import pandas as pd
 from distributed import Client, LocalCluster
 
-__all__ = ["assert_same", "cluster_of", "joined"]
+__all__ = ["assert_same", "assert_same_rows", "cluster_of", "device_frame", "joined"]
 
 
 @contextmanager
@@ -43,3 +44,19 @@ def joined(left: pd.DataFrame, right: pd.DataFrame, on: list[str], how: str) -> 
 def assert_same(result: Any, wanted: pd.DataFrame) -> None:
     """Equal columns, dtypes, values and order; row labels of partitions are their own."""
     pd.testing.assert_frame_equal(result.reset_index(drop=True), wanted.reset_index(drop=True))
+
+
+def device_frame(frame: pd.DataFrame, npartitions: int) -> dd.DataFrame:
+    """A Dask DataFrame of cuDF partitions."""
+    return dd.from_pandas(frame, npartitions=npartitions, sort=False).to_backend("cudf")
+
+
+def assert_same_rows(result: Any, wanted: pd.DataFrame) -> None:
+    """Equal columns and values, in any order."""
+    frame = result.to_pandas() if hasattr(result, "to_pandas") else result
+    columns = list(wanted.columns)
+    pd.testing.assert_frame_equal(
+        frame.sort_values(columns, ignore_index=True),
+        wanted.sort_values(columns, ignore_index=True),
+        check_dtype=False,
+    )

@@ -5,13 +5,12 @@ from __future__ import annotations
 import importlib.util
 import uuid
 from collections.abc import Iterator
-from typing import Any
 
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from clusters import joined
+from clusters import assert_same_rows, device_frame, joined
 from distributed import Client
 
 from dgpuhash.distributed import DistributedIndex
@@ -61,20 +60,6 @@ def left() -> pd.DataFrame:
 def right() -> pd.DataFrame:
     rng = np.random.default_rng(2)
     return pd.DataFrame({"k": rng.integers(100_000, 400_000, 200_000), "y": np.arange(200_000)})
-
-
-def device_frame(frame: pd.DataFrame, npartitions: int) -> dd.DataFrame:
-    return dd.from_pandas(frame, npartitions=npartitions, sort=False).to_backend("cudf")
-
-
-def assert_same_rows(result: Any, wanted: pd.DataFrame) -> None:
-    frame = result.to_pandas() if hasattr(result, "to_pandas") else result
-    columns = list(wanted.columns)
-    pd.testing.assert_frame_equal(
-        frame.sort_values(columns, ignore_index=True),
-        wanted.sort_values(columns, ignore_index=True),
-        check_dtype=False,
-    )
 
 
 def open_boxes(client: Client) -> Change:

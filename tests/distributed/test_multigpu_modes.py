@@ -1,0 +1,109 @@
+"""Independent and replicated indexes on several GPUs of one host: cuDF frames over UCXX."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+import pytest
+from clusters import assert_same_rows, device_frame, joined
+from distributed import Client
+
+from dgpuhash.distributed import DistributedIndex
+from dgpuhash.errors import ColumnError
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.multigpu,
+    pytest.mark.cluster,
+    pytest.mark.timeout(180),
+    pytest.mark.skipif(importlib.util.find_spec("cudf") is None, reason="cuDF is not installed"),
+]
+
+MODES = ["independent", "replicated"]
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    """One worker for each of two GPUs."""
+    from dask_cuda import LocalCUDACluster
+
+    with (
+        LocalCUDACluster(
+            n_workers=2,
+            protocol="ucxx",
+            rmm_pool_size=0.3,
+            rmm_allocator_external_lib_list=["cupy"],
+            memory_limit=None,
+            dashboard_address=":0",
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        client.wait_for_workers(2, timeout=60)
+        yield client
+
+
+@pytest.fixture
+def left() -> pd.DataFrame:
+    rng = np.random.default_rng(1)
+    return pd.DataFrame({"k": rng.integers(0, 3000, 40_000), "x": rng.random(40_000)})
+
+
+@pytest.fixture
+def right() -> pd.DataFrame:
+    rng = np.random.default_rng(2)
+    return pd.DataFrame({"k": rng.integers(1000, 4000, 9000), "y": np.arange(9000)})
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_merges_inserts_erases_and_saves(client, left, right, mode, tmp_path):
+    source = device_frame(right, 5)
+    with DistributedIndex.build(source, on="k", client=client, mode=mode) as index:
+        assert set(index.stats()["frames"]) == {"cudf"}
+        for how in ("inner", "left", "semi", "anti"):
+            result = index.merge(device_frame(left, 6), how=how).compute()
+            assert type(result).__module__.startswith("cudf")
+            wanted = joined(left, right, ["k"], how)
+            if how == "inner":
+                # Rows of a key come in the order of partitions, wherever they lie.
+                pd.testing.assert_frame_equal(result.to_pandas().reset_index(drop=True), wanted)
+            assert_same_rows(result, wanted)
+        assert index.insert(device_frame(right[:100], 3)) == 100
+        assert index.erase([1500]) == int((pd.concat([right, right[:100]])["k"] == 1500).sum())
+        now = pd.concat([right, right[:100]]).query("k != 1500")
+        assert len(index) == len(now)
+        index.save(tmp_path / "saved")
+    with DistributedIndex.load(tmp_path / "saved", client, device="cuda") as loaded:
+        result = loaded.merge(device_frame(left, 2)).compute()
+        assert_same_rows(result, left.merge(now, on="k"))
+
+
+@pytest.mark.parametrize("rule", ["first", "last", "min", "max", "sum"])
+def test_conflicts_are_settled_by_the_declared_rule(client, right, rule):
+    rng = np.random.default_rng(4)
+    rows = right.assign(x=np.where(rng.random(9000) < 0.4, np.nan, rng.integers(0, 9, 9000)))
+    rows.loc[rows["k"] == 2000, "x"] = np.nan
+    if rule in {"first", "last"}:
+        wanted = rows.drop_duplicates("k", keep=rule)
+    else:
+        options = {"min_count": 1} if rule == "sum" else {}
+        wanted = getattr(rows.groupby("k", as_index=False), rule)(**options)
+    options = {"on": "k", "client": client, "mode": "independent", "conflict": rule}
+    with DistributedIndex.build(device_frame(rows, 5), **options) as index:
+        result = index.merge(device_frame(pd.DataFrame({"k": np.arange(5000)}), 3)).compute()
+    assert_same_rows(result, pd.DataFrame({"k": np.arange(5000)}).merge(wanted, on="k"))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_unique_keys(client, mode):
+    rows = pd.DataFrame({"k": np.arange(3000), "v": np.arange(3000)})
+    options = {"on": "k", "client": client, "mode": mode, "unique": True}
+    with pytest.raises(ColumnError, match="unique"):
+        DistributedIndex.build(device_frame(pd.concat([rows, rows[17:18]]), 4), **options)
+    with DistributedIndex.build(device_frame(rows, 4), **options) as index:
+        with pytest.raises(ColumnError, match=r"'k': 7\b"):
+            index.insert(device_frame(pd.DataFrame({"k": [9000, 7], "v": [1, 2]}), 1))
+        assert index.insert(device_frame(pd.DataFrame({"k": [9000], "v": [1]}), 1)) == 1
+        assert index.contains([7, 9000, 9001]).tolist() == [True, True, False]
