@@ -97,6 +97,10 @@ class Placed:
         """The first rows of keys; see `GroupTable.find`."""
         return self._table.find(bits, counted=True)
 
+    def first_rows(self) -> Any:
+        """The first row (int64) of each key, in order."""
+        return self._table.first_rows(len(self._slots))
+
     def numbered(self) -> tuple[GroupTable, Any, Any]:
         """The table with numbers for first rows, these, and the codes; the end of this object."""
         rows = len(self._slots)

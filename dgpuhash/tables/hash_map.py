@@ -15,11 +15,11 @@ from dgpuhash.tables.arrays import Taken, take
 from dgpuhash.tables.base import Buffers, Table
 from dgpuhash.tables.bits import word
 from dgpuhash.tables.found import found_rows
-from dgpuhash.tables.grouping import winners
 from dgpuhash.tables.intake import adopt, default_row, natural_dtype
 from dgpuhash.tables.scarcity import says_memory
 from dgpuhash.tables.turns import changes, reads
 from dgpuhash.tables.values import Values, values_for
+from dgpuhash.tables.winners import winners
 
 __all__ = ["HashMap"]
 
@@ -149,10 +149,12 @@ class HashMap(Table):
             raise SpecError(f"keep={keep!r}; use 'any', 'first' or 'last'")
         taken, bits, rows = self._pairs(keys, values)
         store = self._opened()
-        if keep == "any":
+        chosen = None
+        if keep != "any":
+            chosen = winners(store.backend, bits, last=keep == "last")
+        if chosen is None:
             fresh = self._values.insert(store, bits, rows)
         else:
-            chosen = winners(store.backend, bits, last=keep == "last")
             fresh = store.backend.zeros(len(bits), np.uint8)
             fresh[chosen] = self._values.insert(store, bits[chosen], rows[chosen])
         return taken.wrap(fresh.view(bool), _BOOL)
@@ -179,7 +181,9 @@ class HashMap(Table):
         _, bits, rows = self._pairs(keys, values)
         store = self._opened()
         chosen = winners(store.backend, bits, last=True)
-        self._values.upsert(store, bits[chosen], rows[chosen])
+        if chosen is not None:
+            bits, rows = bits[chosen], rows[chosen]
+        self._values.upsert(store, bits, rows)
 
     @says_memory
     @reads

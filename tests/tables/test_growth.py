@@ -188,11 +188,11 @@ def _limit_memory(monkeypatch, backend, largest):
 def test_memory_errors_of_the_array_library_are_ours(device, monkeypatch):
     table = HashMap("int64", "int64", device=device.name)
 
-    def greedy(self, keys):
+    def greedy(self, shape, dtype):
         raise MemoryError("Unable to allocate 9 PiB")
 
-    monkeypatch.setattr(type(device.backend), "stable_order", greedy)
     keys = device.array(np.arange(10))
+    monkeypatch.setattr(type(device.backend), "zeros", greedy)
     with pytest.raises(OutOfMemoryError, match=r"9 PiB.* bytes are free; use smaller batches"):
         table.upsert(keys, keys)
     assert len(table) == 0
