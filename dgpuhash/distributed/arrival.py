@@ -21,13 +21,13 @@ ARRIVAL = "dgpuhash arrival"
 _PARTITIONS = 1 << 32
 
 
-def with_arrival(frame: Any, epoch: int, partition: int) -> Any:
+def with_arrival(frame: Any, revision: int, partition: int) -> Any:
     """`frame` with the column `ARRIVAL`, unless it was stored before, and has it.
 
     Examples
     --------
     >>> import pandas as pd
-    >>> with_arrival(pd.DataFrame({"k": [3, 5]}), epoch=0, partition=7)
+    >>> with_arrival(pd.DataFrame({"k": [3, 5]}), revision=0, partition=7)
        k  dgpuhash arrival
     0  3                 7
     1  5                 7
@@ -36,7 +36,7 @@ def with_arrival(frame: Any, epoch: int, partition: int) -> Any:
         return frame
     xp = frames_of(frame).xp
     numbered = frame.copy(deep=False)
-    numbered[ARRIVAL] = xp.full(len(frame), epoch * _PARTITIONS + partition, dtype=xp.int64)
+    numbered[ARRIVAL] = xp.full(len(frame), revision * _PARTITIONS + partition, dtype=xp.int64)
     return numbered
 
 

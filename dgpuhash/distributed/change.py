@@ -78,6 +78,7 @@ def change_to(descriptor: Descriptor, verb: str) -> Change:
         transaction=uuid.uuid4().hex,
         verb=verb,
         epoch=descriptor.epoch,
+        revision=descriptor.revision,
         shards=descriptor.shards,
         encoder=descriptor.encoder,
         meta=descriptor.stored,

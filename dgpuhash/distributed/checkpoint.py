@@ -1,40 +1,55 @@
-"""Saved indexes: a directory with one Arrow file for each shard, and a manifest. No pickle."""
+"""Saved indexes: a folder with one Arrow file for each shard, and a manifest. No pickle."""
 
 from __future__ import annotations
 
-import hashlib
-import os
 import uuid
 from collections.abc import Sequence
-from contextlib import suppress
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, replace
 
-import dask
-import fsspec
-import pyarrow as pa
 from distributed import Client
-from fsspec.implementations.local import LocalFileSystem
 
-from dgpuhash.distributed.descriptor import Descriptor
-from dgpuhash.distributed.manifest import MANIFEST, Manifest, SavedShard
+from dgpuhash.distributed.descriptor import Descriptor, Saved
+from dgpuhash.distributed.folder import Folder
+from dgpuhash.distributed.log import last_revision, records
+from dgpuhash.distributed.manifest import MANIFEST, Manifest
 from dgpuhash.distributed.phase import on_workers
 from dgpuhash.distributed.plugin import ShardHost
-from dgpuhash.errors import FormatError
-from dgpuhash.frames import frames_named, frames_of
+from dgpuhash.distributed.rows_file import RowsFile, check_sizes, write_rows
+from dgpuhash.distributed.shard import Change
+from dgpuhash.errors import FormatError, IndexLost
+from dgpuhash.frames import frames_of
 
-__all__ = ["absolute", "read_manifest", "save", "saved_partitions"]
+__all__ = [
+    "Batch",
+    "batches_of",
+    "begin",
+    "check_free",
+    "forget",
+    "read_manifest",
+    "save",
+    "saved_in",
+]
 
-BATCH_NBYTES = 32 << 20
-_PIECE = 1 << 22
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Saved rows of one verb, by the part that owned them; None where there were none."""
+
+    verb: str
+    files: tuple[RowsFile | None, ...]
 
 
-def save(client: Client, descriptor: Descriptor, url: str) -> str:
-    """Write all shards and then the manifest, which makes them a saved index; its full URL.
+def save(client: Client, descriptor: Descriptor, url: str) -> Descriptor:
+    """Write all shards and then the manifest, which makes them a saved index.
 
-    A new local directory appears under its name when it is complete. Elsewhere, and where `url`
+    A new local folder appears under its name when it is complete. Elsewhere, and where `url`
     holds a saved index already, files with new names are written beside the old ones, the
-    manifest is replaced, and the old ones go.
+    manifest is replaced, and the old ones go; in the folder of the index's log, its records too.
+
+    Returns
+    -------
+    Descriptor
+        Which knows of the save.
 
     Raises
     ------
@@ -43,187 +58,159 @@ def save(client: Client, descriptor: Descriptor, url: str) -> str:
     OSError
         When it cannot be written; what was there is as it was.
     """
-    system, target = fsspec.core.url_to_fs(url)
-    replaced = _replaced(system, target)
-    token = uuid.uuid4().hex[:12]
-    local = isinstance(system, LocalFileSystem)
-    folder = f"{target}.{token}.part" if local and not replaced else target
-    names = [f"shard-{part:05}-{token}.arrow" for part in range(len(descriptor.whole))]
-    system.makedirs(folder, exist_ok=True)
-    try:
-        shards = on_workers(
-            client,
-            descriptor.whole,
-            write_shard,
-            descriptor,
-            system.unstrip_protocol(folder),
-            names,
+    folder = Folder(url)
+    there = _manifest_in(folder)
+    logged = folder.url == descriptor.log
+    revision = descriptor.revision
+    if logged and there is not None:
+        last = records(folder, there.revision)[-1:]
+        if there.uid != descriptor.uid or any(one.uid != descriptor.uid for one in last):
+            raise IndexLost(
+                f"another index goes on with the log in {folder.url}; close this one, and open "
+                "that one"
+            )
+        # A change that nobody saw, as its client died, shall not be seen later.
+        revision = max(revision, last_revision(folder))
+    elif there is not None and there.logged:
+        raise FormatError(
+            f"{folder.url} is the log of a durable index; choose another place, or remove it"
         )
-        manifest = Manifest.of(descriptor, shards, frames_of(descriptor.meta))
-        if replaced:
-            # Another index may have been saved here meanwhile.
-            replaced = _replaced(system, target)
-        _write_whole(system, f"{folder}/{MANIFEST}", manifest.to_bytes())
-        if folder != target:
-            # Replaces an empty directory, and fails on one that was filled meanwhile.
-            Path(folder).rename(target)
-    except BaseException:
-        if folder != target:
-            system.rm(folder, recursive=True)
-        else:
-            _remove(system, folder, names)
-        raise
-    _remove(system, target, replaced)
-    return system.unstrip_protocol(target)
+    end = replace(descriptor, revision=revision)
+    written, replaced = _write(client, end, folder, there, None, logged)
+    stale = {rows.file for rows in replaced}
+    if logged:
+        # What clients that were killed left behind goes, too.
+        stale |= {name for name in folder.names() if name.startswith(("log-", "shard-"))}
+    folder.remove(stale - {rows.file for rows in written})
+    return replace(end, saved=Saved(folder.url, descriptor.uid, revision))
 
 
-def absolute(url: str) -> str:
-    """`url` as workers with other working folders understand it."""
-    system, target = fsspec.core.url_to_fs(url)
-    return system.unstrip_protocol(target) if isinstance(system, LocalFileSystem) else url
+def begin(client: Client, descriptor: Descriptor, change: Change) -> None:
+    """Write what the shards have prepared to the folder of the index's log, which begins so."""
+    assert descriptor.log is not None
+    folder = Folder(descriptor.log)
+    check_free(folder)
+    _write(client, descriptor, folder, None, change, logged=True)
 
 
-def read_manifest(url: str) -> Manifest:
-    """What is saved under `url`; sizes of all files are compared with what it claims.
+def check_free(folder: Folder) -> None:
+    """Raise FormatError when something is in the folder."""
+    if _manifest_in(folder) is not None:
+        raise FormatError(
+            f"{folder.url} holds a saved index; choose another place for the log, or go on with "
+            "that index by DistributedIndex.load(url, durable=url)"
+        )
+
+
+def forget(folder: Folder, uid: str) -> None:
+    """Remove what `begin` wrote for this index."""
+    manifest = _manifest_in(folder)
+    if manifest is not None and manifest.uid == uid:
+        folder.remove([MANIFEST, *(rows.file for rows in manifest.shards)])
+
+
+def read_manifest(folder: Folder) -> Manifest:
+    """What is saved in a folder; sizes of all files are compared with what it claims.
 
     Raises
     ------
     FormatError
         When that is no saved index, or a damaged one.
     """
-    system, target = fsspec.core.url_to_fs(url)
-    name = f"{target}/{MANIFEST}"
-    if not system.isfile(name):
-        raise FormatError(f"{url} holds no saved index (no {MANIFEST}); pass what index.save wrote")
-    if system.size(name) > Manifest.LONGEST:
-        raise FormatError(f"{url} is damaged: its manifest has {system.size(name):,} bytes")
-    manifest = Manifest.from_bytes(system.cat_file(name), name)
-    for shard in manifest.shards:
-        file = f"{target}/{shard.file}"
-        there = system.size(file) if system.isfile(file) else None
-        if there != shard.nbytes:
-            raise FormatError(
-                f"{url} is damaged: {shard.file} has {there} of {shard.nbytes} bytes; restore it "
-                "from a backup, or save the index again"
-            )
+    nbytes = folder.size(MANIFEST)
+    if nbytes is None:
+        raise FormatError(
+            f"{folder.url} holds no saved index (no {MANIFEST}); pass what index.save wrote"
+        )
+    if nbytes > Manifest.LONGEST:
+        raise FormatError(f"{folder.url} is damaged: its manifest has {nbytes:,} bytes")
+    manifest = Manifest.from_bytes(folder.read(MANIFEST), f"{folder.url}/{MANIFEST}")
+    check_sizes(folder, manifest.shards)
     return manifest
 
 
-def saved_partitions(url: str, shards: Sequence[SavedShard], library: str) -> list[Any]:
-    """The saved rows as Delayed frames, read after their file's checksum has been found right."""
-    check, read = dask.delayed(check_shard, pure=False), dask.delayed(read_batch, pure=False)
-    found = []
-    for shard in shards:
-        checked = check(url, shard)
-        found += [read(checked, url, shard, batch, library) for batch in range(len(shard.batches))]
-    return found
+def saved_in(folder: Folder, manifest: Manifest) -> Saved:
+    """All that is saved in a folder, its log included."""
+    found = records(folder, manifest.revision) if manifest.logged else []
+    return Saved(folder.url, manifest.uid, manifest.revision + len(found))
+
+
+def batches_of(saved: Saved) -> list[Batch]:
+    """What has to be built, inserted and erased to have the saved rows.
+
+    Raises
+    ------
+    FormatError
+        When they are no longer there, or damaged.
+    """
+    folder = Folder(saved.url)
+    manifest = read_manifest(folder)
+    batches = [Batch("build", manifest.shards)]
+    revision = manifest.revision
+    for record in records(folder, revision) if revision < saved.revision else ():
+        if record.revision <= saved.revision:
+            batches.append(Batch(record.verb, record.files))
+            check_sizes(folder, filter(None, record.files))
+            revision = record.revision
+    if manifest.uid != saved.uid or revision != saved.revision:
+        raise FormatError(
+            f"{saved.url} holds another state than revision {saved.revision} of this index: it was "
+            "replaced, or is damaged; load it if it is wanted, or build the index again"
+        )
+    return [batch for batch in batches if batch.verb != "load"]
 
 
 def write_shard(
-    host: ShardHost, descriptor: Descriptor, folder: str, names: Sequence[str]
-) -> SavedShard:
-    """Runs on a worker: writes its shard."""
+    host: ShardHost, descriptor: Descriptor, change: Change | None, url: str, names: Sequence[str]
+) -> RowsFile:
+    """Runs on a worker: writes its shard, or the one that is prepared for `change`."""
     part = descriptor.workers.index(host.worker.address)
     shard = descriptor.shards[part]
-    frame = host.shards.at(descriptor.uid, descriptor.epoch, shard.incarnation).frame()
-    table = frames_of(frame).to_arrow(frame).combine_chunks().unify_dictionaries()
-    step = max(1, len(frame) * BATCH_NBYTES // max(1, table.nbytes))
-    batches = table.to_batches(max_chunksize=step)
-    system, path = fsspec.core.url_to_fs(f"{folder}/{names[part]}")
-    with system.open(path, "wb") as file:
-        sink = _Digesting(file)
-        with pa.ipc.new_file(pa.PythonFile(sink, "w"), table.schema) as writer:
-            for batch in batches:
-                writer.write_batch(batch)
-        file.flush()
-        if isinstance(system, LocalFileSystem):
-            os.fsync(file.fileno())
-    rows = tuple(batch.num_rows for batch in batches)
-    return SavedShard(names[part], sink.nbytes, sink.digest.hexdigest(), rows)
+    if change is None:
+        rows = host.shards.at(descriptor.uid, descriptor.epoch, shard.incarnation).frame()
+    else:
+        rows = host.shards.prepared(change.uid, change.transaction)
+    return write_rows(rows, Folder(url), names[part])
 
 
-def check_shard(url: str, shard: SavedShard) -> None:
-    """Runs as a Dask task: compares a file with its checksum."""
-    digest = _Digesting.new()
-    with fsspec.open(f"{url.rstrip('/')}/{shard.file}", "rb") as file:
-        while piece := file.read(_PIECE):
-            digest.update(piece)
-    if digest.hexdigest() != shard.blake2b:
-        raise FormatError(
-            f"{url} is damaged: the checksum of {shard.file} is wrong; restore it from a backup, "
-            "or save the index again"
+def _write(
+    client: Client,
+    descriptor: Descriptor,
+    target: Folder,
+    there: Manifest | None,
+    change: Change | None,
+    logged: bool,
+) -> tuple[Sequence[RowsFile], Sequence[RowsFile]]:
+    """The files that were written, and those that a manifest named before."""
+    token = uuid.uuid4().hex[:12]
+    apart = target.local and there is None
+    folder = Folder(f"{target.url}.{token}.part") if apart else target
+    names = [f"shard-{part:05}-{token}.arrow" for part in range(len(descriptor.whole))]
+    folder.make()
+    try:
+        files = on_workers(
+            client, descriptor.whole, write_shard, descriptor, change, folder.url, names
         )
-
-
-def read_batch(checked: None, url: str, shard: SavedShard, batch: int, library: str) -> Any:
-    """Runs as a Dask task: one batch of rows of a checked file."""
-    try:
-        with fsspec.open(f"{url.rstrip('/')}/{shard.file}", "rb") as file:
-            reader = pa.ipc.open_file(pa.PythonFile(file, "r"))
-            rows = reader.get_batch(batch)
-        rows.validate(full=True)
-        if rows.num_rows != shard.batches[batch]:
-            raise ValueError(f"{rows.num_rows} rows instead of {shard.batches[batch]}")
-        return frames_named(library).from_arrow(pa.Table.from_batches([rows]))
-    except (pa.ArrowException, ValueError, KeyError, TypeError, IndexError) as error:
-        raise FormatError(f"{url} is damaged: {shard.file} cannot be read ({error})") from error
-
-
-class _Digesting:
-    """A file that counts and digests what is written to it."""
-
-    def __init__(self, file: Any) -> None:
-        self._file = file
-        self.digest = self.new()
-        self.nbytes = 0
-        self.closed = False
-
-    @staticmethod
-    def new() -> Any:
-        return hashlib.blake2b(digest_size=16)
-
-    def write(self, data: Any) -> int:
-        self.digest.update(data)
-        self.nbytes += len(data)
-        self._file.write(data)
-        return len(data)
-
-    def flush(self) -> None:
-        self._file.flush()
-
-    def tell(self) -> int:
-        return self.nbytes
-
-
-def _replaced(system: Any, target: str) -> list[str]:
-    """The files of the saved index under `target`, which a new one takes the place of."""
-    if not system.exists(target) or (system.isdir(target) and not system.ls(target)):
-        return []
-    name = f"{target}/{MANIFEST}"
-    if not system.isfile(name):
-        raise FormatError(f"{target} exists and holds no saved index; choose another place")
-    return [shard.file for shard in Manifest.from_bytes(system.cat_file(name), name).shards]
-
-
-def _write_whole(system: Any, path: str, data: bytes) -> None:
-    part = f"{path}.{uuid.uuid4().hex}.part"
-    try:
-        with system.open(part, "wb") as file:
-            file.write(data)
-            file.flush()
-            if isinstance(system, LocalFileSystem):
-                os.fsync(file.fileno())
-        if isinstance(system, LocalFileSystem):
-            Path(part).replace(path)
-        else:
-            system.mv(part, path)
+        manifest = Manifest.of(descriptor, files, frames_of(descriptor.meta), logged=logged)
+        if there is not None:
+            # Another index may have been saved here meanwhile.
+            there = _manifest_in(folder)
+        folder.replace(MANIFEST, manifest.to_bytes())
+        if apart:
+            folder.rename(target)
     except BaseException:
-        if system.exists(part):
-            system.rm_file(part)
+        if apart:
+            folder.system.rm(folder.path, recursive=True)
+        else:
+            folder.remove(names)
         raise
+    return files, there.shards if there else ()
 
 
-def _remove(system: Any, folder: str, names: Sequence[str]) -> None:
-    for name in names:
-        with suppress(FileNotFoundError):
-            system.rm_file(f"{folder}/{name}")
+def _manifest_in(folder: Folder) -> Manifest | None:
+    """Of the saved index in a folder; None when the folder is empty, or is not there."""
+    if folder.has(MANIFEST):
+        return Manifest.from_bytes(folder.read(MANIFEST), f"{folder.url}/{MANIFEST}")
+    if folder.names() or (folder.exists() and not folder.system.isdir(folder.path)):
+        raise FormatError(f"{folder.url} exists and holds no saved index; choose another place")
+    return None

@@ -44,9 +44,10 @@ class ShardAddress:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """The last checkpoint of an index: where, and which revision it holds."""
+    """Rows on a disk: where, of which index, and which revision of them."""
 
     url: str
+    uid: str
     revision: int
 
 
@@ -77,10 +78,13 @@ class Descriptor:
     conflict : Conflict
         What a second row of a key does, when keys are `unique` and rows stay where they are.
     saved : Saved or None
+        The last checkpoint.
     revision : int
         Counts the changes of rows: the build, inserts and erases, but not moves of shards.
     heavy : Heavy
         The keys whose rows are spread over all parts.
+    log : str or None
+        The URL of the folder to which each change of rows is written before it is seen.
     """
 
     uid: str
@@ -97,6 +101,7 @@ class Descriptor:
     saved: Saved | None = None
     revision: int = 1
     heavy: Heavy = NO_HEAVY
+    log: str | None = None
 
     @property
     def workers(self) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from distributed import Client
 
+from dgpuhash.distributed import log
 from dgpuhash.distributed.change import Act, carry_out, change_to, drop_shards
 from dgpuhash.distributed.clients import client_of
 from dgpuhash.distributed.conflict import Conflict
@@ -72,6 +73,11 @@ class Handle:
         return self._descriptor.placement
 
     @property
+    def durable(self) -> str | None:
+        """The URL of the log; None without one."""
+        return self._descriptor.log
+
+    @property
     def workers(self) -> list[str]:
         """The addresses of the workers that hold the shards."""
         return self._descriptor.workers
@@ -118,9 +124,10 @@ class Handle:
             placed += f" with conflict={descriptor.conflict.value!r}"
         if descriptor.reason:
             placed += f" ({descriptor.reason})"
+        kept = f", durable at {descriptor.log}" if descriptor.log else ""
         return (
             f"<{type(self).__name__} {self.name!r} on {self.on!r}: {len(self.workers)} shards, "
-            f"{placed}, epoch {self.epoch}>"
+            f"{placed}, epoch {self.epoch}{kept}>"
         )
 
     def _change(self, verb: str, rows: Any, names: Sequence[Hashable]) -> int:
@@ -129,8 +136,14 @@ class Handle:
             check_library(collection, current.meta)
             step = Step(verb, collection)
             end = replace(current, epoch=current.epoch + 1, revision=current.revision + 1)
+            change = change_to(end, verb)
+
+            def write() -> None:
+                if end.log is not None:
+                    log.append(self._client, change, end.log, end.revision)
+
             acts = acts_of(self._client, end, [step])
-            return self._carry_out(end, change_to(end, verb), acts, step)
+            return self._carry_out(end, change, acts, step, write=write)
 
     def _carry_out(
         self,
@@ -139,10 +152,15 @@ class Handle:
         acts: Sequence[Act],
         step: Step | None = None,
         moved: Callable[[], list[Receipt]] = list,
+        write: Callable[[], None] = lambda: None,
     ) -> int:
-        """Move the index, and this handle, to `end`, and remember `step`; rows added or erased."""
+        """Move the index, and this handle, to `end`, and remember `step`; rows added or erased.
+
+        What `write` does is done when all is prepared, and before anything is seen.
+        """
 
         def publish(heavy: Heavy) -> None:
+            write()
             newest = replace(end, heavy=heavy)
             self._registry.publish(newest)
             self._descriptor = newest

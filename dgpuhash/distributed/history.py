@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from distributed import Client
 
 from dgpuhash.distributed.change import Act
-from dgpuhash.distributed.checkpoint import read_manifest, saved_partitions
+from dgpuhash.distributed.checkpoint import batches_of
 from dgpuhash.distributed.descriptor import Descriptor, Saved
+from dgpuhash.distributed.rows_file import partitions_in
 from dgpuhash.distributed.shard import Lost
 from dgpuhash.distributed.source import partitions_of
 from dgpuhash.frames import frames_of
@@ -25,17 +27,19 @@ class Step:
     verb: str
     rows: Any | Saved
 
-    def partitions(self, client: Client, descriptor: Descriptor, lost: Lost | None) -> list[Any]:
-        """The rows, read anew; of a save with as many parts, only the files of lost ones."""
+    def acts(self, client: Client, descriptor: Descriptor, lost: Lost | None) -> Iterator[Act]:
+        """The rows, read anew; of saved ones with as many parts, only the files of lost parts."""
         if isinstance(self.rows, Saved):
-            manifest = read_manifest(self.rows.url)
             library = frames_of(descriptor.meta).name
-            files = list(manifest.shards)
-            if lost is not None and len(files) == lost.parts:
-                files = [files[part] for part in sorted(lost.gone)]
-            return saved_partitions(self.rows.url, files, library)
-        names = descriptor.encoder.names if self.verb == "erase" else descriptor.meta.columns
-        return partitions_of(client, self.rows, list(names))
+            for batch in batches_of(self.rows):
+                files = batch.files
+                if lost is not None and len(files) == lost.parts:
+                    files = tuple(files[part] for part in sorted(lost.gone))
+                rows = partitions_in(self.rows.url, filter(None, files), library)
+                yield Act(batch.verb, rows)
+        else:
+            names = descriptor.encoder.names if self.verb == "erase" else descriptor.meta.columns
+            yield Act(self.verb, partitions_of(client, self.rows, list(names)))
 
 
 @dataclass
@@ -51,14 +55,17 @@ class History:
     def ways_to(self, descriptor: Descriptor) -> list[list[Step]]:
         """Lists of steps that lead to the rows of `descriptor`, the best first.
 
-        From the source where this client has built the index and made every change since; else
-        from the last save, with the changes since.
+        From its log where it has one; else from the source, where this client has built the index
+        and made every change since; else from the last save, with the changes since.
         """
+        ways = []
+        if descriptor.log is not None:
+            logged = Saved(descriptor.log, descriptor.uid, descriptor.revision)
+            ways.append([Step("build", logged)])
         starts = [(number, step) for number, step in self._steps.items() if step.verb == "build"]
         starts.sort(key=lambda start: start[0], reverse=True)
         if descriptor.saved is not None:
             starts.append((descriptor.saved.revision, Step("build", descriptor.saved)))
-        ways = []
         for start, step in starts:
             later = range(start + 1, descriptor.revision + 1)
             if all(revision in self._steps for revision in later):
@@ -71,10 +78,9 @@ def acts_of(
 ) -> list[Act]:
     """What carries out `steps` in one change; rows that are added in a row are added at once."""
     acts: list[Act] = []
-    for step in steps:
-        partitions = step.partitions(client, descriptor, lost)
-        if acts and step.verb == "insert" and acts[-1].verb != "erase":
-            acts[-1] = Act(acts[-1].verb, [*acts[-1].partitions, *partitions])
+    for act in chain.from_iterable(step.acts(client, descriptor, lost) for step in steps):
+        if acts and act.verb == "insert" and acts[-1].verb != "erase":
+            acts[-1] = Act(acts[-1].verb, [*acts[-1].partitions, *act.partitions])
         else:
-            acts.append(Act(step.verb, partitions))
+            acts.append(act)
     return acts

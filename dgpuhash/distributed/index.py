@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Hashable, Sequence
 from contextlib import suppress
@@ -17,10 +16,13 @@ from dgpuhash.distributed import checkpoint
 from dgpuhash.distributed.change import change_to, places
 from dgpuhash.distributed.choice import Choice
 from dgpuhash.distributed.clients import client_of
-from dgpuhash.distributed.descriptor import Descriptor, Saved
+from dgpuhash.distributed.descriptor import Descriptor
 from dgpuhash.distributed.figures import row_count, shard_figures
+from dgpuhash.distributed.folder import Folder
 from dgpuhash.distributed.history import Step, acts_of
+from dgpuhash.distributed.log import take_over
 from dgpuhash.distributed.lookup import are_stored, look_up
+from dgpuhash.distributed.manifest import Manifest
 from dgpuhash.distributed.probe import Probe
 from dgpuhash.distributed.registry import Registry, check_name
 from dgpuhash.distributed.source import check_library, collection_of, frame_of, meta_of
@@ -90,6 +92,7 @@ class DistributedIndex(Searchable, Upkeep):
         name: str | None = None,
         workers: Sequence[str] | None = None,
         device: str | None = None,
+        durable: str | None = None,
     ) -> DistributedIndex:
         """An index of the rows of `data`.
 
@@ -126,6 +129,13 @@ class DistributedIndex(Searchable, Upkeep):
             Addresses of the workers that shall hold the shards; default: all.
         device : {"cpu", "cuda"}, optional
             Where the key tables live; default: where the rows do.
+        durable : str or path, optional
+            A path that all workers see, or any fsspec URL, of an empty folder or none: the rows,
+            and those of each insert and erase, are written there by their workers before the call
+            returns, and flushed to the disk where the file system is local. `rebuild` and `load`
+            read them, so that no change whose call returned is lost with any number of workers,
+            the scheduler or the client; one whose call did not return is there whole or not at all.
+            `save` to the same URL makes the log short again.
 
         Raises
         ------
@@ -135,6 +145,10 @@ class DistributedIndex(Searchable, Upkeep):
             When a column cannot be a key.
         SpecError
             When there is an index of this name, or options contradict each other.
+        FormatError
+            When `durable` is not empty.
+        OSError
+            When `durable` cannot be written.
         IndexLost
             When a worker is lost; nothing remains of the index then.
         """
@@ -162,6 +176,7 @@ class DistributedIndex(Searchable, Upkeep):
             placement=placement,
             reason=reason,
             conflict=choice.conflict,
+            log=None if durable is None else Folder(durable).url,
         )
         return cls._create(descriptor, client, collection)
 
@@ -174,8 +189,9 @@ class DistributedIndex(Searchable, Upkeep):
         name: str | None = None,
         workers: Sequence[str] | None = None,
         device: str | None = None,
+        durable: str | None = None,
     ) -> DistributedIndex:
-        """The index that `save` wrote to `url`, onto the workers that are there now.
+        """The index that was saved to `url`, or has its log there, onto the workers of now.
 
         Parameters
         ----------
@@ -185,6 +201,9 @@ class DistributedIndex(Searchable, Upkeep):
             As in `build`.
         device : {"cpu", "cuda"}, optional
             ``"cuda"`` reads the rows into cuDF.
+        durable : str, optional
+            As in `build`; or `url`, to go on with the log that is there: an index that wrote it
+            before can be read then, but changed no more.
 
         Raises
         ------
@@ -193,13 +212,16 @@ class DistributedIndex(Searchable, Upkeep):
         """
         client = client_of(client)
         check_name(name)
-        url = os.fspath(url)
-        manifest = checkpoint.read_manifest(url)
+        folder = Folder(url)
+        manifest = checkpoint.read_manifest(folder)
+        saved = checkpoint.saved_in(folder, manifest)
+        log = None if durable is None else Folder(durable).url
+        goes_on = log == folder.url
         uid = uuid.uuid4().hex
         descriptor = Descriptor(
             uid=uid,
             name=name or f"index-{uid[:8]}",
-            epoch=manifest.epoch,
+            epoch=1,
             shards=places(client, workers),
             encoder=manifest.encoder,
             meta=manifest.meta("cudf" if device == "cuda" else "pandas"),
@@ -207,9 +229,11 @@ class DistributedIndex(Searchable, Upkeep):
             device=device,
             placement=manifest.placement,
             conflict=manifest.conflict,
-            saved=Saved(checkpoint.absolute(url), revision=1),
+            saved=None if goes_on else saved,
+            revision=saved.revision + goes_on,
+            log=log,
         )
-        return cls._create(descriptor, client, descriptor.saved)
+        return cls._create(descriptor, client, saved, manifest if goes_on else None)
 
     @classmethod
     def open(cls, name: str, client: Client | None = None) -> DistributedIndex:
@@ -231,8 +255,21 @@ class DistributedIndex(Searchable, Upkeep):
         return cls(descriptor, client)
 
     @classmethod
-    def _create(cls, descriptor: Descriptor, client: Client, rows: Any) -> DistributedIndex:
+    def _create(
+        cls, descriptor: Descriptor, client: Client, rows: Any, continued: Manifest | None = None
+    ) -> DistributedIndex:
         index = cls(descriptor, client)
+        change = change_to(descriptor, "build")
+
+        def write() -> None:
+            if descriptor.log is not None and continued is not None:
+                folder = Folder(descriptor.log)
+                take_over(folder, continued, descriptor.uid, descriptor.revision)
+            elif descriptor.log is not None:
+                checkpoint.begin(client, descriptor, change)
+
+        if descriptor.log is not None and continued is None:
+            checkpoint.check_free(Folder(descriptor.log))
         registry = index._registry
         step = Step("build", rows)
         with registry.changing(descriptor.name):
@@ -243,11 +280,13 @@ class DistributedIndex(Searchable, Upkeep):
                 )
             acts = acts_of(client, descriptor, [step])
             try:
-                index._carry_out(descriptor, change_to(descriptor, "build"), acts, step)
+                index._carry_out(descriptor, change, acts, step, write=write)
             except BaseException:
                 # Nothing is left of it, even when a worker is lost right after it was published.
                 with suppress(DgpuhashError, OSError):
                     index.close()
+                    if descriptor.log is not None and continued is None:
+                        checkpoint.forget(Folder(descriptor.log), descriptor.uid)
                 raise
         return index
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from distributed import Client, Lock
 
@@ -11,13 +13,16 @@ from dgpuhash.distributed.clients import asking_the_scheduler, giving_way
 
 __all__ = ["locked"]
 
+# Seconds between two looks whether the client in the block is alive.
+PATIENCE = 2.0
+
 
 @contextmanager
 def locked(client: Client, name: str) -> Iterator[None]:
     """A block that one client at a time is in, for each name.
 
-    A task may be in it, or wait for it, without a thread of its worker. Dask frees the lock of a
-    client that died.
+    A task may be in it, or wait for it, without a thread of its worker. The place of a client that
+    the scheduler has lost is free.
 
     Raises
     ------
@@ -28,11 +33,30 @@ def locked(client: Client, name: str) -> Iterator[None]:
         yield
 
 
+class ClientLock(Lock):
+    """Dask's lock, with leases that tell their client: Dask itself waits for it half a minute."""
+
+    def __init__(self, name: str, client: Client) -> None:
+        super().__init__(name, scheduler_rpc=client.scheduler, loop=client.loop)
+        self._holder = client.id
+
+    async def _acquire(self, timeout: float | None = None) -> bool:
+        await self
+        lease = f"{self._holder}/{uuid.uuid4().hex}"
+        got = await self.scheduler.semaphore_acquire(
+            name=self.name, timeout=timeout, lease_id=lease
+        )
+        if got:
+            self._leases.append(lease)
+        return bool(got)
+
+
 @contextmanager
 def _lock(client: Client, name: str) -> Iterator[None]:
-    lock = Lock(f"dgpuhash-{name}", scheduler_rpc=client.scheduler, loop=client.loop)
+    lock = ClientLock(f"dgpuhash-{name}", client)
     with asking_the_scheduler():
-        lock.acquire()
+        while not lock.acquire(timeout=PATIENCE):
+            client.run_on_scheduler(free_of_the_dead, lock.name)
     try:
         yield
     finally:
@@ -41,3 +65,11 @@ def _lock(client: Client, name: str) -> Iterator[None]:
         refresh = getattr(lock, "refresh_callback", None)
         if refresh is not None:
             lock.loop.add_callback(refresh.stop)
+
+
+def free_of_the_dead(name: str, dask_scheduler: Any) -> None:
+    """Runs on the scheduler: ends the leases of clients that it does not know any more."""
+    semaphores = dask_scheduler.extensions["semaphores"]
+    for lease in list(semaphores.leases.get(name, ())):
+        if lease.partition("/")[0] not in dask_scheduler.clients:
+            semaphores.release(name=name, lease_id=lease)

@@ -3,34 +3,24 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
 import pyarrow as pa
 
 from dgpuhash.distributed.conflict import Conflict
 from dgpuhash.distributed.descriptor import Descriptor, Placement
+from dgpuhash.distributed.rows_file import RowsFile, digest_of
 from dgpuhash.errors import DgpuhashError, FormatError
 from dgpuhash.frames import KeyEncoder, frames_named
 
-__all__ = ["MANIFEST", "Manifest", "SavedShard"]
+__all__ = ["MANIFEST", "Manifest", "body_digest"]
 
 MANIFEST = "manifest.json"
 FORMAT = "dgpuhash index"
-VERSION = 1
-
-
-@dataclass(frozen=True, slots=True)
-class SavedShard:
-    """One Arrow file: its name, size and checksum, and the rows of each of its batches."""
-
-    file: str
-    nbytes: int
-    blake2b: str
-    batches: tuple[int, ...]
+VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -47,9 +37,13 @@ class Manifest:
     unique : bool or None
     placement : Placement
     conflict : Conflict
-    epoch : int
-        That of the index; one that is loaded goes on from there.
-    shards : tuple of SavedShard
+    shards : tuple of RowsFile
+    uid : str
+        Of the index that was saved here, or that writes its log here.
+    revision : int
+        Of the rows in `shards`.
+    logged : bool
+        Whether changes since then stand in a log beside them.
     """
 
     LONGEST: ClassVar[int] = 1 << 26
@@ -60,11 +54,15 @@ class Manifest:
     unique: bool | None
     placement: Placement
     conflict: Conflict
-    epoch: int
-    shards: tuple[SavedShard, ...]
+    shards: tuple[RowsFile, ...]
+    uid: str
+    revision: int
+    logged: bool
 
     @classmethod
-    def of(cls, descriptor: Descriptor, shards: Sequence[SavedShard], frames: Any) -> Manifest:
+    def of(
+        cls, descriptor: Descriptor, shards: Sequence[RowsFile], frames: Any, *, logged: bool
+    ) -> Manifest:
         """The manifest of an index whose shards were written."""
         return cls(
             descriptor.name,
@@ -73,9 +71,15 @@ class Manifest:
             descriptor.unique,
             descriptor.placement,
             descriptor.conflict,
-            descriptor.epoch,
             tuple(shards),
+            descriptor.uid,
+            descriptor.revision,
+            logged,
         )
+
+    def owned_by(self, uid: str) -> Manifest:
+        """The same with another index that goes on with the log."""
+        return replace(self, uid=uid, logged=True)
 
     def meta(self, library: str) -> Any:
         """An empty frame like the stored rows."""
@@ -90,10 +94,12 @@ class Manifest:
             "unique": self.unique,
             "placement": self.placement.value,
             "conflict": self.conflict.value,
-            "epoch": self.epoch,
             "shards": [asdict(shard) for shard in self.shards],
+            "uid": self.uid,
+            "revision": self.revision,
+            "logged": self.logged,
         }
-        whole = {"format": FORMAT, "version": VERSION, "blake2b": _digest(body), "index": body}
+        whole = {"format": FORMAT, "version": VERSION, "blake2b": body_digest(body), "index": body}
         return json.dumps(whole, indent=1).encode()
 
     @classmethod
@@ -122,7 +128,7 @@ class Manifest:
             )
         try:
             body = whole["index"]
-            if _digest(body) != whole["blake2b"]:
+            if body_digest(body) != whole["blake2b"]:
                 raise ValueError("its checksum is wrong")
             return cls._from_body(body)
         except (ValueError, TypeError, KeyError, AttributeError, pa.ArrowException) as error:
@@ -132,10 +138,10 @@ class Manifest:
 
     @classmethod
     def _from_body(cls, body: dict[str, Any]) -> Manifest:
-        if not isinstance(body["name"], str) or body["unique"] not in (True, False, None):
+        kinds = {"name": str, "uid": str, "revision": int, "logged": bool}
+        right = all(type(body[field]) is kind for field, kind in kinds.items())
+        if not right or body["unique"] not in (True, False, None):
             raise ValueError("it is malformed")
-        if type(body["epoch"]) is not int or body["epoch"] < 1:
-            raise ValueError(f"its epoch is {body['epoch']!r}")
         return cls(
             body["name"],
             KeyEncoder.from_json(body["encoder"]),
@@ -143,20 +149,11 @@ class Manifest:
             body["unique"],
             Placement(body["placement"]),
             Conflict(body["conflict"]),
-            body["epoch"],
-            tuple(_saved_shard(entry) for entry in body["shards"]),
+            tuple(RowsFile.from_json(entry) for entry in body["shards"]),
+            body["uid"],
+            body["revision"],
+            body["logged"],
         )
-
-
-def _saved_shard(entry: dict[str, Any]) -> SavedShard:
-    batches = entry["batches"]
-    numbers = [entry["nbytes"], *batches]
-    plain = isinstance(entry["file"], str) and not set(entry["file"]) & set("/\\:?#*")
-    if not plain or entry["file"].startswith(".") or not isinstance(entry["blake2b"], str):
-        raise ValueError(f"a shard's file is called {entry['file']!r}")
-    if any(type(number) is not int or number < 0 for number in numbers):
-        raise ValueError(f"sizes of {entry['file']} are no natural numbers")
-    return SavedShard(entry["file"], entry["nbytes"], entry["blake2b"], tuple(batches))
 
 
 def _to_text(table: pa.Table) -> str:
@@ -177,6 +174,6 @@ def _from_text(text: str) -> pa.Table:
     return table
 
 
-def _digest(body: Any) -> str:
-    text = json.dumps(body, sort_keys=True).encode()
-    return hashlib.blake2b(text, digest_size=16).hexdigest()
+def body_digest(body: Any) -> str:
+    """The checksum of plain values."""
+    return str(digest_of(json.dumps(body, sort_keys=True).encode()).hexdigest())

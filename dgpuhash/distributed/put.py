@@ -54,7 +54,7 @@ def parcels(
     frames = frames_of(frame)
     encode = change.encoder.encode if change.verb == "erase" else change.encoder.encode_rows
     if change.placement is Placement.INDEPENDENT and change.verb != "erase":
-        frame = with_arrival(frame, change.epoch, partition)
+        frame = with_arrival(frame, change.revision, partition)
     rows = frame[columns] if change.verb == "erase" else frames.conform(frame, change.meta)
     encoded = encode(rows)
     if change.lost is not None:

@@ -42,6 +42,8 @@ class Change:
         The epoch after the change.
     placement : Placement
         Which shards the rows go to.
+    revision : int
+        Of the rows after the change.
     kept : frozenset of int
         The parts that a build leaves as they are, but for their epoch.
     lost : Lost, optional
@@ -62,6 +64,7 @@ class Change:
     unique: bool | None
     device: str | None
     placement: Placement = Placement.DISTRIBUTED
+    revision: int = 1
     kept: frozenset[int] = frozenset()
     lost: Lost | None = None
     heavy: Heavy | None = NO_HEAVY
@@ -71,6 +74,14 @@ class Change:
     def workers(self) -> list[str]:
         """The addresses of the shards' workers, by part."""
         return [shard.worker for shard in self.shards]
+
+    @property
+    def writers(self) -> list[str]:
+        """Those of `workers` whose shards together get each row, or key, of the change once."""
+        everywhere = self.placement is Placement.REPLICATED or (
+            self.placement is Placement.INDEPENDENT and self.verb == "erase"
+        )
+        return self.workers[:1] if everywhere else self.workers
 
 
 @dataclass
@@ -194,6 +205,11 @@ class Shards:
             if len(found):
                 return int(found[0])
         return -1
+
+    def prepared(self, uid: str, transaction: str) -> Any:
+        """The rows, or keys, that a prepared change brings to this shard."""
+        staged = self._open(uid, transaction)
+        return staged.rows if staged.index is None else staged.index.frame()
 
     def apply(self, uid: str, transaction: str) -> int:
         """Make the prepared change visible; rows that were added or erased here.

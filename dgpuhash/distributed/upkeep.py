@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from dgpuhash.distributed import checkpoint
 from dgpuhash.distributed.change import Act, change_to, drop_shards, places
-from dgpuhash.distributed.descriptor import Descriptor, Placement, Saved, ShardAddress
+from dgpuhash.distributed.descriptor import Descriptor, Placement, ShardAddress
 from dgpuhash.distributed.exchange import Receipt
 from dgpuhash.distributed.handle import Handle
 from dgpuhash.distributed.history import Step, acts_of
@@ -53,19 +53,19 @@ class Upkeep(Handle):
         Parameters
         ----------
         url : str
-            A path that all workers see, or any fsspec URL. A saved index that is there is replaced.
-            A client that is killed meanwhile leaves files behind, which nothing reads.
+            A path that all workers see, or any fsspec URL. A saved index that is there is replaced;
+            at the URL of a durable index's log, the log begins anew after the save, and is short
+            again. A client that is killed meanwhile leaves files behind, which nothing reads.
 
         Raises
         ------
         FormatError
-            When there is something else.
+            When there is something else, or the log of another index.
         OSError
             When it cannot be written; what was there is as it was.
         """
         with self._changing() as current:
-            where = checkpoint.save(self._client, current, os.fspath(url))
-            self._descriptor = replace(current, saved=Saved(where, current.revision))
+            self._descriptor = checkpoint.save(self._client, current, os.fspath(url))
             self._registry.publish(self._descriptor)
 
     def rebalance(self, workers: Sequence[str] | None = None) -> int:
@@ -119,11 +119,12 @@ class Upkeep(Handle):
     def rebuild(self, *, whole: bool = False) -> Rebuilt:
         """Make the shards that are lost anew on the workers that are there.
 
-        Shards that are there stay. Only the rows of lost ones are read again: from the source and
-        all changes since, where this handle has made them; else from the last `save`, when nothing
-        but this handle has changed the index since. When there are fewer workers than shards, the
-        stored rows are spread over those there are. Lost copies of a replicated index are made of
-        those that are there; an independent index is made anew as a whole.
+        Shards that are there stay. Only the rows of lost ones are read again: from the log of a
+        durable index; else from the source and all changes since, where this handle has made them;
+        else from the last `save`, when nothing but this handle has changed it since. When there
+        are fewer workers than shards, the stored rows are spread over those there are. Lost copies
+        of a replicated index are made of those that are there; an independent index is made anew
+        as a whole.
 
         Parameters
         ----------

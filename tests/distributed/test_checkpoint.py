@@ -122,12 +122,12 @@ def shard_of(saved: Path) -> Path:
 
 def edit(saved: Path, change) -> None:
     """Change the manifest and make its checksum right, as a hostile hand would."""
-    from dgpuhash.distributed.manifest import _digest
+    from dgpuhash.distributed.manifest import body_digest
 
     path = saved / "manifest.json"
     whole = json.loads(path.read_text())
     change(whole["index"])
-    whole["blake2b"] = _digest(whole["index"])
+    whole["blake2b"] = body_digest(whole["index"])
     path.write_text(json.dumps(whole))
 
 
@@ -142,7 +142,7 @@ DAMAGE = {
         (saved / "manifest.json").read_text().replace('"unique": null', '"unique": true')
     ),
     "another version": lambda saved: (saved / "manifest.json").write_text(
-        (saved / "manifest.json").read_text().replace('"version": 1', '"version": 9')
+        (saved / "manifest.json").read_text().replace('"version": 2', '"version": 9')
     ),
     "a path outside": lambda saved: edit(
         saved, lambda body: body["shards"][0].update(file="../../etc/passwd")
@@ -227,7 +227,7 @@ def test_a_local_save_that_fails_leaves_what_was_there(threads, frame, tmp_path,
         def full(*args):
             raise OSError(errno.ENOSPC, "No space left on device")
 
-        monkeypatch.setattr("dgpuhash.distributed.checkpoint._write_whole", full)
+        monkeypatch.setattr("dgpuhash.distributed.folder.Folder.replace", full)
         for name in ("good", "new"):
             with pytest.raises(OSError, match="No space left"):
                 index.save(tmp_path / name)

@@ -1,0 +1,159 @@
+"""Folders on any file system, and files that are there whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
+
+__all__ = ["Folder"]
+
+
+class Folder:
+    """A folder by its fsspec URL, or by a path.
+
+    On local file systems what was written is on the disk when a method returns.
+
+    Attributes
+    ----------
+    url : str
+        As workers with other working folders understand it.
+    system : fsspec.AbstractFileSystem
+    path : str
+        Within that file system.
+    local : bool
+    """
+
+    def __init__(self, url: str | os.PathLike[str]) -> None:
+        self.system, self.path = fsspec.core.url_to_fs(os.fspath(url))
+        self.local = isinstance(self.system, LocalFileSystem)
+        whole = self.system.unstrip_protocol(self.path) if self.local else os.fspath(url)
+        self.url = str(whole).rstrip("/")
+
+    def make(self) -> None:
+        """Make the folder, unless it is there."""
+        self.system.makedirs(self.path, exist_ok=True)
+
+    def names(self) -> list[str]:
+        """Of the files and folders that are there; none when the folder is not."""
+        try:
+            # Some file systems remember what they have listed once.
+            self.system.invalidate_cache(self.path)
+            found = self.system.ls(self.path, detail=False)
+        except FileNotFoundError:
+            return []
+        return sorted(str(name).rstrip("/").rpartition("/")[2] for name in found)
+
+    def exists(self) -> bool:
+        """Whether anything is there under this name."""
+        return bool(self.system.exists(self.path))
+
+    def has(self, name: str) -> bool:
+        """Whether there is a file of this name."""
+        return bool(self.system.isfile(self._at(name)))
+
+    def size(self, name: str) -> int | None:
+        """Bytes of a file; None when it is not there."""
+        return int(self.system.size(self._at(name))) if self.has(name) else None
+
+    def read(self, name: str) -> bytes:
+        """The bytes of a file."""
+        return bytes(self.system.cat_file(self._at(name)))
+
+    def open(self, name: str) -> Any:
+        """A file to read from."""
+        return self.system.open(self._at(name), "rb")
+
+    @contextmanager
+    def writing(self, name: str) -> Iterator[Any]:
+        """A new file to write to, which goes when the block fails."""
+        try:
+            with self.system.open(self._at(name), "wb") as file:
+                yield file
+                self._flush(file)
+            self.sync()
+        except BaseException:
+            self.remove([name])
+            raise
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Write a file under its name at once; what was there is replaced then."""
+        part = f"{name}.{uuid.uuid4().hex}.part"
+        with self.writing(part) as file:
+            file.write(data)
+        try:
+            if self.local:
+                Path(self._at(part)).replace(self._at(name))
+                self.sync()
+            else:
+                self.system.mv(self._at(part), self._at(name))
+        except BaseException:
+            self.remove([part])
+            raise
+
+    def create(self, name: str, data: bytes) -> None:
+        """Write a file that must not be there; one who does so at once is first, where known.
+
+        A process that is killed meanwhile may leave the beginning of the file.
+
+        Raises
+        ------
+        FileExistsError
+            When it is there.
+        """
+        with self._exclusive(name) as file:
+            try:
+                file.write(data)
+                self._flush(file)
+            except BaseException:
+                self.remove([name])
+                raise
+        self.sync()
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove files that are there."""
+        for name in names:
+            with suppress(FileNotFoundError):
+                self.system.rm_file(self._at(name))
+
+    def rename(self, new: Folder) -> None:
+        """Give a local folder the name of an empty one, or of none."""
+        # Fails on one that was filled meanwhile.
+        Path(self.path).rename(new.path)
+        _sync(str(Path(new.path).parent))
+
+    def sync(self) -> None:
+        """On a local file system, have the names of new files on the disk."""
+        if self.local:
+            _sync(self.path)
+
+    def _exclusive(self, name: str) -> Any:
+        try:
+            return self.system.open(self._at(name), "xb")
+        except (ValueError, NotImplementedError):
+            # Not all file systems can; two writers at the same moment are not told apart then.
+            if self.has(name):
+                raise FileExistsError(name) from None
+            return self.system.open(self._at(name), "wb")
+
+    def _flush(self, file: Any) -> None:
+        file.flush()
+        if self.local:
+            os.fsync(file.fileno())
+
+    def _at(self, name: str) -> str:
+        return f"{self.path}/{name}"
+
+
+def _sync(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,215 @@
+"""The log of a durable index: each change of its rows, on the disk before anybody sees it.
+
+Beside the manifest of a checkpoint stand, for each revision since, the rows by part, as Arrow files
+of the workers that own them, and then a record: a small file that names them with their checksums.
+The record makes the change. It is created under a name that only one writer can take; so a second
+one, who took the log over, is noticed. A record that breaks off was never acknowledged.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+
+from distributed import Client
+
+from dgpuhash.distributed.folder import Folder
+from dgpuhash.distributed.manifest import MANIFEST, Manifest
+from dgpuhash.distributed.phase import on_workers
+from dgpuhash.distributed.plugin import ShardHost
+from dgpuhash.distributed.rows_file import RowsFile, digest_of, write_rows
+from dgpuhash.distributed.shard import Change
+from dgpuhash.errors import FormatError, IndexLost
+
+__all__ = ["Record", "append", "last_revision", "records", "take_over"]
+
+MAGIC = b"dgpuhash log 1"
+END = b"\nend\n"
+NAME = re.compile(r"log-(\d{12})\.record")
+VERBS = {"insert", "erase", "load"}
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One change of rows.
+
+    Attributes
+    ----------
+    revision : int
+        After the change.
+    verb : str
+        ``"insert"`` or ``"erase"``; ``"load"`` when another index went on with the log.
+    uid : str
+        Of the index.
+    transaction : str
+    files : tuple of (RowsFile or None)
+        By part, or one for rows that all parts got; None where there were no rows.
+    """
+
+    revision: int
+    verb: str
+    uid: str
+    transaction: str
+    files: tuple[RowsFile | None, ...]
+
+    @property
+    def name(self) -> str:
+        """Of the record's file."""
+        return f"log-{self.revision:012}.record"
+
+    def to_bytes(self) -> bytes:
+        """A line with size and checksum, JSON, and an end that tells damage from an early stop."""
+        body = json.dumps(asdict(self)).encode()
+        return b"%s %d %s\n" % (MAGIC, len(body), digest_of(body).hexdigest().encode()) + body + END
+
+    @classmethod
+    def from_bytes(cls, data: bytes, where: str) -> Record | None:
+        """What `to_bytes` wrote; None when the end is missing, since writing it was stopped.
+
+        Raises
+        ------
+        FormatError
+            When it is damaged.
+        """
+        head, _, rest = data.partition(b"\n")
+        fields = head.removeprefix(MAGIC).split()
+        known = len(fields) == 2 and head.startswith(MAGIC) and fields[0].isdigit()
+        body = rest[: int(fields[0])] if known else b""
+        if not known or digest_of(body).hexdigest().encode() != fields[1]:
+            whole = known and len(rest) >= int(fields[0]) and not data.endswith(b"\0")
+            if whole or data.endswith(END):
+                raise FormatError(f"{where} is damaged: its checksum is wrong; {REMEDY}")
+            return None
+        try:
+            entry = json.loads(body)
+            files = tuple(each and RowsFile.from_json(each) for each in entry.pop("files"))
+            record = cls(**entry, files=files)
+            if type(record.revision) is not int or record.verb not in VERBS:
+                raise ValueError(f"{record.verb} to revision {record.revision}")
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise FormatError(f"{where} is damaged: {error}; {REMEDY}") from error
+        return record
+
+
+REMEDY = "restore the folder from a backup"
+
+
+def append(client: Client, change: Change, url: str, revision: int) -> None:
+    """Have the shards write what they have prepared for `change`, and then its record.
+
+    Raises
+    ------
+    OSError
+        When it cannot be written; the change has not happened then.
+    IndexLost
+        When another index goes on with this log, or a worker is lost.
+    """
+    folder = Folder(url)
+    token = uuid.uuid4().hex[:12]
+    parts = range(len(change.writers))
+    names = [f"log-{revision:012}-{token}-{part:05}.arrow" for part in parts]
+    try:
+        files = on_workers(client, change.writers, write_batch, change, url, names)
+        _commit(folder, Record(revision, change.verb, change.uid, change.transaction, tuple(files)))
+    except BaseException:
+        # Once its record is there, the change may be seen, and its files have to stay.
+        with suppress(OSError):
+            if not _is_recorded(folder, revision, change.transaction):
+                folder.remove(names)
+        raise
+
+
+def take_over(folder: Folder, manifest: Manifest, uid: str, revision: int) -> None:
+    """Let the index `uid` go on with a log, at `revision`; whoever wrote it before is refused.
+
+    Raises
+    ------
+    IndexLost
+        When the log went on meanwhile.
+    """
+    fence = Record(revision, "load", uid, uuid.uuid4().hex, ())
+    if not _created(folder, fence):
+        raise IndexLost(
+            f"the index in {folder.url} was changed while it was loaded; close it where it is "
+            "open, and load it again"
+        )
+    folder.replace(MANIFEST, manifest.owned_by(uid).to_bytes())
+
+
+def records(folder: Folder, after: int) -> list[Record]:
+    """The changes that lead on from revision `after`.
+
+    Raises
+    ------
+    FormatError
+        When one is damaged, or missing before another.
+    """
+    found: list[Record] = []
+    numbers = [number for number in _numbers(folder) if number > after]
+    for number, expected in zip(numbers, range(after + 1, after + 1 + len(numbers)), strict=True):
+        name = f"log-{number:012}.record"
+        if number != expected:
+            raise FormatError(
+                f"{folder.url} is damaged: log-{expected:012}.record is missing; {REMEDY}"
+            )
+        record = Record.from_bytes(folder.read(name), f"{folder.url}/{name}")
+        if record is None and number == numbers[-1]:
+            break
+        if record is None or record.revision != number:
+            raise FormatError(f"{folder.url}/{name} is damaged; {REMEDY}")
+        found.append(record)
+    return found
+
+
+def last_revision(folder: Folder) -> int:
+    """The greatest number that a record has, whole or not; 0 when there is none."""
+    return max(_numbers(folder), default=0)
+
+
+def write_batch(host: ShardHost, change: Change, url: str, names: Sequence[str]) -> RowsFile | None:
+    """Runs on a worker: writes the rows that the change brings to its shard."""
+    rows = host.shards.prepared(change.uid, change.transaction)
+    part = change.workers.index(host.worker.address)
+    return write_rows(rows, Folder(url), names[part]) if len(rows) else None
+
+
+def _commit(folder: Folder, record: Record) -> None:
+    name = f"{folder.url}/{MANIFEST}"
+    owner = Manifest.from_bytes(folder.read(MANIFEST), name).uid
+    if owner != record.uid or not _created(folder, record):
+        raise IndexLost(
+            f"another index goes on with the log in {folder.url}; nothing was changed; close this "
+            "one, and open that one"
+        )
+
+
+def _created(folder: Folder, record: Record) -> bool:
+    """Whether the record was written; not where another index, or this one, has gone on."""
+    data = record.to_bytes()
+    try:
+        folder.create(record.name, data)
+    except FileExistsError:
+        there = Record.from_bytes(folder.read(record.name), f"{folder.url}/{record.name}")
+        # Its client died before the change was seen by anybody, or before the end of the record.
+        forsaken = there is None or (there.uid == record.uid and record.verb != "load")
+        if forsaken:
+            folder.replace(record.name, data)
+        return forsaken
+    return True
+
+
+def _is_recorded(folder: Folder, revision: int, transaction: str) -> bool:
+    name = f"log-{revision:012}.record"
+    if not folder.has(name):
+        return False
+    record = Record.from_bytes(folder.read(name), f"{folder.url}/{name}")
+    return record is not None and record.transaction == transaction
+
+
+def _numbers(folder: Folder) -> list[int]:
+    matches = map(NAME.fullmatch, folder.names())
+    return sorted(int(match[1]) for match in matches if match)

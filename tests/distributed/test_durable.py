@@ -1,0 +1,459 @@
+"""Durable indexes: what was acknowledged is there after any loss, and damage is told."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import dask
+import dask.dataframe as dd
+import fsspec
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from clusters import assert_same, cluster_of
+from distributed import Client
+from fsspec.implementations.arrow import ArrowFSWrapper
+from pyarrow.fs import LocalFileSystem
+
+from dgpuhash.distributed import DistributedIndex
+from dgpuhash.distributed.log import Record
+from dgpuhash.distributed.registry import Registry
+from dgpuhash.errors import ColumnError, FormatError, IndexLost
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+
+
+class ArrowFiles(ArrowFSWrapper):
+    """Local files through pyarrow's file system, which cannot create exclusively."""
+
+    protocol = "arrowfiles"
+
+    def __init__(self, **options):
+        super().__init__(LocalFileSystem(), **options)
+
+
+@pytest.fixture
+def frame() -> pd.DataFrame:
+    rng = np.random.default_rng(5)
+    n = 600
+    return pd.DataFrame(
+        {
+            "city": pd.Series(rng.choice(["Oslo", "Rome", None, "Bonn"], n), dtype="str"),
+            "hour": np.arange(n) % 40,
+            "kind": pd.Categorical(rng.choice(["a", "b"], n)),
+            "v": np.arange(n),
+        }
+    )
+
+
+def durable(frame: pd.DataFrame, url: str | Path, client: Client, **options) -> DistributedIndex:
+    return DistributedIndex.build(frame, on=["city", "hour"], client=client, durable=url, **options)
+
+
+def rows_of(index: DistributedIndex) -> pd.DataFrame:
+    """All rows, by their number."""
+    cities = pd.DataFrame({"city": pd.Series(["Oslo", "Rome", None, "Bonn"], dtype="str")})
+    probes = cities.merge(pd.DataFrame({"hour": np.arange(40)}), how="cross")
+    found = index.merge(probes).compute()
+    return found.sort_values("v", ignore_index=True)
+
+
+def records_in(folder: Path) -> list[Path]:
+    return sorted(folder.glob("log-*.record"))
+
+
+def changed(index: DistributedIndex, frame: pd.DataFrame) -> pd.DataFrame:
+    """What is left of `frame` after some changes of an index of its first 300 rows."""
+    assert index.insert(dd.from_pandas(frame[300:400], npartitions=3, sort=False)) == 100
+    erased = index.erase({"city": ["Oslo", "Nowhere"], "hour": [3, 4]})
+    assert index.insert(frame[400:]) == 200
+    early = frame[:400]
+    early = early[(early["city"] != "Oslo") | (early["hour"] != 3)]
+    assert erased == 400 - len(early)
+    return pd.concat([early, frame[400:]], ignore_index=True)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_loaded_onto_any_number_of_workers(threads, frame, tmp_path, workers):
+    with durable(frame[:300], tmp_path / "log", threads) as index:
+        wanted = changed(index, frame)
+        assert index.durable == f"file://{tmp_path}/log"
+        assert "durable at" in repr(index)
+        assert_same(rows_of(index), wanted)
+    with (
+        cluster_of(workers, processes=False) as client,
+        DistributedIndex.load(tmp_path / "log", client) as loaded,
+    ):
+        assert_same(rows_of(loaded), wanted)
+        assert loaded.durable is None
+        assert loaded.insert(frame[:1]) == 1
+    assert len(records_in(tmp_path / "log")) == 3
+
+
+def test_every_file_is_read_by_arrow(processes, frame, tmp_path):
+    with durable(frame[:300], tmp_path, processes) as index:
+        changed(index, frame)
+        assert len(index.stats()) == 2
+    rows = [pa.ipc.open_file(path).read_all().num_rows for path in sorted(tmp_path.glob("*.arrow"))]
+    assert sum(rows) == 600 + 2
+    for path in records_in(tmp_path):
+        record = Record.from_bytes(path.read_bytes(), str(path))
+        assert record is not None
+        assert {each.file for each in record.files if each} <= {p.name for p in tmp_path.iterdir()}
+
+
+@pytest.mark.parametrize("url", ["memory://logs/log", "arrowfiles://{}/log", "file://{}/log"])
+def test_any_filesystem(threads, frame, tmp_path, url):
+    fsspec.register_implementation("arrowfiles", ArrowFiles, clobber=True)
+    url = url.format(tmp_path)
+    with durable(frame[:300], url, threads) as index:
+        wanted = changed(index, frame)
+    with DistributedIndex.load(url, threads, durable=url) as loaded:
+        assert_same(rows_of(loaded), wanted)
+        assert loaded.erase({"city": ["Rome"], "hour": [5]}) > 0
+        wanted = rows_of(loaded)
+        loaded.save(url)
+        loaded.insert(frame[:1])
+    with DistributedIndex.load(url, threads) as loaded:
+        assert len(loaded) == len(wanted) + 1
+    folder = fsspec.core.url_to_fs(url)
+    assert len(folder[0].ls(folder[1])) == 3 + 1 + 2
+    folder[0].rm(folder[1], recursive=True)
+
+
+def test_a_save_to_its_folder_makes_the_log_short(threads, frame, tmp_path):
+    with durable(frame[:300], tmp_path, threads) as index:
+        wanted = changed(index, frame)
+        index.save(tmp_path / "copy")
+        assert len(records_in(tmp_path)) == 3
+        index.save(tmp_path)
+        assert records_in(tmp_path) == []
+        assert len(list(tmp_path.glob("*.arrow"))) == 3
+        assert index.insert(frame[:2]) == 2
+        assert index.erase({"city": ["Rome"], "hour": [7]}) > 0
+        after = rows_of(index)
+        index.rebuild(whole=True)
+        assert_same(rows_of(index), after)
+    for folder, rows in ((tmp_path, after), (tmp_path / "copy", wanted)):
+        with DistributedIndex.load(folder, threads) as loaded:
+            assert_same(rows_of(loaded), rows)
+
+
+def test_one_index_writes_a_log(threads, frame, tmp_path):
+    log, other = tmp_path / "log", tmp_path / "other"
+    with durable(frame[:300], log, threads) as index:
+        with DistributedIndex.build(frame, on="v", client=threads) as stranger:
+            stranger.save(other)
+            for refused in (
+                lambda: durable(frame, log, threads),
+                lambda: durable(frame, other, threads),
+                lambda: DistributedIndex.load(other, threads, durable=log),
+                lambda: stranger.save(log),
+            ):
+                with pytest.raises(FormatError, match="another place"):
+                    refused()
+        assert len(index) == 300
+        assert index.insert(frame[300:310]) == 10
+        with DistributedIndex.load(log, threads, durable=log) as heir:
+            assert index.contains({"city": frame["city"][:9], "hour": frame["hour"][:9]}).all()
+            for change in (lambda: index.insert(frame[310:]), lambda: index.save(log)):
+                with pytest.raises(IndexLost, match="another index"):
+                    change()
+            assert heir.insert(frame[310:320]) == 10
+            heir.save(log)
+            for change in (lambda: index.insert(frame[310:]), lambda: index.save(log)):
+                with pytest.raises(IndexLost, match="another index"):
+                    change()
+            assert heir.insert(frame[320:330]) == 10
+            assert len(index) == 310
+    with DistributedIndex.load(log, threads) as loaded:
+        assert_same(rows_of(loaded), frame[:330])
+
+
+def test_refused_rows_leave_no_trace(threads, frame, tmp_path):
+    unique = frame.assign(hour=frame["v"])
+    with durable(unique[:300], tmp_path, threads, unique=True) as index:
+        before = sorted(tmp_path.iterdir())
+        with pytest.raises(ColumnError, match="unique"):
+            index.insert(unique[299:302])
+        assert sorted(tmp_path.iterdir()) == before
+        assert index.insert(unique[300:302]) == 2
+
+
+def test_a_change_that_nobody_saw_gives_its_place_to_the_next(
+    threads, frame, tmp_path, monkeypatch
+):
+    """The client dies after the record was written, and before the change was published."""
+
+    def dies(self, descriptor):
+        raise KeyboardInterrupt
+
+    with durable(frame[:300], tmp_path, threads, name="shared") as index:
+        for keep in (True, False):
+            with monkeypatch.context() as dying:
+                dying.setattr(Registry, "publish", dies)
+                with pytest.raises(KeyboardInterrupt):
+                    index.insert(frame[300:400])
+            other = DistributedIndex.open("shared", threads)
+            assert len(other) == 300
+            if keep:
+                with DistributedIndex.load(tmp_path, threads) as loaded:
+                    assert_same(rows_of(loaded), frame[:400])
+            else:
+                other.save(tmp_path)
+                with DistributedIndex.load(tmp_path, threads) as loaded:
+                    assert_same(rows_of(loaded), frame[:300])
+        assert other.insert(frame[300:350]) == 50
+        other.rebuild(whole=True)
+        assert_same(rows_of(other), frame[:350])
+    with DistributedIndex.load(tmp_path, threads) as loaded:
+        assert_same(rows_of(loaded), frame[:350])
+
+
+def flip(path: Path, place: float) -> None:
+    data = bytearray(path.read_bytes())
+    data[int(place * (len(data) - 1))] ^= 0x10
+    path.write_bytes(data)
+
+
+def cut(path: Path, place: float) -> None:
+    path.write_bytes(path.read_bytes()[: int(place * (path.stat().st_size - 1))])
+
+
+def files_of(folder: Path, number: int) -> list[Path]:
+    return [path for path in sorted(folder.glob("log-*.arrow")) if f"{number:012}" in path.name]
+
+
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "a flipped bit of a file of rows": lambda log: flip(files_of(log, 3)[0], 0.5),
+    "a short file of rows": lambda log: cut(files_of(log, 2)[0], 0.9),
+    "a missing file of rows": lambda log: files_of(log, 4)[1].unlink(),
+    "a flipped bit of a record": lambda log: flip(records_in(log)[1], 0.5),
+    "a flipped bit of the last record": lambda log: flip(records_in(log)[2], 0.5),
+    "a flipped bit of the last record's size": lambda log: flip(records_in(log)[2], 0.04),
+    "a missing record": lambda log: records_in(log)[0].unlink(),
+    "a short record before another": lambda log: cut(records_in(log)[1], 0.5),
+    "a record under another number": lambda log: records_in(log)[2].write_bytes(
+        records_in(log)[1].read_bytes()
+    ),
+}
+
+
+@pytest.fixture
+def log(threads, frame, tmp_path) -> Path:
+    with durable(frame[:300], tmp_path / "log", threads) as index:
+        changed(index, frame)
+    return tmp_path / "log"
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
+def test_damage_is_told(threads, log, damage):
+    damage(log)
+    with pytest.raises(FormatError, match=r"log-|manifest"):
+        DistributedIndex.load(log, threads, name="damaged")
+    with pytest.raises(IndexLost, match="no index 'damaged'"):
+        DistributedIndex.open("damaged", threads)
+
+
+@pytest.mark.parametrize("place", [0.0, 0.03, 0.1, 0.5, 0.97])
+def test_a_record_that_breaks_off_is_ignored(threads, frame, log, place):
+    """It was not acknowledged; the next change takes its number."""
+    cut(records_in(log)[2], place)
+    with DistributedIndex.load(log, threads, durable=log) as loaded:
+        assert len(loaded) == 400 - int(
+            ((frame["city"] == "Oslo") & (frame["hour"] == 3))[:400].sum()
+        )
+        before = rows_of(loaded)
+        assert loaded.insert(frame[400:401]) == 1
+    with DistributedIndex.load(log, threads) as loaded:
+        assert_same(rows_of(loaded)[:-1], before)
+
+
+def test_hostile_records_are_refused(threads, log):
+    path = records_in(log)[0]
+    record = Record.from_bytes(path.read_bytes(), "")
+    text = json.loads(record.to_bytes().splitlines()[1])
+    for field, value in (("verb", "run"), ("revision", "2"), ("files", [{"file": "../x"}])):
+        path.write_bytes(signed(text | {field: value}))
+        with pytest.raises(FormatError, match="damaged"):
+            DistributedIndex.load(log, threads)
+
+
+def signed(entry: dict) -> bytes:
+    from dgpuhash.distributed.log import END, MAGIC
+    from dgpuhash.distributed.rows_file import digest_of
+
+    body = json.dumps(entry).encode()
+    return b"%s %d %s\n" % (MAGIC, len(body), digest_of(body).hexdigest().encode()) + body + END
+
+
+def kill(client: Client, worker: str) -> None:
+    (pid,) = client.run(os.getpid, workers=[worker]).values()
+    os.kill(pid, signal.SIGKILL)
+    while worker in client.nthreads():
+        time.sleep(0.02)
+
+
+def test_lost_shards_come_back_from_the_log_for_any_handle(frame, tmp_path):
+    patient = dask.config.set({"distributed.deploy.lost-worker-timeout": "1 hour"})
+    with (
+        patient,
+        cluster_of(2, processes=True) as client,
+        durable(frame[:300], tmp_path, client) as index,
+    ):
+        wanted = changed(index, frame)
+        other = DistributedIndex.open(index.name, client)
+        kill(client, other.workers[1])
+        client.wait_for_workers(2, timeout=30)
+        done = other.rebuild()
+        assert (done.parts, done.kept) == ((1,), (0,))
+        assert_same(rows_of(other), wanted)
+        assert other.insert(frame[:3]) == 3
+        assert len(records_in(tmp_path)) == 4
+
+
+PROGRAM = """
+import sys
+import numpy as np, pandas as pd
+from distributed import Client, LocalCluster
+from dgpuhash.distributed import DistributedIndex
+
+def batch(number):
+    return pd.DataFrame({"k": np.arange(50) + 50 * number, "batch": number})
+
+def main():
+    address = sys.argv[2]
+    cluster = None if address != "own" else LocalCluster(
+        n_workers=2, threads_per_worker=1, dashboard_address=":0")
+    with Client(cluster if cluster else address) as client:
+        index = DistributedIndex.build(
+            batch(0), on="k", client=client, durable=sys.argv[1], name="killed")
+        for number in range(1, 10_000):
+            print(number - 1, flush=True)
+            index.insert(batch(number))
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def kill_at(moment: int, url: Path, address: str, folder: Path) -> int:
+    """Run PROGRAM until it has acknowledged so many batches, kill it all; how many there were."""
+    (folder / "program.py").write_text(PROGRAM)
+    program = subprocess.Popen(
+        [sys.executable, folder / "program.py", url, address],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    assert program.stdout is not None
+    acknowledged = 0
+    try:
+        for line in program.stdout:
+            acknowledged = int(line) + 1
+            if acknowledged >= moment:
+                # Anywhere within the next insert.
+                time.sleep(random.Random(moment).random() * 0.12)
+                break
+    finally:
+        os.killpg(program.pid, signal.SIGKILL)
+        program.wait()
+    acknowledged = max([acknowledged, *(int(line) + 1 for line in program.stdout)])
+    program.stdout.close()
+    return acknowledged
+
+
+def check_batches(index: DistributedIndex, acknowledged: int) -> None:
+    """All that were acknowledged, and perhaps one more, each whole."""
+    assert len(index) in {50 * acknowledged, 50 * (acknowledged + 1)}
+    found = index.find(np.arange(50 * (acknowledged + 2))).frame["batch"].value_counts()
+    assert set(found.index) == set(range(len(index) // 50))
+    assert set(found) == {50}
+
+
+@pytest.mark.parametrize("moment", [3, 8])
+def test_workers_and_client_are_killed_while_they_insert(threads, tmp_path, moment):
+    acknowledged = kill_at(moment, tmp_path / "log", "own", tmp_path)
+    with DistributedIndex.load(tmp_path / "log", threads, durable=tmp_path / "log") as loaded:
+        check_batches(loaded, acknowledged)
+        rows = len(loaded)
+        assert loaded.insert(pd.DataFrame({"k": [-1], "batch": [-1]})) == 1
+    with DistributedIndex.load(tmp_path / "log", threads) as loaded:
+        assert len(loaded) == rows + 1
+
+
+@pytest.mark.parametrize("moment", [2, 5, 9])
+def test_a_client_is_killed_while_it_inserts(tmp_path, moment):
+    with cluster_of(2, processes=True) as client:
+        acknowledged = kill_at(moment, tmp_path / "log", client.scheduler.address, tmp_path)
+        with DistributedIndex.open("killed", client) as index:
+            check_batches(index, acknowledged)
+            rows = len(index)
+            start = time.monotonic()
+            assert index.insert(pd.DataFrame({"k": [-1], "batch": [-1]})) == 1
+            assert time.monotonic() - start < 30
+        with DistributedIndex.load(tmp_path / "log", client) as loaded:
+            assert len(loaded) == rows + 1
+
+
+@pytest.mark.parametrize("verb", ["insert", "save", "rebuild"])
+def test_a_worker_is_killed(frame, tmp_path, verb):
+    """While a durable index is changed, saved or rebuilt: an error soon, and nothing is lost."""
+    patient = dask.config.set({"distributed.deploy.lost-worker-timeout": "1 hour"})
+    with (
+        patient,
+        cluster_of(3, processes=True) as client,
+        durable(frame[:300], tmp_path, client) as index,
+    ):
+        wanted = changed(index, frame)
+        if verb == "rebuild":
+            kill(client, index.workers[0])
+            client.wait_for_workers(3, timeout=30)
+        client.run(slowly, 1.0)
+        (pid,) = client.run(os.getpid, workers=[index.workers[1]]).values()
+        threading.Timer(0.6, os.kill, (pid, signal.SIGKILL)).start()
+        start = time.monotonic()
+        with pytest.raises(IndexLost):
+            {
+                "insert": lambda: index.insert(frame[:5]),
+                "save": lambda: index.save(tmp_path),
+                "rebuild": lambda: index.rebuild(),
+            }[verb]()
+        assert time.monotonic() - start < 20
+        client.wait_for_workers(3, timeout=30)
+        assert 0 not in index.rebuild().kept or verb != "rebuild"
+        assert_same(rows_of(index), wanted)
+        assert index.insert(frame[:2]) == 2
+        index.save(tmp_path)
+    with cluster_of(1, processes=False) as client, DistributedIndex.load(tmp_path, client) as again:
+        assert len(again) == len(wanted) + 2
+
+
+def slowly(seconds: float) -> None:
+    """On a worker: files are written, and shards prepared, late."""
+    from dgpuhash.distributed import checkpoint, log
+    from dgpuhash.distributed.shard import Shards
+
+    write, prepare = log.write_rows, Shards.prepare
+
+    def late(*args):
+        time.sleep(seconds)
+        return write(*args)
+
+    def late_prepare(*args):
+        time.sleep(seconds)
+        return prepare(*args)
+
+    log.write_rows = checkpoint.write_rows = late
+    Shards.prepare = late_prepare
