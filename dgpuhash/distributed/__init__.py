@@ -26,7 +26,8 @@ How it works, from the bottom:
   build have spread before it was known that a key is not among these.
 * Losses (`request`, `phase`): a comm that breaks, a worker that left, or an event loop that is
   silent for 20 s ends in `IndexLost`. `history.History` knows how the index came to be, for
-  `rebuild`; `checkpoint` saves and reads it. `upkeep` makes lost shards anew and moves shards to
+  `rebuild`; `checkpoint` saves and reads it, and `log` has each change of a durable index on the
+  disk between preparing and publishing it. `upkeep` makes lost shards anew and moves shards to
   other workers: a build in which parts that stay are kept, and whose rows come from old owners.
 """
 

@@ -10,7 +10,7 @@ from distributed import Client
 
 from dgpuhash.distributed.descriptor import Descriptor, Saved
 from dgpuhash.distributed.folder import Folder
-from dgpuhash.distributed.log import last_revision, records
+from dgpuhash.distributed.log import last_revision, records, take_over
 from dgpuhash.distributed.manifest import MANIFEST, Manifest
 from dgpuhash.distributed.phase import on_workers
 from dgpuhash.distributed.plugin import ShardHost
@@ -85,16 +85,24 @@ def save(client: Client, descriptor: Descriptor, url: str) -> Descriptor:
     return replace(end, saved=Saved(folder.url, descriptor.uid, revision))
 
 
-def begin(client: Client, descriptor: Descriptor, change: Change) -> None:
-    """Write what the shards have prepared to the folder of the index's log, which begins so."""
-    assert descriptor.log is not None
+def begin(
+    client: Client, descriptor: Descriptor, change: Change, continued: Manifest | None
+) -> None:
+    """Let the index's log begin with what the shards have prepared, or go on after `continued`."""
+    if descriptor.log is None:
+        return
+    if continued is not None:
+        take_over(Folder(descriptor.log), continued, descriptor.uid, descriptor.revision)
+        return
+    check_free(descriptor)
+    _write(client, descriptor, Folder(descriptor.log), None, change, logged=True)
+
+
+def check_free(descriptor: Descriptor) -> None:
+    """Raise FormatError when something is where the index's log shall begin."""
+    if descriptor.log is None:
+        return
     folder = Folder(descriptor.log)
-    check_free(folder)
-    _write(client, descriptor, folder, None, change, logged=True)
-
-
-def check_free(folder: Folder) -> None:
-    """Raise FormatError when something is in the folder."""
     if _manifest_in(folder) is not None:
         raise FormatError(
             f"{folder.url} holds a saved index; choose another place for the log, or go on with "
@@ -102,10 +110,13 @@ def check_free(folder: Folder) -> None:
         )
 
 
-def forget(folder: Folder, uid: str) -> None:
-    """Remove what `begin` wrote for this index."""
+def forget(descriptor: Descriptor) -> None:
+    """Remove what `begin` wrote for a new index."""
+    if descriptor.log is None:
+        return
+    folder = Folder(descriptor.log)
     manifest = _manifest_in(folder)
-    if manifest is not None and manifest.uid == uid:
+    if manifest is not None and manifest.uid == descriptor.uid:
         folder.remove([MANIFEST, *(rows.file for rows in manifest.shards)])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import threading
@@ -70,6 +71,23 @@ def test_workers_that_may_not_write_so_much(processes, tmp_path):
             assert len(loaded) == 200_000
 
 
+def test_a_durable_insert_that_does_not_fit(processes, tmp_path):
+    with DistributedIndex.build(
+        rows(0, 40_000), on="k", client=processes, durable=tmp_path / "log"
+    ) as index:
+        before = content(tmp_path)
+        processes.run(limit, 500_000)
+        try:
+            with pytest.raises(OSError, match=os.strerror(errno.EFBIG)):
+                index.insert(rows(40_000, 200_000))
+        finally:
+            processes.run(limit, resource.RLIM_INFINITY)
+        assert (content(tmp_path), len(index), index.epoch) == (before, 40_000, 1)
+        assert index.insert(rows(40_000, 200_000)) == 160_000
+    with DistributedIndex.load(tmp_path / "log", processes) as loaded:
+        assert len(loaded) == 200_000
+
+
 def test_a_small_disk(tmp_path):
     """A real one, in a process that may mount it."""
     try:
@@ -111,6 +129,31 @@ def on_a_small_disk(folder: Path) -> None:
         with DistributedIndex.load(folder / "good", client) as loaded:
             assert len(loaded) == 40_000
     assert len(content(folder)) == 3
+    shutil.rmtree(folder / "good")
+
+
+def logged_on_a_small_disk(folder: Path) -> None:
+    """Runs in that process: the rows do not fit, and then the record alone does not."""
+    with (
+        cluster_of(2, processes=True) as client,
+        DistributedIndex.build(
+            rows(0, 40_000), on="k", client=client, durable=folder / "log"
+        ) as index,
+    ):
+        before = content(folder)
+        with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+            index.insert(rows(40_000, 200_000))
+        disk = os.statvfs(folder)
+        filler = folder / "filler"
+        for pages in range(disk.f_bavail - 2, disk.f_bavail):
+            filler.write_bytes(bytes(pages * disk.f_frsize))
+            with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+                index.insert(rows(40_000, 40_010))
+            filler.unlink()
+        assert (content(folder), len(index), index.epoch) == (before, 40_000, 1)
+        assert index.insert(rows(40_000, 40_010)) == 10
+        with DistributedIndex.load(folder / "log", client) as loaded:
+            assert len(loaded) == 40_010
 
 
 def test_two_indexes_saved_to_one_place_at_once(threads, tmp_path):
@@ -143,4 +186,5 @@ def test_two_indexes_saved_to_one_place_at_once(threads, tmp_path):
 
 if __name__ == "__main__":
     on_a_small_disk(Path(sys.argv[1]))
+    logged_on_a_small_disk(Path(sys.argv[1]))
     print("done")
