@@ -1,6 +1,7 @@
 #!/bin/bash
 # Everything that is proved on a GPU machine, in one command and under ten minutes.
-#   scripts/gpu.sh [gpu [WHEELS]]     one GPU: tests, compute-sanitizer, benchmarks, receipt gpu.json
+#   scripts/gpu.sh [gpu [WHEELS]]     one GPU: tests, compute-sanitizer, benchmarks, receipt gpu.json;
+#                                     with four these run beside each other, on a GPU each
 #   scripts/gpu.sh multigpu [WHEELS]  two or more: the multi-GPU tests, receipt multigpu.json
 # WHEELS is a folder of wheels to use where there is no network.
 # Logs and the receipt go to $OUT (default build/gpu). PYTHON names the interpreter; by default that
@@ -110,6 +111,38 @@ pytest=("$PYTHON" -m pytest)
 # A GPU has room for several tests at once.
 "$PYTHON" -c 'import xdist' 2>/dev/null && together=(-n 8) || together=()
 
+# lane NUMBER FUNCTION: with four GPUs or more, beside the other lanes, on a GPU and cores of its own.
+gpus=$(nvidia-smi -L | wc -l)
+lane() {
+    if [ "$gpus" -lt 4 ]; then
+        "$2"
+        return
+    fi
+    local cores=$(($(nproc) / 4))
+    (
+        export CUDA_VISIBLE_DEVICES=$1
+        taskset --pid --cpu-list $(($1 * cores))-$(($1 * cores + cores - 1)) $BASHPID
+        "$2"
+    ) &
+}
+table_tests() {
+    step tests 240 "${pytest[@]}" "${together[@]}" -m "$selected" -q --junitxml="$OUT/tests.xml" tests
+}
+memory_checks() { step memcheck 180 scripts/sanitize.sh memcheck; }
+race_checks() { step racecheck 180 scripts/sanitize.sh racecheck; }
+# Together about two minutes; peers run where cuDF is installed.
+figures() {
+    "$PYTHON" -c 'import cudf' 2>/dev/null && compare=--compare || compare=
+    bench=("$PYTHON" -m dgpuhash bench)
+    measured=(--device cuda --repeats 3)
+    step limits 50 "${bench[@]}" limits "${measured[@]}" --json "$OUT/limits.jsonl"
+    step tables 110 "${bench[@]}" tables "${measured[@]}" --n $((1 << 28)) --n $((1 << 27)) --n $((1 << 24)) --n $((1 << 22)) \
+        --json "$OUT/tables.jsonl"
+    step multi 40 "${bench[@]}" multi "${measured[@]}" --json "$OUT/multi.jsonl"
+    step group 50 "${bench[@]}" group "${measured[@]}" $compare --json "$OUT/group.jsonl"
+    step join 50 "${bench[@]}" join "${measured[@]}" $compare --json "$OUT/join.jsonl"
+}
+
 step install 240 bash -c install_tree
 step machine 60 bash -c describe
 case $mode in
@@ -119,20 +152,11 @@ gpu)
         selected+=" and not cudf"
         note cudf absent 0 "cuDF is not installed; the tests that need it did not run"
     fi
-    step tests 240 "${pytest[@]}" "${together[@]}" -m "$selected" -q --junitxml="$OUT/tests.xml" tests
-    for tool in memcheck racecheck; do
-        step $tool 180 scripts/sanitize.sh $tool
-    done
-    # Together about two minutes; peers run where cuDF is installed.
-    "$PYTHON" -c 'import cudf' 2>/dev/null && compare=--compare || compare=
-    bench=("$PYTHON" -m dgpuhash bench)
-    measured=(--device cuda --repeats 3)
-    step limits 50 "${bench[@]}" limits "${measured[@]}" --json "$OUT/limits.jsonl"
-    step tables 80 "${bench[@]}" tables "${measured[@]}" --n $((1 << 28)) --n $((1 << 24)) --n $((1 << 22)) \
-        --json "$OUT/tables.jsonl"
-    step multi 40 "${bench[@]}" multi "${measured[@]}" --json "$OUT/multi.jsonl"
-    step group 50 "${bench[@]}" group "${measured[@]}" $compare --json "$OUT/group.jsonl"
-    step join 50 "${bench[@]}" join "${measured[@]}" $compare --json "$OUT/join.jsonl"
+    lane 1 table_tests
+    lane 2 memory_checks
+    lane 3 race_checks
+    lane 0 figures
+    wait
     ;;
 multigpu)
     step tests 420 "${pytest[@]}" -m multigpu -q --junitxml="$OUT/multigpu.xml" tests
