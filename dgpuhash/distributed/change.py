@@ -12,6 +12,7 @@ from typing import Any
 import dask
 from distributed import Client, Future
 
+from dgpuhash.distributed.clients import workers_of
 from dgpuhash.distributed.conflict import Conflict
 from dgpuhash.distributed.descriptor import Descriptor, Placement, ShardAddress
 from dgpuhash.distributed.doubles import refuse_doubles
@@ -45,7 +46,7 @@ def places(client: Client, workers: Sequence[str] | None = None) -> tuple[ShardA
     IndexLost
         When a worker is lost meanwhile.
     """
-    there = sorted(client.nthreads())
+    there = workers_of(client)
     if not there:
         raise UnsupportedError(
             "the cluster has no workers; start some, and wait for them with "
@@ -198,9 +199,9 @@ def _homes(client: Client, change: Change, partitions: Sequence[Any]) -> list[li
 
 
 def _on_those_there(client: Client, workers: Sequence[str], function: Any, *args: Any) -> None:
-    there = set(client.nthreads())
-    reachable = [worker for worker in workers if worker in there]
     try:
+        there = workers_of(client)
+        reachable = [worker for worker in workers if worker in there]
         on_workers(client, reachable, function, *args, limit=GRACE)
     except IndexLost:
         # Whoever is lost holds nothing to be freed, and the others have done it, or will.

@@ -9,7 +9,7 @@ from distributed import Client, get_client, get_worker, rejoin, secede
 
 from dgpuhash.errors import ClosedError, DgpuhashError, IndexLost, UnsupportedError
 
-__all__ = ["asking_the_scheduler", "client_of", "giving_way", "in_task_of"]
+__all__ = ["asking_the_scheduler", "client_of", "giving_way", "in_task_of", "workers_of"]
 
 
 def client_of(client: Client | None) -> Client:
@@ -64,6 +64,18 @@ def asking_the_scheduler() -> Iterator[None]:
             f"the scheduler of the cluster is gone ({error}); start a cluster, and build the index "
             "again, or load it where it was saved with DistributedIndex.load(url)"
         ) from error
+
+
+def workers_of(client: Client) -> list[str]:
+    """The addresses of the workers that are there.
+
+    Raises
+    ------
+    IndexLost
+        When the scheduler is gone.
+    """
+    with asking_the_scheduler():
+        return sorted(client.nthreads())
 
 
 def in_task_of(client: Client) -> bool:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from distributed import Client, Lock
 
 from dgpuhash.distributed.clients import asking_the_scheduler, giving_way
+from dgpuhash.errors import IndexLost
 
 __all__ = ["locked"]
 
@@ -60,7 +61,9 @@ def _lock(client: Client, name: str) -> Iterator[None]:
     try:
         yield
     finally:
-        lock.release()
+        # A scheduler that is gone holds no lock, and what happened in the block is told by it.
+        with suppress(IndexLost), asking_the_scheduler():
+            lock.release()
         # It would go on for as long as the client; absent where locks never time out.
         refresh = getattr(lock, "refresh_callback", None)
         if refresh is not None:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from distributed import Client, WorkerPlugin
 from distributed.client import FutureCancelledError
 
-from dgpuhash.distributed.clients import asking_the_scheduler
+from dgpuhash.distributed.clients import asking_the_scheduler, workers_of
 from dgpuhash.distributed.plugin import arriving_host_of
 from dgpuhash.distributed.request import REMEDY
 from dgpuhash.errors import IndexLost
@@ -114,7 +114,7 @@ def installed(client: Client, plugin: WorkerPlugin) -> None:
     IndexLost
         When a worker is lost meanwhile.
     """
-    workers = sorted(client.nthreads())
+    workers = workers_of(client)
 
     async def register() -> None:
         try:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from distributed import Client
 from distributed.utils import sync
 
+from dgpuhash.distributed.clients import workers_of
 from dgpuhash.distributed.descriptor import Descriptor, Placement, ShardAddress
 from dgpuhash.distributed.exchange import CommExchange, Receipt
 from dgpuhash.distributed.phase import on_workers
@@ -62,7 +63,7 @@ def sources(descriptor: Descriptor, there: Collection[int], kept: Collection[int
 
 def parts_there(client: Client, descriptor: Descriptor) -> frozenset[int]:
     """The parts whose shard still answers for the epoch of `descriptor`."""
-    reachable = set(client.nthreads())
+    reachable = workers_of(client)
     workers = [worker for worker in descriptor.workers if worker in reachable]
     found = on_workers(client, workers, holds, descriptor)
     there = {worker for worker, held in zip(workers, found, strict=True) if held}

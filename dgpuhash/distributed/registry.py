@@ -35,17 +35,21 @@ class Registry:
 
     def names(self) -> list[str]:
         """The names of all indexes."""
-        published = filter(_is_ours, self._client.list_datasets())
+        with asking_the_scheduler():
+            published = filter(_is_ours, self._client.list_datasets())
         return sorted(name.removeprefix(PREFIX) for name in published)
 
     def publish(self, descriptor: Descriptor) -> None:
         """Make `descriptor` the newest under its name."""
         # Published datasets outlive client.restart(), which scheduler metadata does not.
-        self._client.publish_dataset(descriptor, name=PREFIX + descriptor.name, override=True)
+        with asking_the_scheduler():
+            name = PREFIX + descriptor.name
+            self._client.publish_dataset(descriptor, name=name, override=True)
 
     def remove(self, name: str) -> None:
         """Forget an index."""
-        self._client.unpublish_dataset(PREFIX + name)
+        with asking_the_scheduler():
+            self._client.unpublish_dataset(PREFIX + name)
 
     @contextmanager
     def changing(self, name: str) -> Iterator[None]:

@@ -35,7 +35,15 @@ class Fault:
     """
 
     name: ClassVar[str] = "none"
-    works: ClassVar[tuple[str, ...]] = ("build", "insert", "erase", "merge", "lookup", "save")
+    works: ClassVar[tuple[str, ...]] = (
+        "build",
+        "insert",
+        "erase",
+        "merge",
+        "lookup",
+        "save",
+        "rebalance",
+    )
     #: Of a batch.
     rows: ClassVar[int] = 3000
     #: Whether it needs a cluster on hosts of a network.
@@ -117,7 +125,7 @@ class Late(Fault):
     """A worker that answers requests for its shard late."""
 
     name = "late"
-    works = ("build", "insert", "erase", "merge", "lookup")
+    works = ("build", "insert", "erase", "merge", "lookup", "rebalance")
     harmless = True
 
     def prepare(self) -> None:
@@ -154,7 +162,7 @@ class Memory(Fault):
     """An allocation of the tables fails on one worker."""
 
     name = "memory"
-    works = ("build", "insert", "erase", "merge", "lookup")
+    works = ("build", "insert", "erase", "merge", "lookup", "rebalance")
 
     def prepare(self) -> None:
         self.client.run(fail_allocation, self.generator.randrange(60), workers=[self.victim])

@@ -191,8 +191,8 @@ class Trigger:
 
 
 # Calls on all workers that a change makes: to open it, to prepare it, to apply it. A build asks for
-# the workers' incarnations first.
-CALLS = {"build": 4}
+# the workers' incarnations first; to rebalance, shards send their rows as well.
+CALLS = {"build": 4, "rebalance": 5}
 # Seconds that the verbs take when nothing breaks, on two cores.
 DURATION = {
     "build": 0.6,
@@ -202,4 +202,5 @@ DURATION = {
     "merge": 0.8,
     "lookup": 0.2,
     "save": 0.06,
+    "rebalance": 0.2,
 }

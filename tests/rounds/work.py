@@ -215,6 +215,23 @@ class Save(Work):
         super().settle(client, succeeded)
 
 
+class Rebalance(Work):
+    """From all workers but one to all."""
+
+    name = "rebalance"
+
+    def start(self, client: Client) -> None:
+        source = slowly(self.before, 6, 0)
+        some = sorted(client.nthreads())[:-1]
+        self.index = DistributedIndex.build(
+            source, on="k", client=client, name=self.called, workers=some
+        )
+
+    def carry_out(self, client: Client) -> None:
+        assert self.index is not None
+        self.index.rebalance()
+
+
 class TwoInserts(Insert):
     """Two clients that insert at once."""
 
@@ -245,7 +262,7 @@ class TwoInserts(Insert):
 
 
 WORKS: dict[str, type[Work]] = {
-    work.name: work for work in (Build, Insert, Erase, Merge, Lookup, Save, TwoInserts)
+    work.name: work for work in (Build, Insert, Erase, Merge, Lookup, Save, Rebalance, TwoInserts)
 }
 
 
