@@ -10,8 +10,9 @@ import dask.dataframe as dd
 import fsspec
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
-from clusters import assert_same, cluster_of
+from clusters import assert_same
 from fsspec.implementations.memory import MemoryFileSystem
 
 from dgpuhash.distributed import DistributedIndex
@@ -53,13 +54,18 @@ def index_keys(index: DistributedIndex) -> pd.DataFrame:
     return pd.DataFrame({"city": cities}).merge(pd.DataFrame({"hour": hours}), how="cross")
 
 
-@pytest.mark.parametrize("workers", [1, 4])
-def test_loads_onto_any_number_of_workers(saved, threads, frame, workers):
-    with (
-        cluster_of(workers, processes=False) as client,
-        DistributedIndex.load(saved, client) as index,
-    ):
-        assert len(index.stats()) == workers
+@pytest.mark.parametrize(("before", "after"), [(1, 3), (2, 1), (3, 2), (2, 3)])
+def test_loads_onto_any_number_of_workers(threads, frame, tmp_path, before, after):
+    workers = sorted(threads.nthreads())
+    with DistributedIndex.build(
+        frame, on=["city", "hour"], client=threads, workers=workers[:before]
+    ) as index:
+        index.save(tmp_path / "saved")
+    files = sorted((tmp_path / "saved").glob("*.arrow"))
+    rows = sum(pa.ipc.open_file(path).read_all().num_rows for path in files)
+    assert (len(files), rows) == (before, len(frame))
+    with DistributedIndex.load(tmp_path / "saved", threads, workers=workers[-after:]) as index:
+        assert len(index.stats()) == after
         wanted = index_keys(index).merge(frame, on=["city", "hour"])
         assert_same(stored(index), wanted)
         assert index.meta.dtypes.equals(frame.dtypes)
@@ -101,13 +107,10 @@ def test_any_filesystem(threads, frame):
     assert len(fsspec.filesystem("memory").ls("/folder/saved")) == 4
 
 
-def test_no_pickle_and_readable_by_arrow(saved, frame):
-    import pyarrow as pa
-
-    rows = sum(pa.ipc.open_file(path).read_all().num_rows for path in sorted(saved.glob("*.arrow")))
-    assert rows == len(frame)
+def test_no_pickle(saved):
     manifest = json.loads((saved / "manifest.json").read_text())
     assert manifest["format"] == "dgpuhash index"
+    assert {path.suffix for path in saved.iterdir()} == {".json", ".arrow"}
 
 
 def damage_byte(path: Path) -> None:
@@ -159,6 +162,14 @@ DAMAGE = {
     ),
     "another encoder": lambda saved: edit(saved, lambda body: body.update(encoder={"names": 3})),
 }
+
+
+@pytest.mark.parametrize("damage", ["a flipped bit", "a short file", "a missing file"])
+def test_damage_names_the_file(threads, saved, damage):
+    name = shard_of(saved).name
+    DAMAGE[damage](saved)
+    with pytest.raises(FormatError, match=name):
+        DistributedIndex.load(saved, threads)
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())

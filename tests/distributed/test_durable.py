@@ -27,6 +27,7 @@ from pyarrow.fs import LocalFileSystem
 
 from dgpuhash.distributed import DistributedIndex
 from dgpuhash.distributed.log import Record
+from dgpuhash.distributed.plugin import host_of
 from dgpuhash.distributed.registry import Registry
 from dgpuhash.errors import ColumnError, FormatError, IndexLost
 
@@ -72,13 +73,17 @@ def records_in(folder: Path) -> list[Path]:
     return sorted(folder.glob("log-*.record"))
 
 
+def changed_rows(frame: pd.DataFrame) -> pd.DataFrame:
+    early = frame[:400]
+    return early[(early["city"] != "Oslo") | (early["hour"] != 3)]
+
+
 def changed(index: DistributedIndex, frame: pd.DataFrame) -> pd.DataFrame:
     """What is left of `frame` after some changes of an index of its first 300 rows."""
     assert index.insert(dd.from_pandas(frame[300:400], npartitions=3, sort=False)) == 100
     erased = index.erase({"city": ["Oslo", "Nowhere"], "hour": [3, 4]})
     assert index.insert(frame[400:]) == 200
-    early = frame[:400]
-    early = early[(early["city"] != "Oslo") | (early["hour"] != 3)]
+    early = changed_rows(frame)
     assert erased == 400 - len(early)
     return pd.concat([early, frame[400:]], ignore_index=True)
 
@@ -98,6 +103,58 @@ def test_loaded_onto_any_number_of_workers(threads, frame, tmp_path, workers):
         assert loaded.durable is None
         assert loaded.insert(frame[:1]) == 1
     assert len(records_in(tmp_path / "log")) == 3
+
+
+@pytest.mark.parametrize("mode", ["independent", "replicated"])
+def test_other_placements(frame, tmp_path, mode):
+    log = tmp_path / "log"
+    with cluster_of(3, processes=False) as client:
+        with durable(frame[:300], log, client, mode=mode) as index:
+            wanted = changed(index, frame)
+            assert_same(rows_of(index), wanted)
+            client.retire_workers(index.workers[:1])
+            index.rebuild()
+            assert len(index.workers) == 2
+            assert_same(rows_of(index), wanted)
+            assert index.insert(frame[:2]) == 2
+            index.rebalance(index.workers[1:])
+            wanted = rows_of(index)
+        assert len(wanted) == len(frame) - 400 + len(changed_rows(frame)) + 2
+        with DistributedIndex.load(log, client, durable=log) as loaded:
+            assert loaded.placement.value == mode
+            assert_same(rows_of(loaded), wanted)
+            assert loaded.erase({"city": ["Rome"], "hour": [5]}) > 0
+            loaded.save(log)
+            wanted = rows_of(loaded)
+    rows = [pa.ipc.open_file(path).read_all().num_rows for path in log.glob("*.arrow")]
+    assert sum(rows) == len(wanted)
+
+
+def test_heavy_keys(threads, tmp_path):
+    """Their rows lie on all shards; all come back, from the log and when a shard is lost."""
+    few = pd.DataFrame({"k": np.arange(2000), "v": np.arange(2000)})
+    heavy = pd.DataFrame({"k": 7, "v": np.arange(2000, 22_000)})
+    rows = pd.concat([few, heavy], ignore_index=True)
+    with DistributedIndex.build(
+        dd.from_pandas(rows, npartitions=3, sort=False), on="k", client=threads, durable=tmp_path
+    ) as index:
+        assert index.stats()["rows"].max() < 9000
+        assert index.insert(heavy[:5000]) == 5000
+        assert index.erase([8, 9]) == 2
+        threads.run(drop, index._descriptor.uid, workers=index.workers[1:2])
+        index.rebuild()
+        assert len(index) == 26_998
+    with DistributedIndex.load(tmp_path, threads) as loaded:
+        found = loaded.find([7, 10]).frame
+        assert sorted(found["v"]) == sorted([7, *heavy["v"], *heavy["v"][:5000], 10])
+        assert not loaded.contains([8, 9]).any()
+        assert loaded.erase([7]) == 25_001
+        assert len(loaded) == 1997
+
+
+def drop(uid: str, dask_worker) -> None:
+    """On a worker: its shard is gone."""
+    host_of(dask_worker).shards.drop(uid)
 
 
 def test_every_file_is_read_by_arrow(processes, frame, tmp_path):
@@ -270,9 +327,7 @@ def test_a_record_that_breaks_off_is_ignored(threads, frame, log, place):
     """It was not acknowledged; the next change takes its number."""
     cut(records_in(log)[2], place)
     with DistributedIndex.load(log, threads, durable=log) as loaded:
-        assert len(loaded) == 400 - int(
-            ((frame["city"] == "Oslo") & (frame["hour"] == 3))[:400].sum()
-        )
+        assert len(loaded) == len(changed_rows(frame))
         before = rows_of(loaded)
         assert loaded.insert(frame[400:401]) == 1
     with DistributedIndex.load(log, threads) as loaded:
