@@ -43,6 +43,7 @@ class Fault:
         "lookup",
         "save",
         "rebalance",
+        "durable",
     )
     #: Of a batch.
     rows: ClassVar[int] = 3000

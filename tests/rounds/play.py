@@ -203,4 +203,5 @@ DURATION = {
     "lookup": 0.2,
     "save": 0.06,
     "rebalance": 0.2,
+    "durable": 0.5,
 }

@@ -232,6 +232,36 @@ class Rebalance(Work):
         self.index.rebalance()
 
 
+class Durable(Insert):
+    """An insert that is written to a log before it is acknowledged."""
+
+    name = "durable"
+
+    def start(self, client: Client) -> None:
+        super().start(client)
+        assert self.index is not None
+        self.index.close()
+        source = slowly(self.before, 6, 0)
+        self.index = DistributedIndex.build(
+            source, on="k", client=client, name=self.called, durable=str(self.folder)
+        )
+
+    def settle(self, client: Client, succeeded: bool) -> None:
+        super().settle(client, succeeded)
+        with DistributedIndex.load(self.folder, client) as loaded:
+            found = contents(loaded)
+        allowed = [self.after] if succeeded else [self.before, self.after]
+        if not any(same_rows(found, wanted) for wanted in allowed):
+            raise Wrong(f"{len(found)} rows of the log, of {[len(each) for each in allowed]}")
+
+    def begin_again(self, client: Client) -> None:
+        with DistributedIndex.load(self.folder, client) as loaded:
+            found = contents(loaded)
+        if not any(same_rows(found, wanted) for wanted in (self.before, self.after)):
+            raise Wrong(f"{len(found)} rows of the log")
+        super().begin_again(client)
+
+
 class TwoInserts(Insert):
     """Two clients that insert at once."""
 
@@ -262,7 +292,8 @@ class TwoInserts(Insert):
 
 
 WORKS: dict[str, type[Work]] = {
-    work.name: work for work in (Build, Insert, Erase, Merge, Lookup, Save, Rebalance, TwoInserts)
+    work.name: work
+    for work in (Build, Insert, Erase, Merge, Lookup, Save, Rebalance, Durable, TwoInserts)
 }
 
 
