@@ -39,7 +39,7 @@ def split(
 
 
 def split_to_all(encoded: EncodedKeys, encoder: KeyEncoder, parts: int, heavy: Heavy) -> list[Any]:
-    """As `split`, with all rows of `heavy` keys for every part."""
+    """As `split`, with all rows of `heavy` keys for every part, after its own."""
     owned = split(encoded, encoder, parts)
     if parts == 1 or not heavy:
         return owned
@@ -48,7 +48,7 @@ def split_to_all(encoded: EncodedKeys, encoder: KeyEncoder, parts: int, heavy: H
     shared = xp.flatnonzero(among)
     if len(shared) == 0:
         return owned
-    return [xp.sort(xp.concatenate([rows[~among[rows]], shared])) for rows in owned]
+    return [xp.concatenate([rows[~among[rows]], shared]) for rows in owned]
 
 
 def pieces(

@@ -166,6 +166,25 @@ def test_cudf_frames(client, left, right, how):
 
 
 @needs_cudf
+def test_a_key_with_half_of_the_rows(client):
+    rng = np.random.default_rng(3)
+    keys = np.where(rng.random(400_000) < 0.5, 7, rng.integers(0, 400_000, 400_000))
+    right = pd.DataFrame({"k": keys, "y": np.arange(400_000)})
+    left = pd.DataFrame({"k": np.r_[0:2000, 500_000:500_100], "x": np.arange(2100)})
+    with DistributedIndex.build(
+        device_frame(right, 5), on="k", unique=False, client=client, mode="distributed"
+    ) as index:
+        rows = index.stats()["rows"]
+        assert rows.max() <= 1.3 * rows.mean()
+        for how in ("inner", "left", "semi", "anti"):
+            result = index.merge(device_frame(left, 4), how=how).compute()
+            assert_same_rows(result, joined(left, right, ["k"], how))
+        few = device_frame(left[["k"]][:10], 1).compute()
+        assert index.erase(few) == int(np.isin(keys, np.arange(10)).sum())
+        assert not bool(index.contains(few).any())
+
+
+@needs_cudf
 def test_cudf_strings_and_several_keys(client):
     rng = np.random.default_rng(0)
     cities = np.array(["Oslo", "Rome", "Bonn", None], dtype=object)

@@ -177,10 +177,10 @@ class Limit(Fault):
 
     name = "limit"
     works = ("build", "insert")
-    rows = 300_000
+    rows = 600_000
 
     def prepare(self) -> None:
-        self.headroom = self.generator.choice([0, 1 << 18, 1 << 20, 1 << 22, 1 << 24])
+        self.headroom = self.generator.choice([0, 1 << 18, 1 << 20, 1 << 22])
 
     def strike(self) -> None:
         size = int(Path(f"/proc/{self.pid}/statm").read_text().split()[0])
