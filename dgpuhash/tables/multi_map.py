@@ -100,15 +100,8 @@ class MultiMap(Table):
         initial_bucket: int = 1,
         growth: float = 1.1,
     ) -> None:
-        spec = TableSpec.of(
-            "multimap",
-            key_dtype,
-            value_dtype,
-            max_load=max_load,
-            seed=seed,
-            initial_bucket=initial_bucket,
-            growth=growth,
-        )
+        settings = {"seed": seed, "initial_bucket": initial_bucket, "growth": growth}
+        spec = TableSpec.of("multimap", key_dtype, value_dtype, max_load=max_load, **settings)
         super().__init__(spec, capacity, device)
 
     @classmethod
@@ -302,12 +295,8 @@ class MultiMap(Table):
         self._lists = self._new_lists(backend)
 
     def _new_lists(self, backend: Backend) -> Lists:
-        return Lists(
-            backend,
-            self._value_word(),
-            first=self._spec.initial_bucket,
-            growth=self._spec.growth,
-        )
+        spec = self._spec
+        return Lists(backend, self._value_word(), first=spec.initial_bucket, growth=spec.growth)
 
     def _insert(self, bits: Any, rows: Any) -> None:
         """Add at least one pair."""
