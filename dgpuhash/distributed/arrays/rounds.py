@@ -66,9 +66,13 @@ class _Parted:
 
 @dataclass(frozen=True, slots=True)
 class _Answered:
-    """A piece whose answers are on their way back, beside the answers of this rank."""
+    """A piece whose answers are on their way back, beside what was asked of this rank.
+
+    That is kept, since its memory may be the side stream's, which follows when answers are back.
+    """
 
     sent: Sent
+    asked: Received
     answers: list[Answer]
     transfers: list[Transfer]
 
@@ -136,9 +140,9 @@ class Rounds:
                 sent, transfer = going.popleft()
                 received = transfer.wait()
                 answers = self._serve(received.columns, received.counts)
-                coming.append(_Answered(sent, answers, self._start_all(answers)))
-                self._note([sent for sent, _ in going], coming, [received])
-                del received
+                coming.append(_Answered(sent, received, answers, self._start_all(answers)))
+                self._note([sent for sent, _ in going], coming, [])
+                del received, answers
             if len(coming) > LAG:
                 self._take_back(coming.popleft())
         for answered in coming:
@@ -187,8 +191,8 @@ class Rounds:
             columns = [_cut(self._backend, column, parts) for column in answer.columns]
             back.append([Answer(columns, received.counts)])
         starting = [self._start_all(each) for each in back]
-        for (sent, _), given, transfers in zip(going, back, starting, strict=True):
-            self._take_back(_Answered(sent, given, transfers))
+        for (sent, _), asked, given, transfers in zip(going, arrived, back, starting, strict=True):
+            self._take_back(_Answered(sent, asked, given, transfers))
 
     def _part(self, number: int) -> _Parted:
         """Begin to put the rows of a piece into the order of their owners."""
@@ -252,6 +256,7 @@ class Rounds:
         arrays += [
             array for answered in coming for answer in answered.answers for array in answer.columns
         ]
+        came = [*came, *(answered.asked for answered in coming)]
         arrays += [array for received in came for array in received.columns]
         held = {id(array): array.nbytes for array in arrays if array is not None}
         self.peak_nbytes = max(self.peak_nbytes, sum(held.values()))
