@@ -11,7 +11,13 @@ from numpy.typing import DTypeLike
 
 from dgpuhash.backend import args as structs
 from dgpuhash.backend.kernel import Kernel
-from dgpuhash.backend.partition import multisplit, partition, sort_by_hash, split
+from dgpuhash.backend.partition import (
+    multisplit,
+    partition,
+    put_back,
+    sort_by_hash,
+    split,
+)
 from dgpuhash.backend.partition_pass import Partitioned
 from dgpuhash.backend.region_args import REGION_SHIFT
 from dgpuhash.backend.words import packing, words_of
@@ -226,6 +232,29 @@ class Backend(ABC):
         [0, 2, 6]
         """
         return split(self, keys, values, parts=parts, seed=seed, numbered=numbered)
+
+    def put_back(self, numbers: Any, columns: list[Any], to: list[Any]) -> None:
+        """Rows in the order of a partition, back to where `numbers` says that they stood.
+
+        Parameters
+        ----------
+        numbers : array of int64
+            Those of `Partitioned`: each row once.
+        columns : list of array
+            Words of 4 or 8 bytes, flags of one byte, or rows of bytes.
+        to : list of array
+            Like `columns`; overwritten.
+
+        Examples
+        --------
+        >>> from dgpuhash import backend
+        >>> made = np.zeros(3, np.uint32)
+        >>> words = np.array([7, 8, 9], np.uint32)
+        >>> backend.get("cpu").put_back(np.array([2, 0, 1]), [words], [made])
+        >>> made.tolist()
+        [8, 9, 7]
+        """
+        put_back(self, numbers, columns, to)
 
     def sort_by_hash(self, keys: Any, values: Any, *, bits: int, seed: int) -> tuple[Any, Any]:
         """Keys and values in the order of the keys' hashes, as far as `bits` bits tell them apart.

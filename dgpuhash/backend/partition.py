@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ __all__ = [
     "MAX_PARTS",
     "multisplit",
     "partition",
+    "put_back",
     "sort_by_hash",
     "split",
 ]
@@ -53,6 +55,23 @@ def split(
     owners = backend.owner_of(backend.hash_keys(moved.keys, seed), parts)
     edges = backend.xp.arange(parts + 1, dtype=np.uint32)
     return moved, backend.xp.searchsorted(owners, edges)
+
+
+def put_back(backend: Backend, numbers: Any, columns: list[Any], to: list[Any]) -> None:
+    """See `Backend.put_back`; a word and a flag of each row go in one launch."""
+    pairs = list(zip(columns, to, strict=True))
+    for column, target in pairs:
+        if column.ndim == 2:
+            target[numbers] = column
+    words = [pair for pair in pairs if pair[0].ndim == 1 and pair[0].dtype.itemsize > 1]
+    flags = [pair for pair in pairs if pair[0].ndim == 1 and pair[0].dtype.itemsize == 1]
+    nothing = (None, None)
+    for (word, word_to), (flag, flag_to) in itertools.zip_longest(words, flags, fillvalue=nothing):
+        unsigned = np.dtype(np.uint32 if word is None else f"u{word.dtype.itemsize}")
+        backend.run(
+            structs.put_back(unsigned), structs.PUT_BACK, len(numbers),
+            numbers=numbers, words=word, flags=flag, words_to=word_to, flags_to=flag_to,
+        )  # fmt: skip
 
 
 def sort_by_hash(

@@ -15,10 +15,12 @@ __all__ = [
     "PARTITION",
     "PASS_PARTS",
     "PASS_ROWS",
+    "PUT_BACK",
     "STRUCTS",
     "partition_count",
     "partition_scatter",
     "partition_strew",
+    "put_back",
 ]
 
 # Parts of one pass where rows of a part stay in order, and where they do not, as in
@@ -37,8 +39,10 @@ PARTITION = _words(
     digit=DIGIT,
 )  # fmt: skip
 
+PUT_BACK = _words("numbers", "words", "flags", "words_to", "flags_to", "n")
+
 # By the C++ name.
-STRUCTS = {"Digit": DIGIT, "PartitionArgs": PARTITION}
+STRUCTS = {"Digit": DIGIT, "PartitionArgs": PARTITION, "PutBackArgs": PUT_BACK}
 
 
 def partition_count(key: DTypeLike) -> Kernel:
@@ -54,6 +58,11 @@ def partition_scatter(key: DTypeLike, value: DTypeLike | None) -> Kernel:
 def partition_strew(key: DTypeLike, value: DTypeLike | None) -> Kernel:
     """As `partition_scatter`, but rows of one part come in any order."""
     return _kernel(f"dg::partition_strew<{_word(key)},{_word(value)},{BLOCK_THREADS}>")
+
+
+def put_back(word: DTypeLike) -> Kernel:
+    """Puts words and flags to the places of their rows; takes `PUT_BACK`."""
+    return Kernel(f"dg::put_back<{_word(word)}>", "launch/put_back.cuh")
 
 
 def _kernel(expression: str) -> Kernel:

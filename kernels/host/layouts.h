@@ -14,6 +14,7 @@
 #include "launch/limits.cuh"
 #include "launch/open.cuh"
 #include "launch/partition.cuh"
+#include "launch/put_back.cuh"
 #include "launch/reduce.cuh"
 #include "launch/region.cuh"
 #include "launch/runs.cuh"
@@ -323,6 +324,10 @@ inline const std::vector<Layout> kLayouts = {
       DG_FIELD(PartitionArgs, rows), DG_FIELD(PartitionArgs, parts),
       DG_FIELD(PartitionArgs, pieces), DG_FIELD(PartitionArgs, step_rows),
       DG_FIELD(PartitionArgs, segment_rows), DG_FIELD(PartitionArgs, n)}},
+    {"PutBackArgs",
+     sizeof(PutBackArgs),
+     {DG_FIELD(PutBackArgs, numbers), DG_FIELD(PutBackArgs, words), DG_FIELD(PutBackArgs, flags),
+      DG_FIELD(PutBackArgs, words_to), DG_FIELD(PutBackArgs, flags_to), DG_FIELD(PutBackArgs, n)}},
     {"FloatWordsArgs",
      sizeof(FloatWordsArgs),
      {DG_FIELD(FloatWordsArgs, floats), DG_FIELD(FloatWordsArgs, words),

@@ -46,6 +46,24 @@ def test_too_many_parts(used: Backend) -> None:
         used.multisplit(used.from_host(np.zeros(1, np.uint32)), 65537)
 
 
+@pytest.mark.parametrize("n", [0, 1, 1000, 100_003])
+def test_put_back(used: Backend, n: int) -> None:
+    random = np.random.default_rng(n)
+    numbers = random.permutation(n)
+    columns: list[Array] = [
+        random.integers(0, 2**32, n).astype(np.uint32),
+        random.integers(0, 2**62, n),
+        random.integers(0, 2, n).astype(np.uint8),
+        random.integers(0, 256, (n, 5)).astype(np.uint8),
+    ]
+    made = [used.from_host(np.zeros_like(column)) for column in columns]
+    used.put_back(used.from_host(numbers), [used.from_host(column) for column in columns], made)
+    for column, back in zip(columns, made, strict=True):
+        wanted = np.zeros_like(column)
+        wanted[numbers] = column
+        np.testing.assert_array_equal(used.to_host(back), wanted)
+
+
 @pytest.mark.parametrize("n", [0, 1, 4095, 100_003])
 @pytest.mark.parametrize("parts", [1, 7, 256, 257, 65536])
 @pytest.mark.parametrize("key", ["u4", "u8"])

@@ -113,12 +113,12 @@ class Asking:
                 self._backend.empty((self._rows, *column.shape[1:]), column.dtype)
                 for column in columns
             ]
-        for answer, column in zip(self._answers, columns, strict=True):
-            part = answer[first : first + rows]
-            if sent.numbers is None:
-                part[...] = column
-            else:
-                part[sent.numbers] = column
+        places = [answer[first : first + rows] for answer in self._answers]
+        if sent.numbers is not None:
+            self._backend.put_back(sent.numbers, columns, places)
+            return
+        for place, column in zip(places, columns, strict=True):
+            place[...] = column
 
     def _unmixed(self, numbers: Any, counts: Any, values: Any) -> tuple[Any, Any]:
         """Counts and values of lists in the order of the piece's rows."""
@@ -128,7 +128,7 @@ class Asking:
         starts = xp.cumsum(counts) - counts
         counts_of = self._backend.empty(len(counts), np.int64)
         starts_of = self._backend.empty(len(counts), np.int64)
-        counts_of[numbers], starts_of[numbers] = counts, starts
+        self._backend.put_back(numbers, [counts, starts], [counts_of, starts_of])
         filled = xp.flatnonzero(counts_of)
         ends = xp.cumsum(counts_of[filled])
         offsets = xp.concatenate([xp.zeros(1, np.int64), ends])

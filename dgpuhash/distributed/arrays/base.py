@@ -32,7 +32,7 @@ Result = TypeVar("Result")
 
 # Rows of a worker that travel together: questions in pieces that overlap; what is stored comes in
 # batches that are worth placing region by region.
-ASK_ROWS = 1 << 24
+ASK_ROWS = 1 << 25
 STORE_ROWS = 1 << 27
 MASK = Shown(np.dtype(bool))
 
