@@ -188,9 +188,9 @@ def test_stats_and_repr(threads):
         assert set(stats["device"]) == {"cpu"}
         assert stats["size"].max() <= stats["capacity"].max()
         assert table.device == "cpu"
-        # Keys, values, numbers and what came for two pieces, and a byte of each answer.
+        # Of five pieces: keys and where they stood, keys that came, and two bytes of answers.
         table.contains(da.arange(30_000, chunks=10_000))
-        assert 0 < table.stats()["exchange_nbytes"].max() <= 3 * 500 * (8 + 8 + 8 + 4)
+        assert 0 < table.stats()["exchange_nbytes"].max() <= 5 * 500 * (8 + 8 + 8 + 2)
     assert repr(table).endswith("closed>")
 
 

@@ -44,7 +44,7 @@ class DistributedSet(DistributedTable):
         What carries rows between workers: Dask's comms; NCCL between GPUs; or GPUs of one host put
         them into each other's memory. The first of these where it is left to us.
     piece_rows : int, optional
-        Rows of a worker that travel together; they and their answers, three times over, are what a
+        Rows of a worker that travel together; they and their answers, five times over, are what a
         verb takes besides its arguments. Default: 2²⁵ for questions, 2²⁷ for what is stored.
 
     Raises
