@@ -89,17 +89,14 @@ class Heavy:
         >>> Heavy((5,)).spread(owners, codes, 3)
         array([1, 1, 1, 2, 2, 0], dtype=uint32)
         """
-        xp = backend.get(None, codes).xp
-        numbers = self._numbers(codes)
-        rows = xp.flatnonzero(numbers < len(self))
-        if len(rows) == 0:
-            return owners
+        device = backend.get(None, codes)
+        xp = device.xp
+        numbers = self._numbers(codes).astype(np.uint32)
+        order, counts = device.multisplit(numbers, len(self) + 1)
+        rows = order[: len(codes) - int(counts[-1])]
         numbers = numbers[rows]
-        order = xp.argsort(numbers, kind="stable")
-        rows, numbers = rows[order], numbers[order]
-        counts = xp.bincount(numbers, minlength=len(self))
-        starts = xp.cumsum(counts) - counts
-        block = (xp.arange(len(rows)) - starts[numbers]) * parts // counts[numbers]
+        starts = xp.asarray(np.cumsum(counts) - counts)
+        block = (xp.arange(len(rows)) - starts[numbers]) * parts // xp.asarray(counts)[numbers]
         spread = owners.copy()
         spread[rows] = ((owners[rows].astype(np.int64) + block) % parts).astype(owners.dtype)
         return spread
