@@ -33,10 +33,14 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Saved rows of one verb, by the part that owned them; None where there were none."""
+    """Saved rows of one verb, by the part that had them; None where there were none.
+
+    `owned`: whether each part had the rows of the keys that it owns.
+    """
 
     verb: str
     files: tuple[RowsFile | None, ...]
+    owned: bool
 
 
 def save(client: Client, descriptor: Descriptor, url: str) -> Descriptor:
@@ -156,11 +160,11 @@ def batches_of(saved: Saved) -> list[Batch]:
     """
     folder = Folder(saved.url)
     manifest = read_manifest(folder)
-    batches = [Batch("build", manifest.shards)]
+    batches = [Batch("build", manifest.shards, manifest.owned)]
     revision = manifest.revision
     for record in records(folder, revision) if revision < saved.revision else ():
         if record.revision <= saved.revision:
-            batches.append(Batch(record.verb, record.files))
+            batches.append(Batch(record.verb, record.files, record.owned))
             check_sizes(folder, filter(None, record.files))
             revision = record.revision
     if manifest.uid != saved.uid or revision != saved.revision:

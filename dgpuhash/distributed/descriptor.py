@@ -116,6 +116,11 @@ class Descriptor:
         return self.meta
 
     @property
+    def owned(self) -> bool:
+        """Whether a shard has the rows of the keys that its part owns, and no others."""
+        return self.placement is Placement.DISTRIBUTED and not self.heavy
+
+    @property
     def whole(self) -> list[str]:
         """Those of `workers` whose shards together hold each row once."""
         return self.workers[:1] if self.placement is Placement.REPLICATED else self.workers

@@ -138,9 +138,9 @@ class Handle:
             end = replace(current, epoch=current.epoch + 1, revision=current.revision + 1)
             change = change_to(end, verb)
 
-            def write() -> None:
-                if end.log is not None:
-                    log.append(self._client, change, end.log, end.revision)
+            def write(newest: Descriptor) -> None:
+                if newest.log is not None:
+                    log.append(self._client, change, newest)
 
             acts = acts_of(self._client, end, [step])
             return self._carry_out(end, change, acts, step, write=write)
@@ -152,7 +152,7 @@ class Handle:
         acts: Sequence[Act],
         step: Step | None = None,
         moved: Callable[[], list[Receipt]] = list,
-        write: Callable[[], None] = lambda: None,
+        write: Callable[[Descriptor], None] = lambda newest: None,
     ) -> int:
         """Move the index, and this handle, to `end`, and remember `step`; rows added or erased.
 
@@ -160,8 +160,8 @@ class Handle:
         """
 
         def publish(heavy: Heavy) -> None:
-            write()
             newest = replace(end, heavy=heavy)
+            write(newest)
             self._registry.publish(newest)
             self._descriptor = newest
             if step is not None:

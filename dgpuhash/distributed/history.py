@@ -33,7 +33,7 @@ class Step:
             library = frames_of(descriptor.meta).name
             for batch in batches_of(self.rows):
                 files = batch.files
-                if lost is not None and len(files) == lost.parts:
+                if lost is not None and batch.owned and len(files) == lost.parts:
                     files = tuple(files[part] for part in sorted(lost.gone))
                 rows = partitions_in(self.rows.url, filter(None, files), library)
                 yield Act(batch.verb, rows)

@@ -278,7 +278,7 @@ class DistributedIndex(Searchable, Upkeep):
                     change,
                     acts,
                     step,
-                    write=lambda: checkpoint.begin(client, descriptor, change, continued),
+                    write=lambda newest: checkpoint.begin(client, newest, change, continued),
                 )
             except BaseException:
                 # Nothing is left of it, even when a worker is lost right after it was published.

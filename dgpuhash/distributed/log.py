@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 
 from distributed import Client
 
+from dgpuhash.distributed.descriptor import Descriptor
 from dgpuhash.distributed.folder import Folder
 from dgpuhash.distributed.manifest import MANIFEST, Manifest
 from dgpuhash.distributed.phase import on_workers
@@ -48,6 +49,8 @@ class Record:
     transaction : str
     files : tuple of (RowsFile or None)
         By part, or one for rows that all parts got; None where there were no rows.
+    owned : bool
+        Whether each file has the rows of the keys that its part owns.
     """
 
     revision: int
@@ -55,6 +58,7 @@ class Record:
     uid: str
     transaction: str
     files: tuple[RowsFile | None, ...]
+    owned: bool = True
 
     @property
     def name(self) -> str:
@@ -88,7 +92,8 @@ class Record:
             entry = json.loads(body)
             files = tuple(each and RowsFile.from_json(each) for each in entry.pop("files"))
             record = cls(**entry, files=files)
-            if type(record.revision) is not int or record.verb not in VERBS:
+            kinds = (type(record.revision), type(record.owned))
+            if kinds != (int, bool) or record.verb not in VERBS:
                 raise ValueError(f"{record.verb} to revision {record.revision}")
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise FormatError(f"{where} is damaged: {error}; {REMEDY}") from error
@@ -98,8 +103,8 @@ class Record:
 REMEDY = "restore the folder from a backup"
 
 
-def append(client: Client, change: Change, url: str, revision: int) -> None:
-    """Have the shards write what they have prepared for `change`, and then its record.
+def append(client: Client, change: Change, end: Descriptor) -> None:
+    """Have the shards write what they have prepared for the change to `end`, and then its record.
 
     Raises
     ------
@@ -108,13 +113,17 @@ def append(client: Client, change: Change, url: str, revision: int) -> None:
     IndexLost
         When another index goes on with this log, or a worker is lost.
     """
-    folder = Folder(url)
+    assert end.log is not None
+    folder, revision = Folder(end.log), end.revision
     token = uuid.uuid4().hex[:12]
     parts = range(len(change.writers))
     names = [f"log-{revision:012}-{token}-{part:05}.arrow" for part in parts]
     try:
-        files = on_workers(client, change.writers, write_batch, change, url, names)
-        _commit(folder, Record(revision, change.verb, change.uid, change.transaction, tuple(files)))
+        files = on_workers(client, change.writers, write_batch, change, folder.url, names)
+        record = Record(
+            revision, change.verb, change.uid, change.transaction, tuple(files), end.owned
+        )
+        _commit(folder, record)
     except BaseException:
         # Once its record is there, the change may be seen, and its files have to stay.
         with suppress(OSError):

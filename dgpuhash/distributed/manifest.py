@@ -38,6 +38,8 @@ class Manifest:
     placement : Placement
     conflict : Conflict
     shards : tuple of RowsFile
+    owned : bool
+        Whether each file has the rows of the keys that its part owns.
     uid : str
         Of the index that was saved here, or that writes its log here.
     revision : int
@@ -55,6 +57,7 @@ class Manifest:
     placement: Placement
     conflict: Conflict
     shards: tuple[RowsFile, ...]
+    owned: bool
     uid: str
     revision: int
     logged: bool
@@ -72,6 +75,7 @@ class Manifest:
             descriptor.placement,
             descriptor.conflict,
             tuple(shards),
+            descriptor.owned,
             descriptor.uid,
             descriptor.revision,
             logged,
@@ -95,6 +99,7 @@ class Manifest:
             "placement": self.placement.value,
             "conflict": self.conflict.value,
             "shards": [asdict(shard) for shard in self.shards],
+            "owned": self.owned,
             "uid": self.uid,
             "revision": self.revision,
             "logged": self.logged,
@@ -138,7 +143,7 @@ class Manifest:
 
     @classmethod
     def _from_body(cls, body: dict[str, Any]) -> Manifest:
-        kinds = {"name": str, "uid": str, "revision": int, "logged": bool}
+        kinds = {"name": str, "uid": str, "revision": int, "owned": bool, "logged": bool}
         right = all(type(body[field]) is kind for field, kind in kinds.items())
         if not right or body["unique"] not in (True, False, None):
             raise ValueError("it is malformed")
@@ -150,6 +155,7 @@ class Manifest:
             Placement(body["placement"]),
             Conflict(body["conflict"]),
             tuple(RowsFile.from_json(entry) for entry in body["shards"]),
+            body["owned"],
             body["uid"],
             body["revision"],
             body["logged"],

@@ -152,6 +152,23 @@ def test_heavy_keys(threads, tmp_path):
         assert len(loaded) == 1997
 
 
+def test_a_key_that_is_heavy_no_more(threads, tmp_path):
+    """Its saved rows are in all files, and its owner, which has them all now, is lost."""
+    rows = pd.DataFrame({"k": np.r_[np.arange(1000), np.full(6000, 7)], "v": np.arange(7000)})
+    more = pd.DataFrame({"k": np.arange(400_000) % 150_000 + 8, "v": np.arange(400_000)})
+    with DistributedIndex.build(rows, on="k", client=threads, durable=tmp_path) as index:
+        assert index._descriptor.heavy
+        assert index.insert(more) == 400_000
+        index.rebuild(whole=True)
+        assert not index._descriptor.heavy
+        before = list(index.stats()["rows"])
+        for part in range(3):
+            threads.run(drop, index._descriptor.uid, workers=index.workers[part : part + 1])
+            assert index.rebuild().parts == (part,)
+            assert list(index.stats()["rows"]) == before
+        assert len(index.find([7]).frame) == 6001
+
+
 def drop(uid: str, dask_worker) -> None:
     """On a worker: its shard is gone."""
     host_of(dask_worker).shards.drop(uid)

@@ -43,6 +43,7 @@ class Fault:
         "lookup",
         "save",
         "rebalance",
+        "rebuild",
         "durable",
     )
     #: Of a batch.

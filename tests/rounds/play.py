@@ -203,5 +203,6 @@ DURATION = {
     "lookup": 0.2,
     "save": 0.06,
     "rebalance": 0.2,
+    "rebuild": 1.2,
     "durable": 0.5,
 }

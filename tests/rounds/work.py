@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 from distributed import Client
 
 from dgpuhash.distributed import DistributedIndex
+from dgpuhash.distributed.plugin import host_of
 from dgpuhash.errors import DgpuhashError, FormatError, IndexLost
 from rounds.rows import batch, probes, same_rows, slowly
 
@@ -236,15 +238,22 @@ class Durable(Insert):
     """An insert that is written to a log before it is acknowledged."""
 
     name = "durable"
+    acknowledged = False
 
     def start(self, client: Client) -> None:
         super().start(client)
         assert self.index is not None
         self.index.close()
+        # Of a round with another fault and the same seed.
+        shutil.rmtree(self.folder, ignore_errors=True)
         source = slowly(self.before, 6, 0)
         self.index = DistributedIndex.build(
             source, on="k", client=client, name=self.called, durable=str(self.folder)
         )
+
+    def carry_out(self, client: Client) -> None:
+        super().carry_out(client)
+        self.acknowledged = True
 
     def settle(self, client: Client, succeeded: bool) -> None:
         super().settle(client, succeeded)
@@ -257,7 +266,8 @@ class Durable(Insert):
     def begin_again(self, client: Client) -> None:
         with DistributedIndex.load(self.folder, client) as loaded:
             found = contents(loaded)
-        if not any(same_rows(found, wanted) for wanted in (self.before, self.after)):
+        allowed = [self.after] if self.acknowledged else [self.before, self.after]
+        if not any(same_rows(found, wanted) for wanted in allowed):
             raise Wrong(f"{len(found)} rows of the log")
         super().begin_again(client)
 
@@ -291,9 +301,31 @@ class TwoInserts(Insert):
             raise failed[0]
 
 
+class Rebuild(Work):
+    """Of a shard that was lost before."""
+
+    name = "rebuild"
+
+    def start(self, client: Client) -> None:
+        self.index = DistributedIndex.build(
+            slowly(self.before), on="k", client=client, name=self.called
+        )
+        client.run(drop, self.index._descriptor.uid, workers=self.index.workers[:1])
+
+    def carry_out(self, client: Client) -> None:
+        assert self.index is not None
+        if self.index.rebuild().parts != (0,):
+            raise Wrong("another shard was made anew")
+
+
+def drop(uid: str, dask_worker: Any) -> None:
+    """On a worker: its shard of an index is gone."""
+    host_of(dask_worker).shards.drop(uid)
+
+
 WORKS: dict[str, type[Work]] = {
     work.name: work
-    for work in (Build, Insert, Erase, Merge, Lookup, Save, Rebalance, Durable, TwoInserts)
+    for work in (Build, Insert, Erase, Merge, Lookup, Save, Rebalance, Rebuild, Durable, TwoInserts)
 }
 
 
