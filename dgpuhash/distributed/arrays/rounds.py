@@ -198,12 +198,13 @@ class Rounds:
         """Begin to put the rows of a piece into the order of their owners."""
         piece = self._plan.piece(self._collective.rank, number)
         parts = self._collective.size
+        if parts == 1:
+            columns = self._take(piece)
+            return _Parted(piece, columns, None, lambda: np.array([0, len(columns[0])]))
         with self._side.use():
             columns = self._take(piece)
-            rows = len(columns[0])
-            if parts == 1 or rows == 0:
-                starts = np.array([0, *([rows] * parts)])
-                return _Parted(piece, columns, None, lambda: starts)
+            if len(columns[0]) == 0:
+                return _Parted(piece, columns, None, lambda: np.zeros(parts + 1))
             keys, *values = columns
             narrow = len(values) == 1 and values[0].ndim == 1
             numbered = self._numbered or (bool(values) and not narrow)
