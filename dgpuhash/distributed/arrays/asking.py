@@ -82,7 +82,7 @@ class Asking:
 
     def _no_rows(self) -> list[np.ndarray]:
         layout = self._part.layout
-        stores = self._verb.name in {"insert", "add", "upsert"} and layout.value is not None
+        stores = self._verb.stores and layout.value is not None
         return [np.zeros(0, layout.key), *([np.zeros(0, layout.value)] if stores else [])]
 
     def _take(self, piece: Piece | None) -> list[Any]:

@@ -30,10 +30,6 @@ __all__ = ["MASK", "DistributedTable"]
 
 Result = TypeVar("Result")
 
-# Rows of a worker that travel together: questions in pieces that overlap; what is stored comes in
-# batches that are worth placing region by region.
-ASK_ROWS = 1 << 25
-STORE_ROWS = 1 << 27
 MASK = Shown(np.dtype(bool))
 
 
@@ -189,7 +185,6 @@ class DistributedTable:
     def _order(self, verb: Verb, batch: Batch, columns: int) -> list[Kept]:
         """Let all ranks carry out `verb`; what they keep of its answer."""
         client, workers = self._client, self._workers
-        stores = verb.name in {"insert", "add", "upsert"}
         order = Order(
             uid=self._uid,
             epoch=self._epoch,
@@ -197,7 +192,7 @@ class DistributedTable:
             chunks=batch.place(client, workers),
             answer=f"dgpuhash-{verb.name}-{uuid.uuid4().hex}",
             hosted=batch.hosted,
-            piece_rows=self._piece_rows or (STORE_ROWS if stores else ASK_ROWS),
+            piece_rows=self._piece_rows,
         )
         if self._group is None:
             self._group = form_group(client, workers, self._exchange)

@@ -45,7 +45,7 @@ class DistributedSet(DistributedTable):
         them into each other's memory. The first of these where it is left to us.
     piece_rows : int, optional
         Rows of a worker that travel together; they and their answers, five times over, are what a
-        verb takes besides its arguments. Default: 2²⁵ for questions, 2²⁷ for what is stored.
+        verb takes besides its arguments. Default: 2²⁵, and 2²⁷ where parts must grow.
 
     Raises
     ------

@@ -33,6 +33,12 @@ __all__ = [
     "size_of",
 ]
 
+# Rows of a rank that travel together: pieces that overlap, and where parts grow, which costs a copy
+# each time, batches that tell how far. With four H200s 2**27 pairs of each were inserted in 26.0 ms
+# instead of 28.7 into parts with room, and into new parts in 170 instead of 70.
+ASK_ROWS = 1 << 25
+GROW_ROWS = 1 << 27
+
 REMEDY = "make the table again from its source"
 
 
@@ -53,8 +59,8 @@ class Order:
         Begins the keys under which each worker keeps its answers.
     hosted : bool
         Whether the arguments are host arrays, and the answers shall be.
-    piece_rows : int
-        Rows of a rank that travel together.
+    piece_rows : int or None
+        Rows of a rank that travel together; None: as many as suit the verb.
     """
 
     uid: str
@@ -63,7 +69,7 @@ class Order:
     chunks: Sequence[Sequence[Chunk]]
     answer: str
     hosted: bool
-    piece_rows: int
+    piece_rows: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,13 +172,18 @@ def carry_out(host: ShardHost, collective: Collective, order: Order) -> Outcome:
         asking = Asking(part, order.verb, order.chunks, rank, columns)
     except DgpuhashError as error:
         refused = error
-    if order.verb.changes and any(collective.gather(refused is not None)):
-        return Outcome([], refused)
+    piece_rows = ASK_ROWS
+    if order.verb.changes:
+        taking_part = collective.gather((refused is None, _has_room(part, order)))
+        if not all(ready for ready, _ in taking_part):
+            return Outcome([], refused)
+        if not all(room for _, room in taking_part):
+            piece_rows = GROW_ROWS
     if refused is not None:
         raise refused
     assert asking is not None
     try:
-        answers = asking.go(collective, order.piece_rows)
+        answers = asking.go(collective, order.piece_rows or piece_rows)
         backends.get(part.table.device).synchronize()
         part.seconds = time.perf_counter() - start
     except BaseException as error:
@@ -181,6 +192,14 @@ def carry_out(host: ShardHost, collective: Collective, order: Order) -> Outcome:
         raise
     hosted.epoch += order.verb.changes
     return Outcome(_keep(host, order, rank, answers))
+
+
+def _has_room(part: Part, order: Order) -> bool:
+    """Whether a part need not grow for its share of rows that are stored, were all keys new."""
+    if not order.verb.stores:
+        return True
+    rows = sum(chunk.rows for chunks in order.chunks for chunk in chunks)
+    return bool(part.table.capacity - len(part.table) >= rows / len(order.chunks))
 
 
 def _arrays(host: ShardHost, chunks: Sequence[Chunk]) -> list[list[Any]]:

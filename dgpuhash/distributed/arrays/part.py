@@ -43,6 +43,11 @@ class Verb:
         """Whether the table is another one afterwards."""
         return self.name in CHANGING
 
+    @property
+    def stores(self) -> bool:
+        """Whether it brings keys."""
+        return self.changes and self.name != "erase"
+
 
 class Part:
     """The keys of one rank, and their values.
