@@ -14,7 +14,7 @@ from dgpuhash.distributed.descriptor import Descriptor, Placement
 from dgpuhash.distributed.payload import Payload, joined
 from dgpuhash.distributed.plugin import host_of, hosting_worker
 from dgpuhash.distributed.question import Asker
-from dgpuhash.distributed.routes import asked_rows
+from dgpuhash.distributed.routes import asked_rows, part_near
 from dgpuhash.distributed.split import pieces
 from dgpuhash.frames import (
     POSITION_NBYTES,
@@ -133,6 +133,9 @@ def match(
     shard threads, which wait for nobody, so it ends.
     """
     worker = hosting_worker()
+    if descriptor.placement is Placement.REPLICATED and worker.address in descriptor.workers:
+        leave_thread()
+        return match_copy(worker, left, descriptor, left_on, how, columns)
     frames = frames_of(left)
     questions = questions_to(left, descriptor, left_on, how, worker.address)
     apart = descriptor.placement is Placement.INDEPENDENT
@@ -177,6 +180,25 @@ def match(
     return Matches(query_rows, found)
 
 
+def match_copy(
+    worker: Any,
+    left: Any,
+    descriptor: Descriptor,
+    left_on: Sequence[Hashable],
+    how: str,
+    columns: Sequence[Hashable],
+) -> Matches:
+    """As `match`, by the copy of all rows on this worker: nothing is cut, copied or sent."""
+    host = host_of(worker)
+    shard = descriptor.shards[part_near(descriptor.shards, worker.address)]
+
+    def matches() -> Matches:
+        index = host.shards.at(descriptor.uid, descriptor.epoch, shard.incarnation)
+        return index.match(left, how=how, on=list(left_on), columns=columns)
+
+    return sync(worker.loop, host.thread.run, matches)
+
+
 def questions_to(
     left: Any, descriptor: Descriptor, left_on: Sequence[Hashable], how: str, address: str
 ) -> list[list[tuple[Any, Payload]]]:
@@ -186,9 +208,6 @@ def questions_to(
     keys = frames_of(left).make(
         {name: left[label] for name, label in zip(names, left_on, strict=True)}
     )
-    if descriptor.placement is Placement.REPLICATED and address in descriptor.workers:
-        # The question stays on this worker.
-        return [[(rows, keys)] if len(rows) else [] for rows in owned]
     # The answer may be a position for each key.
     like = descriptor.meta[list(names)]
     return pieces(keys, owned, like, least_nbytes=POSITION_NBYTES)
