@@ -33,7 +33,7 @@ def client() -> Iterator[Client]:
         LocalCUDACluster(
             n_workers=None,
             protocol="ucxx",
-            rmm_pool_size=0.3,
+            rmm_pool_size=0.1,
             rmm_allocator_external_lib_list=["cupy"],
             memory_limit=None,
             dashboard_address=":0",
@@ -60,7 +60,7 @@ def counts_between(size: int, shape: str) -> np.ndarray:
         counts[:, 0] = 3_000_000
         return counts
     if shape == "much":
-        return np.full((size, size), 12_000_000)
+        return np.full((size, size), 9_000_000)
     counts = np.random.default_rng(size).integers(0, 3000, (size, size))
     counts[1] = 0
     return counts
@@ -98,8 +98,13 @@ def exchange_and_check(host: Any, collective: Collective, shape: str, library: s
         assert bool((got.columns[4] == xp.stack([wanted, -wanted], 1).astype(np.int32)).all())
 
 
-@pytest.mark.parametrize("library", ["cupy", "numpy"])
-@pytest.mark.parametrize("shape", ["uneven", "none", "all to one", "much"])
+@pytest.mark.parametrize(
+    ("shape", "library"),
+    [
+        *((shape, "cupy") for shape in ("uneven", "none", "all to one", "much")),
+        *((shape, "numpy") for shape in ("uneven", "none", "all to one")),
+    ],
+)
 def test_rows_arrive_in_the_order_of_ranks(client, group, shape, library):
     group.run(client, exchange_and_check, shape, library)
 

@@ -34,7 +34,7 @@ def client() -> Iterator[Client]:
         LocalCUDACluster(
             n_workers=2,
             protocol="ucxx",
-            rmm_pool_size=0.3,
+            rmm_pool_size=0.1,
             rmm_allocator_external_lib_list=["cupy"],
             memory_limit=None,
             dashboard_address=":0",

@@ -25,7 +25,7 @@ def client(request: pytest.FixtureRequest) -> Iterator[Client]:
         LocalCUDACluster(
             n_workers=request.param,
             protocol="ucxx",
-            rmm_pool_size=0.3,
+            rmm_pool_size=0.1,
             rmm_allocator_external_lib_list=["cupy"],
             memory_limit=None,
             dashboard_address=":0",
