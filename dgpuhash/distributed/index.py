@@ -129,14 +129,13 @@ class DistributedIndex(Searchable, Upkeep):
         device : {"cpu", "cuda"}, optional
             Where the key tables live; default: where the rows do.
         durable : str or path, optional
-            A path that all workers see, or any fsspec URL, of an empty folder or none: the rows,
-            and those of each insert and erase, are written there by their workers before the call
-            returns, and flushed to the disk where the file system is local. `rebuild` and `load`
-            read them, so that no change whose call returned is lost with any number of workers,
-            the scheduler or the client; one whose call did not return is there whole or not at all.
-            `save` to the same URL makes the log short again. Two processes with a local disk take
-            5 million rows of 16 bytes a second in batches of 2 million, 8 without a log; a batch
-            of 10 rows takes some 10 ms longer.
+            A path that all workers see, or any fsspec URL, of an empty folder or none. Rows, and
+            those of each insert and erase, are written there by their workers before the call
+            returns (and are on the disk, where the file system is local). `rebuild` and `load` read
+            them: no change whose call returned is lost, whatever processes are; one whose call did
+            not return is there whole or not at all. `save` to the same URL makes the log short
+            again. Two processes and a local disk take 5 million rows of 16 bytes a second in
+            batches of 2 million, 8 without a log; a batch of 10 rows takes 10 ms longer.
 
         Raises
         ------
@@ -146,10 +145,8 @@ class DistributedIndex(Searchable, Upkeep):
             When a column cannot be a key.
         SpecError
             When there is an index of this name, or options contradict each other.
-        FormatError
-            When `durable` is not empty.
-        OSError
-            When `durable` cannot be written.
+        FormatError, OSError
+            When `durable` is not empty, or cannot be written.
         IndexLost
             When a worker is lost; nothing remains of the index then.
         """

@@ -14,7 +14,7 @@ from clusters import assert_same_rows, device_frame, joined
 from distributed import Client
 
 from dgpuhash.distributed import DistributedIndex
-from dgpuhash.distributed.change import open_change, places
+from dgpuhash.distributed.change import drop_shards, open_change, places
 from dgpuhash.distributed.phase import on_workers
 from dgpuhash.distributed.shard import Change
 from dgpuhash.errors import IndexLost
@@ -238,3 +238,33 @@ def test_cupy_arrays_insert_erase_lookup_save_and_load(client, tmp_path):
         with DistributedIndex.load(tmp_path / "saved", client, device="cpu") as loaded:
             assert len(loaded) == 200_000
             assert loaded.contains([5, 250_000]).tolist() == [False, True]
+
+
+@needs_cudf
+def test_shards_move_and_come_back_from_a_log(client, right, tmp_path):
+    import cupy
+
+    probes = device_frame(pd.DataFrame({"k": np.arange(100_000, 400_000)}), 4)
+    log = tmp_path / "log"
+    with DistributedIndex.build(
+        device_frame(right[:150_000], 6),
+        on="k",
+        client=client,
+        workers=sorted(client.nthreads())[1:],
+        durable=log,
+    ) as index:
+        assert index.insert(device_frame(right[150_000:], 3)) == 50_000
+        erased = right["k"].isin(right["k"][:1000])
+        assert index.erase(cupy.asarray(right["k"][:1000])) == int(erased.sum())
+        wanted = right[~erased]
+        assert index.rebalance() > 0
+        assert len(index.workers) == len(client.nthreads())
+        assert_same_rows(index.merge(probes).compute(), wanted)
+        drop_shards(client, index._descriptor.uid, index.workers[:1])
+        done = index.rebuild()
+        assert (done.parts, len(done.kept)) == ((0,), len(index.workers) - 1)
+        assert_same_rows(index.merge(probes).compute(), wanted)
+        index.save(log)
+        assert index.insert(device_frame(right[:1000], 2)) == 1000
+    with DistributedIndex.load(log, client, device="cuda") as loaded:
+        assert_same_rows(loaded.merge(probes).compute(), pd.concat([wanted, right[:1000]]))

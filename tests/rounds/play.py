@@ -192,7 +192,7 @@ class Trigger:
 
 # Calls on all workers that a change makes: to open it, to prepare it, to apply it. A build asks for
 # the workers' incarnations first; to rebalance, shards send their rows as well.
-CALLS = {"build": 4, "rebalance": 5}
+CALLS = {"build": 4, "rebalance": 4, "rebuild": 4}
 # Seconds that the verbs take when nothing breaks, on two cores.
 DURATION = {
     "build": 0.6,
