@@ -12,6 +12,7 @@ import dask.dataframe as dd
 
 from dgpuhash.backend import Backend
 from dgpuhash.bench.bulk import Bulk, bulk
+from dgpuhash.bench.copies import copies_floor, merge_with_copies
 from dgpuhash.bench.figure import duration, rate, require
 from dgpuhash.bench.peers import OURS
 from dgpuhash.bench.steps import Steps, build_and_insert
@@ -32,6 +33,7 @@ BULK = ("bulk insert", "bulk find")
 VERBS = (
     *("build", "insert", "find", "multi build", "multi find", "merge", "build + merge"),
     *BULK,
+    "replicated merge",
 )
 _KEY_NBYTES, _ANSWER_NBYTES = 8, 16
 # What a row of a bulk verb sends away and gets back, with the bytes of masks.
@@ -60,6 +62,7 @@ def run(
     and ``build + merge`` has the build in it. A frame has one partition for each worker.
     ``bulk insert`` and ``bulk find`` are verbs of a `DistributedMap` with room for the pairs, on
     arrays that lie on the workers; ``worker_seconds`` are those that the slowest was at work.
+    ``replicated merge`` is that of a frame with an index of 2**20 rows on every worker.
 
     Parameters
     ----------
@@ -176,12 +179,13 @@ class _Run:
             "build": insert, "insert": insert, "find": lookup, "multi build": insert,
             "multi find": several, "merge": lookup, "build + merge": insert + lookup,
             "bulk insert": insert, "bulk find": lookup,
+            "replicated merge": rows / copies_floor(self._workers, self._load, self._repeats),
         }  # fmt: skip
         for verb in VERBS:
             more = {} if verb not in steps else _told(steps[verb])
             if verb in ("find", "merge", *BULK):
                 more = {"exchanged_bytes": self._travelling(verb)}
-            if verb in BULK:
+            if verb in (*BULK, "replicated merge"):
                 more["worker_seconds"] = float(f"{seconds[_of_workers(verb)]:.4g}")
             yield self._row(verb, OURS, seconds[verb], floors[verb], **more)
         if compare:
@@ -238,7 +242,8 @@ class _Run:
             require(len(index) == 2 * rows, "rows were lost", verb="insert", **self._where)
             if checked:
                 self._ask(index, "insert", "left", load.asked, load.found, True, 1)
-        for verb, took in self._bulk().items():
+        copied = merge_with_copies(self._workers, self._load, self._repeats)
+        for verb, took in {**self._bulk(), "replicated merge": copied}.items():
             seconds[verb], seconds[_of_workers(verb)] = took.seconds, took.worker_seconds
         several = self._workers.made(load.several)
         source = dd.from_delayed(several, meta=self._meta, verify_meta=False)

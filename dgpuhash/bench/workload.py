@@ -14,6 +14,8 @@ from dgpuhash.frames import make_frame
 __all__ = ["Seen", "Workload"]
 
 _INT = np.dtype(np.int64)
+# Rows of an index that every worker has a copy of: with its table it fits the L2 cache.
+_FEW = 2**20
 # Numbers from here on are never stored.
 _ABSENT = 2**40
 
@@ -121,6 +123,32 @@ class Workload:
             and (_column(device, answer, "value") == values_of(keys, _INT)).all()
         )
         return Seen(seen.rows, seen.digest, right)
+
+    @property
+    def few_rows(self) -> int:
+        """Rows of an index that every worker has a copy of."""
+        return min(_FEW, self.workers * self.rows)
+
+    def few(self, device: str, rank: int) -> Any:
+        """This worker's part of them: unique pairs."""
+        first, end = (self.few_rows * each // self.workers for each in (rank, rank + 1))
+        keys = keys_of(_range(device, 1 + first, end - first), _INT)
+        return make_frame({"key": keys, "value": values_of(keys, _INT)})
+
+    def asking_few(self, device: str, rank: int) -> Any:
+        """Keys of them in any order, and as payload the numbers they are made of."""
+        mixed = keys_of(_range(device, rank * self.rows, self.rows), np.dtype(np.uint64))
+        numbers = (mixed % np.uint64(self.few_rows)).astype(_INT) + 1
+        return make_frame({"key": keys_of(numbers, _INT), "payload": numbers})
+
+    def few_right(self, device: str, left: Any, answer: Any) -> bool:
+        """Whether that is the merge of `asking_few`, in its order."""
+        keys, payload = (_column(device, left, name) for name in ("key", "payload"))
+        return len(answer) == self.rows and bool(
+            (_column(device, answer, "key") == keys).all()
+            and (_column(device, answer, "payload") == payload).all()
+            and (_column(device, answer, "value") == values_of(keys, _INT)).all()
+        )
 
     @property
     def lists(self) -> int:

@@ -18,7 +18,7 @@ _VERBS = {
     "cpu": ("build", "probe", "join", "group sum"),
     "scaling": (
         *("build", "insert", "find", "multi build", "multi find", "merge", "build + merge"),
-        *("bulk insert", "bulk find"),
+        *("bulk insert", "bulk find", "replicated merge"),
     ),
 }
 _WORDS = {
