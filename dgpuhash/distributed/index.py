@@ -111,7 +111,7 @@ class DistributedIndex(Searchable, Upkeep):
             travel. Independent: rows stay with the workers that read their partitions; questions
             go to all, and answers are put in the order in which rows came. Replicated: every worker
             holds all rows and answers what it is asked by its own tasks, so nothing travels. Auto:
-            replicated when `data` is known to have at most 64 MiB, else distributed; `repr` says
+            replicated when `data` is known to have at most 16 MiB, else distributed; `repr` says
             why.
         replicated : bool
             The same as ``mode="replicated"``.

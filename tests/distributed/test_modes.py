@@ -326,7 +326,7 @@ def test_auto_decides_by_size_and_says_so(threads, right, monkeypatch):
 
     persisted = lazy(right, 4).persist()
     wait(persisted)
-    assert "replicated (auto: 0.0 MiB, at most 64)" in built(right)
+    assert "replicated (auto: 0.0 MiB, at most 16)" in built(right)
     assert "replicated (auto" in built(persisted)
     assert "distributed (auto: size unknown" in built(lazy(right, 4))
     assert "distributed (auto: one worker)" in built(right, workers=list(threads.nthreads())[:1])
