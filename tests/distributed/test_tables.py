@@ -330,22 +330,30 @@ def test_a_table_in_a_task(processes):
     assert processes.submit(work).result(timeout=60) == 500
 
 
-def test_a_killed_worker():
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("verb", ["insert", "find"])
+def test_a_worker_killed_at_work(verb):
     with cluster_of(2, processes=True) as client:
-        keys = np.arange(1000)
-        table = DistributedMap.from_arrays(keys, keys, client=client)
-        victim = table.workers[1]
-        (pid,) = client.run(os.getpid, workers=[victim]).values()
-        os.kill(pid, signal.SIGKILL)
+        keys = da.random.default_rng(4).integers(0, 2**40, 10**6, chunks=2 * 10**5)
+        keys = client.persist(keys)
+        wait(keys)
+        table = DistributedMap("int64", "int64", client=client, piece_rows=10_000)
+        table.insert(keys, keys)
+        (pid,) = client.run(os.getpid, workers=[table.workers[1]]).values()
+        timer = threading.Timer(0.2, os.kill, (pid, signal.SIGKILL))
+        timer.start()
         start = time.monotonic()
-        with pytest.raises(IndexLost):
-            table.find(keys)
-        with pytest.raises(IndexLost):
-            table.insert(keys, keys)
-        assert time.monotonic() - start < 40
-        client.wait_for_workers(2, timeout=30)
-        with pytest.raises(IndexLost):
-            table.find(keys)
+        with pytest.raises(IndexLost, match="make the table again"):
+            while time.monotonic() < start + 30:
+                if verb == "insert":
+                    table.insert(keys + 1, keys)
+                else:
+                    table.find(keys)
+        assert time.monotonic() - start < 30
+        client.wait_for_workers(2, timeout=60)
+        for again in (lambda: len(table), lambda: table.find([1]), lambda: table.insert([1], [2])):
+            with pytest.raises(IndexLost, match="make the table again"):
+                again()
         table.close()
-        with DistributedMap.from_arrays(keys, keys, client=client) as again:
-            assert again.find(keys)[1].all()
+        with DistributedMap.from_arrays([1, 2], [3, 4], client=client) as made:
+            assert made.find([1])[0].tolist() == [3]

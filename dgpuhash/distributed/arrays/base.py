@@ -23,6 +23,7 @@ from dgpuhash.distributed.change import places
 from dgpuhash.distributed.clients import asking_the_scheduler, client_of, giving_way
 from dgpuhash.distributed.group import Group, Transport, form_group
 from dgpuhash.distributed.phase import on_workers
+from dgpuhash.distributed.request import REMEDY
 from dgpuhash.errors import ClosedError, DeviceError, DgpuhashError, IndexLost, SpecError
 from dgpuhash.spec import TableSpec, check_capacity
 
@@ -226,6 +227,8 @@ class DistributedTable:
         """A block whose errors, of whatever kind Dask gives them, are a lost worker's if one is."""
         try:
             yield
+        except IndexLost as error:
+            raise IndexLost(str(error).replace(REMEDY, hosted.REMEDY)) from error
         except DgpuhashError:
             raise
         except Exception as error:
@@ -268,7 +271,7 @@ class DistributedTable:
 
     def _phase(self, function: Callable[..., Result]) -> list[Result]:
         """``function(host, uid, epoch)`` on all workers."""
-        with giving_way(self._client), self._turn:
+        with giving_way(self._client), self._turn, self._losing_workers():
             self._check()
             self._settle(None)
             return on_workers(self._client, self._workers, function, self._uid, self._epoch)
