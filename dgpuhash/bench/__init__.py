@@ -9,7 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from dgpuhash import backend
-from dgpuhash.bench import cpu, group, join, limits, machine, model, multi, report, scaling, tables
+from dgpuhash.bench import (
+    cpu,
+    exchange,
+    group,
+    join,
+    limits,
+    machine,
+    model,
+    multi,
+    report,
+    scaling,
+    tables,
+)
 from dgpuhash.errors import SpecError
 
 __all__ = ["BENCHES", "run"]
@@ -21,6 +33,7 @@ BENCHES: dict[str, Callable[..., Iterator[dict[str, Any]]]] = {
     "group": group.run,
     "join": join.run,
     "cpu": cpu.run,
+    "exchange": exchange.run,
     "scaling": scaling.run,
     "model": model.run,
 }

@@ -40,6 +40,12 @@ _KEYS: Option = click.option("--distribution", metavar=_SPREAD, help="How often 
 _SPREADS = _several(
     "--distribution", "distributions", metavar=_SPREAD, said="How often a key comes"
 )
+_RUNS: Option = click.option("--runs", "repeats", type=_COUNT, help="Runs whose median counts.")
+_CLUSTER: tuple[Option, ...] = (
+    click.option("-p", "--protocol", type=click.Choice(["tcp", "ucxx"]), help="Of the cluster."),
+    click.option("-d", "--devs", metavar="0,1,…", help="GPUs to use."),
+    click.option("--rmm-pool-size", metavar="BYTES", help="Of each GPU's memory pool, as 40GB."),
+)
 _HIT_RATE = _several(
     "--hit-rate", "hit_rates", type=click.FloatRange(0, 1), said="Share of keys that are stored"
 )
@@ -123,6 +129,18 @@ def _cpu() -> None:
 
 
 @_question(
+    "exchange",
+    _several("--workers", type=_COUNT, said="How many; default: one for each GPU, or 2"),
+    _several("--bytes", "leaving", type=_COUNT, said="That leave each worker"),
+    _several("--exchange", "ways", type=click.Choice(["comm", "nccl", "peer"]), said="By what"),
+    *_CLUSTER,
+    repeats=_RUNS,
+)
+def _exchange() -> None:
+    """From all workers to all workers: columns exchanged in lockstep."""
+
+
+@_question(
     "scaling",
     _several("--workers", type=_COUNT, said="How many; default: 1, 2, 4 and so on"),
     _several(
@@ -134,11 +152,9 @@ def _cpu() -> None:
     click.option("-c", "--chunk-size", type=_COUNT, help="Rows of a worker, or in all."),
     click.option("--frac-match", type=_MATCHING, help="Share of rows of the merge that match."),
     click.option("--multiplicity", type=_COUNT, help="Rows of a key, where it has several."),
-    click.option("-p", "--protocol", type=click.Choice(["tcp", "ucxx"]), help="Of the cluster."),
-    click.option("-d", "--devs", metavar="0,1,…", help="GPUs to use."),
-    click.option("--rmm-pool-size", metavar="BYTES", help="Of each GPU's memory pool, as 40GB."),
+    *_CLUSTER,
     _COMPARE,
-    repeats=click.option("--runs", "repeats", type=_COUNT, help="Runs whose median counts."),
+    repeats=_RUNS,
 )
 def _scaling() -> None:
     """The distributed index with 1, 2, 4 … workers: weak and strong scaling."""

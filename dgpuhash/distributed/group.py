@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from distributed import Client
 
+from dgpuhash import backend
 from dgpuhash.distributed.exchange import (
     Collective,
     CommCollective,
@@ -129,7 +132,7 @@ def form_group(client: Client, workers: Sequence[str], exchange: Transport = "au
     exchange : {"auto", "comm", "nccl", "peer"}
         What carries the columns. ``"comm"``: the comms of the Dask cluster. ``"nccl"``: NCCL,
         between GPUs. ``"peer"``: GPUs of one host put them into each other's memory. ``"auto"``:
-        ``"comm"``.
+        ``"peer"`` where it can be, else ``"nccl"``, else ``"comm"``.
 
     Raises
     ------
@@ -146,8 +149,8 @@ def form_group(client: Client, workers: Sequence[str], exchange: Transport = "au
     group = Group(name, tuple(workers), exchange)
     installed(client, ShardHost())
     try:
-        on_workers(client, group.workers, join_group, name, group.workers)
-        for way in ["comm"] if exchange == "auto" else [exchange]:
+        places = on_workers(client, group.workers, join_group, name, group.workers)
+        for way in ways_between(places) if exchange == "auto" else [exchange]:
             with locked(client, LOCK):
                 refusals = on_workers(client, group.workers, connect_group, name, way)
             if not any(refusals):
@@ -160,6 +163,24 @@ def form_group(client: Client, workers: Sequence[str], exchange: Transport = "au
         group.close(client)
         raise
     return replace(group, exchange=way)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a worker's ways to others depend on."""
+
+    host: str
+    process: int
+    device: str
+
+
+def ways_between(places: Sequence[Place]) -> list[str]:
+    """What may carry columns between workers, the fastest first."""
+    apart = len({(place.host, place.process) for place in places}) == len(places)
+    if not apart or any(place.device != "cuda" for place in places):
+        return ["comm"]
+    together = len({place.host for place in places}) == 1
+    return ["peer", "nccl", "comm"] if together else ["nccl", "comm"]
 
 
 def collective_of(host: ShardHost, name: str) -> Collective:
@@ -178,8 +199,11 @@ def collective_of(host: ShardHost, name: str) -> Collective:
     return host.ends[name]
 
 
-def join_group(host: ShardHost, name: str, workers: Sequence[str]) -> None:
+def join_group(host: ShardHost, name: str, workers: Sequence[str]) -> Place:
     host.ends[name] = CommCollective(Membership(host.worker, name, workers))
+    # Containers of one host share it, and not always the memory; connecting shows that.
+    kernel = Path("/proc/sys/kernel/random/boot_id")
+    return Place(kernel.read_text(), os.getpid(), backend.default_device())
 
 
 def connect_group(host: ShardHost, name: str, exchange: str) -> str:

@@ -20,6 +20,7 @@ _QUESTIONS = {
     "group": "Grouping",
     "join": "Joins",
     "cpu": "The CPU",
+    "exchange": "From all workers to all workers",
     "scaling": "More workers",
     "model": "Many workers: a model, not a measurement",
 }

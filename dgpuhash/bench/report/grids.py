@@ -24,6 +24,7 @@ _VERBS = {
 _WORDS = {
     "pairs": "bits", "n": "rows", "build": "built rows", "load": "load", "groups": "groups",
     "distribution": "keys", "library": "library", "batch": "batch", "limit": "access",
+    "leaving": "bytes",
 }  # fmt: skip
 _BRACKETS = "in brackets the share of the machine's floor in the same run"
 
@@ -50,6 +51,9 @@ def grids(bench: str, rows: Sequence[Row]) -> list[Grid]:
     """
     if bench == "limits":
         return _pivot("random access, billions a second", rows, ("limit",), "footprint", ())
+    if bench == "exchange":
+        title = f"GB/s that leave each worker, {_BRACKETS}"
+        return _pivot(title, rows, ("workers", "protocol", "leaving"), "exchange", ())
     if bench == "scaling":
         return _scaling(rows)
     if bench == "model":
@@ -210,7 +214,7 @@ def _number(figure: float) -> str:
 
 
 def _text(name: str, value: Any) -> str:
-    if name == "footprint":
+    if name in ("footprint", "leaving"):
         return bytes_text(value)
     return f"{value:,}" if isinstance(value, int) else str(value)
 

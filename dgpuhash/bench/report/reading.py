@@ -13,7 +13,7 @@ __all__ = ["BENCHES", "Row", "by_bench", "read"]
 
 Row = dict[str, Any]
 # In the order of a report.
-BENCHES = ("limits", "tables", "multi", "group", "join", "cpu", "scaling", "model")
+BENCHES = ("limits", "tables", "multi", "group", "join", "cpu", "exchange", "scaling", "model")
 
 
 def read(paths: Sequence[str | Path]) -> list[Row]:

@@ -15,8 +15,10 @@ __all__ = ["summary", "watched"]
 
 Row = dict[str, Any]
 _FILE_WIDTH = 150
-_NAMES = ("mode", "workers", "limit", "figure", "verb", "library", "pairs", "n", "build",
-          "groups", "distribution", "load", "hit_rate", "batch", "footprint")  # fmt: skip
+_NAMES = (
+    "mode", "exchange", "workers", "leaving", "limit", "figure", "verb", "library", "pairs", "n",
+    "build", "groups", "distribution", "load", "hit_rate", "batch", "footprint",
+)  # fmt: skip
 
 
 def watched(bench: str, rows: Iterable[Row]) -> Iterator[Row]:

@@ -15,16 +15,16 @@ import numpy as np
 from dgpuhash.distributed.exchange.board import CALLS, Board
 from dgpuhash.distributed.exchange.collective import STALL, Outgoing, Received, Transfer, strange
 from dgpuhash.distributed.exchange.comm_collective import CommCollective
+from dgpuhash.distributed.exchange.driver import Driver
 from dgpuhash.distributed.exchange.membership import Membership
-from dgpuhash.distributed.exchange.peer_line import Door, Way, letters
+from dgpuhash.distributed.exchange.peer_line import Door, Letter, Sheet, Way
 from dgpuhash.distributed.exchange.peer_window import PeerWindow
 from dgpuhash.errors import UnsupportedError
 
 __all__ = ["PeerCollective"]
 
-# Looks for something to do, one after the other, before it takes naps of so many seconds.
-LOOKS = 2000
-NAP = 50e-6
+# Seconds without anything to do before it takes naps of so many seconds.
+RESTLESS, NAP = 2e-3, 50e-6
 # Seconds between two looks whether the others have left, and how many looks. A rank that is stopped
 # for longer costs its peers the memory of their windows.
 LEAVE, LEAVES = 0.1, 600
@@ -43,12 +43,12 @@ class PeerCollective(CommCollective):
         super().__init__(membership, limit)
         self._window: Any = None
         self._board: Any = None
-        self._taking: Any = None
+        self.taking: Any = None
         self._numbers = 0
         self._under_way: deque[PeerTransfer] = deque()
         self._lines: list[Way | Door] = []
-        self._ways: dict[int, Way] = {}
-        self._doors: dict[int, Door] = {}
+        self.ways: dict[int, Way] = {}
+        self.doors: dict[int, Door] = {}
 
     def connect(self) -> None:
         """Get access to the memory of the others; all ranks do so at the same time.
@@ -92,17 +92,22 @@ class PeerCollective(CommCollective):
     def _draw_lines(self) -> None:
         import cupy
 
-        self._taking = cupy.cuda.Stream(non_blocking=True)
+        self.driver = Driver()
+        self.taking = cupy.cuda.Stream(non_blocking=True)
+        self.events = [
+            [cupy.cuda.Event(disable_timing=True) for _ in range(3)] for _ in range(CALLS)
+        ]
+        between = (self.driver, self._board, self._window, self.rank)
         for rank in self.membership.others():
-            self._ways[rank] = Way(self._board, self._window, self.rank, rank)
-            self._doors[rank] = Door(self._board, self._window, self.rank, rank, self._taking)
-        self._lines = [*self._ways.values(), *self._doors.values()]
+            self.ways[rank] = Way(*between, rank)
+            self.doors[rank] = Door(*between, rank, self.taking.ptr)
+        self._lines = [*self.ways.values(), *self.doors.values()]
 
     def start(self, columns: Sequence[Any], counts: Sequence[int] | np.ndarray) -> Transfer:
         outgoing = Outgoing(columns, counts, self.size)
         number, self._numbers = self._numbers, self._numbers + 1
         while len(self._under_way) >= CALLS:
-            self._finish()
+            self.finish()
         self._progress()
         self._until(lambda: self._board.has_room(number))
         self._board.write_counts(number, outgoing.counts, outgoing.digest)
@@ -115,7 +120,7 @@ class PeerCollective(CommCollective):
         self._under_way.append(transfer)
         return transfer
 
-    def _finish(self) -> None:
+    def finish(self) -> None:
         """Wait for the transfer that was started first."""
         transfer = self._under_way[0]
         self._until(lambda: self._board.has_counts(transfer.number))
@@ -154,35 +159,32 @@ class PeerCollective(CommCollective):
 
     def _settle(self) -> None:
         """Wait for the copies that were begun."""
-        if self._taking is not None:
-            self._taking.synchronize()
-        for way in self._ways.values():
+        if self.taking is not None:
+            self.taking.synchronize()
+        for way in self.ways.values():
             way.settle()
 
     def _progress(self) -> bool:
+        """Do what can be done; whether anything was."""
         moved = [line.progress() for line in self._lines]
         return any(moved)
 
     def _until(self, done: Callable[[], bool]) -> None:
         """Work on all that is under way until `done()`."""
-        looks, moved = 0, time.monotonic()
+        idle = None
         while not done():
             if self.membership.broken is not None:
                 # Copies read and write arrays that the error lets go.
                 self._settle()
                 raise self.membership.broken
             if self._progress():
-                looks = 0
+                idle = None
                 continue
-            looks += 1
-            if looks < LOOKS:
-                # Another thread may want to run; the event loop is one.
-                time.sleep(0)
-                if looks == 1:
-                    moved = time.monotonic()
-                continue
-            time.sleep(NAP)
-            if time.monotonic() - moved > self._limit:
+            now = time.monotonic()
+            idle = idle or now
+            if now - idle > RESTLESS:
+                time.sleep(NAP)
+            if now - idle > self._limit:
                 self.abort(self._stalled())
 
 
@@ -202,40 +204,48 @@ class PeerTransfer(Transfer):
         self.received: Received | None = None
         self._end = end
         self._columns: list[Any] = []
+        self._ready, self._room, self._came = end.events[number % CALLS]
 
     def send(self) -> None:
         """Put what goes to others on its way."""
-        ready = self.outgoing.device.xp.cuda.get_current_stream().record()
-        for rank, way in self._end._ways.items():
-            way.send(self._letters(self.outgoing.part(rank), ready))
+        outgoing, end = self.outgoing, self._end
+        self._sheet = Sheet(outgoing.columns, end.size)
+        end.driver.record(self._ready, self._stream)
+        for rank, way in end.ways.items():
+            rows = int(outgoing.counts[rank])
+            way.send(self._letters(outgoing.columns, int(outgoing.starts[rank]), rows), self._ready)
 
     def take(self, counts: np.ndarray) -> None:
         """Make room for what comes, and let it be taken out of the window."""
-        device, end = self.outgoing.device, self._end
+        end = self._end
         self._columns = self.outgoing.room(counts)
-        stream = device.xp.cuda.get_current_stream()
-        ready = stream.record()
-        ends = np.cumsum(counts)
-        for rank, door in end._doors.items():
-            rows = slice(int(ends[rank] - counts[rank]), int(ends[rank]))
-            door.expect(self._letters([column[rows] for column in self._columns], ready))
-        rows = slice(int(ends[end.rank] - counts[end.rank]), int(ends[end.rank]))
+        starts = (np.cumsum(counts) - counts).tolist()
+        end.driver.record(self._room, self._stream)
+        end.driver.wait(end.taking.ptr, self._room)
+        for rank, door in end.doors.items():
+            door.expect(self._letters(self._columns, starts[rank], int(counts[rank])))
+        first = starts[end.rank]
         for column, own in zip(self._columns, self.outgoing.part(end.rank), strict=True):
-            column[rows] = own
+            if own.size:
+                place = column.data.ptr + first * own.nbytes // len(own)
+                end.driver.copy(place, own.data.ptr, own.nbytes, end.taking.ptr)
 
     def arrive(self, counts: np.ndarray) -> None:
         """Let the current stream wait for what was taken."""
-        stream = self.outgoing.device.xp.cuda.get_current_stream()
-        if self._end._doors:
-            stream.wait_event(self._end._taking.record())
+        self._end.driver.record(self._came, self._end.taking.ptr)
+        self._end.driver.wait(self._stream, self._came)
         self.received = Received(self._columns, counts)
 
     def wait(self) -> Received:
         while self.received is None:
-            self._end._finish()
+            self._end.finish()
         return self.received
 
-    def _letters(self, columns: Sequence[Any], ready: Any) -> list[Any]:
-        found = letters(self, columns, ready, self._end.size)
+    @property
+    def _stream(self) -> int:
+        return int(self.outgoing.device.xp.cuda.get_current_stream().ptr)
+
+    def _letters(self, columns: Sequence[Any], first: int, rows: int) -> list[Letter]:
+        found = self._sheet.letters(self, columns, first, rows)
         self.pending += len(found)
         return found

@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+
 from dgpuhash.distributed.exchange.board import Board
+from dgpuhash.distributed.exchange.driver import Driver
 from dgpuhash.distributed.exchange.peer_window import MESSAGES, PeerWindow, message_nbytes
+from dgpuhash.errors import UnsupportedError
 
-__all__ = ["Door", "Letter", "Way", "letters"]
+__all__ = ["Door", "Letter", "Sheet", "Way"]
 
-# cudaMemcpyDeviceToDevice
-DEVICE_TO_DEVICE = 3
 # Columns of a message begin at multiples of this.
 ALIGNMENT = 256
 
@@ -32,68 +34,90 @@ class Letter:
     Attributes
     ----------
     owner : Owner
-    columns : sequence of array
-        The rows where they come from, or where they go to.
-    offsets : sequence of int
-        Where each column begins in the message.
-    ready : Event
-        After which the columns may be read, or written.
+    strips : list of (int, int, int)
+        For each column the address of its rows, where they are in the message, and their bytes.
     """
 
     owner: Owner
-    columns: Sequence[Any]
-    offsets: Sequence[int]
-    ready: Any
+    strips: list[tuple[int, int, int]]
 
 
-def letters(owner: Owner, columns: Sequence[Any], ready: Any, size: int) -> list[Letter]:
-    """The messages that carry these columns; none when there are no rows.
+class Sheet:
+    """How columns are cut into messages: the same for all ranks.
+
+    Parameters
+    ----------
+    columns : sequence of CuPy array
+    size : int
+        The number of ranks.
 
     Raises
     ------
-    ValueError
+    UnsupportedError
         When a row does not fit into a message.
     """
-    widths = [column[:0].itemsize * _items(column) for column in columns]
-    room = message_nbytes(size) - ALIGNMENT * len(columns)
-    rows = room // max(1, sum(widths))
-    if rows < 1:
-        raise ValueError(f"rows of {sum(widths):,} bytes, {room:,} fit")
-    offsets = [0]
-    for width in widths[:-1]:
-        offsets.append(offsets[-1] + -(-rows * width // ALIGNMENT) * ALIGNMENT)
-    return [
-        Letter(owner, [column[start : start + rows] for column in columns], offsets, ready)
-        for start in range(0, len(columns[0]), rows)
-    ]
+
+    def __init__(self, columns: Sequence[Any], size: int) -> None:
+        self._widths = [
+            int(column.dtype.itemsize * np.prod(column.shape[1:], dtype=np.int64))
+            for column in columns
+        ]
+        room = message_nbytes(size) - ALIGNMENT * len(columns)
+        self._rows = room // max(1, sum(self._widths))
+        if self._rows < 1:
+            raise UnsupportedError(
+                f"rows of {sum(self._widths):,} bytes, and {room:,} fit into a message between "
+                "GPUs; form the group with exchange='comm'"
+            )
+        self._offsets = [0]
+        for width in self._widths[:-1]:
+            strip = -(-self._rows * width // ALIGNMENT) * ALIGNMENT
+            self._offsets.append(self._offsets[-1] + strip)
+
+    def letters(self, owner: Owner, columns: Sequence[Any], first: int, rows: int) -> list[Letter]:
+        """The messages for `rows` of the columns, from row `first` on."""
+        starts = [
+            column.data.ptr + first * width
+            for column, width in zip(columns, self._widths, strict=True)
+        ]
+        found = []
+        for row in range(0, rows, self._rows):
+            some = min(self._rows, rows - row)
+            strips = [
+                (start + row * width, offset, some * width)
+                for start, width, offset in zip(starts, self._widths, self._offsets, strict=True)
+            ]
+            found.append(Letter(owner, strips))
+        return found
 
 
 class Way:
-    """To one rank."""
+    """To one rank; its copies are in the order of a stream of their own."""
 
-    def __init__(self, board: Board, window: PeerWindow, mine: int, target: int) -> None:
+    def __init__(
+        self, driver: Driver, board: Board, window: PeerWindow, mine: int, target: int
+    ) -> None:
         import cupy
 
-        self._board, self._window = board, window
+        self._driver, self._board, self._window = driver, board, window
         self._mine, self._target = mine, target
-        self._copy = cupy.cuda.runtime.memcpyAsync
         self._stream = cupy.cuda.Stream(non_blocking=True)
         self._events = [cupy.cuda.Event(disable_timing=True) for _ in range(MESSAGES)]
         self._waiting: deque[Letter] = deque()
         self._flying: deque[Letter] = deque()
         self._put = self._told = 0
 
-    def send(self, found: Sequence[Letter]) -> None:
-        """Put these messages into the window as soon as it has room."""
+    def send(self, found: Sequence[Letter], ready: Any) -> None:
+        """Put these messages into the window, after `ready`, as soon as it has room."""
+        self._driver.wait(self._stream.ptr, ready)
         self._waiting.extend(found)
 
     def progress(self) -> bool:
         """Do what can be done; whether anything was."""
         before = self._told, self._put
-        while self._flying and self._events[self._told % MESSAGES].done:
+        while self._flying and self._driver.done(self._events[self._told % MESSAGES]):
             self._told += 1
             self._flying.popleft().owner.pending -= 1
-        if self._told != before[0]:
             self._board.set_sent(self._target, self._told)
         if self._waiting:
             room = self._board.freed(self._mine, self._target) + MESSAGES
@@ -107,27 +131,23 @@ class Way:
 
     def _put_letter(self, letter: Letter) -> None:
         place = self._window.place(self._mine, self._target, self._put)
-        self._stream.wait_event(letter.ready)
-        for column, offset in zip(letter.columns, letter.offsets, strict=True):
-            self._copy(
-                place + offset, column.data.ptr, column.nbytes, DEVICE_TO_DEVICE, self._stream.ptr
-            )
-        self._events[self._put % MESSAGES].record(self._stream)
+        for address, offset, nbytes in letter.strips:
+            self._driver.copy(place + offset, address, nbytes, self._stream.ptr)
+        self._driver.record(self._events[self._put % MESSAGES], self._stream.ptr)
         self._put += 1
         self._flying.append(letter)
 
 
 class Door:
-    """From one rank."""
+    """From one rank; its copies are in the order of `stream`."""
 
     def __init__(
-        self, board: Board, window: PeerWindow, mine: int, source: int, stream: Any
+        self, driver: Driver, board: Board, window: PeerWindow, mine: int, source: int, stream: int
     ) -> None:
         import cupy
 
-        self._board, self._window = board, window
+        self._driver, self._board, self._window = driver, board, window
         self._mine, self._source = mine, source
-        self._copy = cupy.cuda.runtime.memcpyAsync
         self._stream = stream
         self._events = [cupy.cuda.Event(disable_timing=True) for _ in range(MESSAGES)]
         self._expected: deque[Letter] = deque()
@@ -140,9 +160,8 @@ class Door:
     def progress(self) -> bool:
         """Do what can be done; whether anything was."""
         before = self._told, self._taken
-        while self._told < self._taken and self._events[self._told % MESSAGES].done:
+        while self._told < self._taken and self._driver.done(self._events[self._told % MESSAGES]):
             self._told += 1
-        if self._told != before[0]:
             self._board.set_freed(self._source, self._told)
         if self._expected:
             there = self._board.sent(self._source, self._mine)
@@ -152,18 +171,8 @@ class Door:
 
     def _take_letter(self, letter: Letter) -> None:
         place = self._window.place(self._source, self._mine, self._taken)
-        self._stream.wait_event(letter.ready)
-        for column, offset in zip(letter.columns, letter.offsets, strict=True):
-            self._copy(
-                column.data.ptr, place + offset, column.nbytes, DEVICE_TO_DEVICE, self._stream.ptr
-            )
-        self._events[self._taken % MESSAGES].record(self._stream)
+        for address, offset, nbytes in letter.strips:
+            self._driver.copy(address, place + offset, nbytes, self._stream)
+        self._driver.record(self._events[self._taken % MESSAGES], self._stream)
         self._taken += 1
         letter.owner.pending -= 1
-
-
-def _items(column: Any) -> int:
-    items = 1
-    for extent in column.shape[1:]:
-        items *= extent
-    return items

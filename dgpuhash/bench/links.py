@@ -1,0 +1,97 @@
+"""What the links between workers allow, all of them at once: the floor of an exchange."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from typing import Any
+
+import numpy as np
+
+from dgpuhash.distributed.exchange import Collective
+from dgpuhash.distributed.exchange.peer_window import MESSAGES, PeerWindow, message_nbytes
+
+__all__ = ["peer_copies", "sockets"]
+
+# cudaMemcpyDeviceToDevice
+_DEVICE_TO_DEVICE = 3
+
+
+def peer_copies(host: Any, collective: Collective, nbytes: int, repeats: int) -> list[float]:
+    """Bytes a second that leave this GPU by copies into the memory of all others at once.
+
+    Parameters
+    ----------
+    host, collective
+        As `group.Group.run` gives them.
+    nbytes : int
+        That leave it.
+    repeats : int
+        Runs, after one that does not count.
+    """
+    import cupy
+
+    rank, size = collective.rank, collective.size
+    window = PeerWindow(rank, size)
+    window.open(collective.gather(window.handle))
+    span = MESSAGES * message_nbytes(size)
+    rows = cupy.zeros(span, np.uint8)
+    others = [other for other in range(size) if other != rank]
+    streams = [cupy.cuda.Stream(non_blocking=True) for _ in others]
+    rates = []
+    for _ in range(repeats + 1):
+        left = {other: nbytes // len(others) for other in others}
+        cupy.cuda.Device().synchronize()
+        collective.gather(None)
+        start = time.perf_counter()
+        while any(left.values()):
+            for other, stream in zip(others, streams, strict=True):
+                some = min(span, left[other])
+                left[other] -= some
+                place = window.place(rank, other, 0)
+                cupy.cuda.runtime.memcpyAsync(
+                    place, rows.data.ptr, some, _DEVICE_TO_DEVICE, stream.ptr
+                )
+        for stream in streams:
+            stream.synchronize()
+        rates.append(nbytes / (time.perf_counter() - start))
+    window.leave()
+    collective.gather(None)
+    window.free()
+    return rates[1:]
+
+
+def sockets(host: Any, collective: Collective, nbytes: int, repeats: int) -> list[float]:
+    """Bytes a second that leave this process through a bare TCP connection to each other rank."""
+    rank, size = collective.rank, collective.size
+    with socket.create_server(("", 0), backlog=size) as server:
+        place = host.worker.address.rpartition("://")[2].rpartition(":")[0] or "127.0.0.1"
+        places = collective.gather((place, server.getsockname()[1]))
+        lines = [socket.create_connection(places[other]) for other in range(rank)]
+        lines += [server.accept()[0] for _ in range(rank + 1, size)]
+    each = nbytes // (size - 1)
+    sent, received = np.zeros(each, np.uint8), [np.empty(each, np.uint8) for _ in lines]
+    rates = []
+    for _ in range(repeats + 1):
+        work = [threading.Thread(target=line.sendall, args=(sent,)) for line in lines]
+        work += [
+            threading.Thread(target=_read, args=(line, rows))
+            for line, rows in zip(lines, received, strict=True)
+        ]
+        collective.gather(None)
+        start = time.perf_counter()
+        for thread in work:
+            thread.start()
+        for thread in work:
+            thread.join()
+        rates.append(nbytes / (time.perf_counter() - start))
+    for line in lines:
+        line.close()
+    return rates[1:]
+
+
+def _read(line: socket.socket, rows: np.ndarray) -> None:
+    view = rows.data
+    while view:
+        view = view[line.recv_into(view) :]

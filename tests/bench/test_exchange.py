@@ -1,0 +1,74 @@
+"""The benchmark of exchanges at tiny sizes, on threads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from clusters import cluster_of
+
+from dgpuhash import bench
+from dgpuhash.bench import exchange, report
+from dgpuhash.bench.report.grids import grids
+from dgpuhash.bench.workers import Workers
+from dgpuhash.distributed.exchange import CommCollective, Received
+from dgpuhash.errors import DgpuhashError, SpecError
+
+pytestmark = pytest.mark.cluster
+
+
+@contextmanager
+def threads(used: Any, count: int, **options: Any) -> Iterator[Workers]:
+    with cluster_of(count, processes=False) as client:
+        yield Workers(client, used.name)
+
+
+@pytest.fixture(autouse=True)
+def on_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange, "start", threads)
+
+
+def measure(**options: Any) -> list[dict[str, Any]]:
+    settings = {"device": "cpu", "leaving": [4096, 70_000], "repeats": 1, "quiet": True}
+    return bench.run("exchange", **settings | options)
+
+
+def test_each_number_of_bytes_and_workers_beside_bare_connections(tmp_path: Path) -> None:
+    path = tmp_path / "exchange.jsonl"
+    rows = measure(workers=[2, 3], json_path=path)
+    assert [(row["workers"], row["leaving"]) for row in rows] == [
+        (2, 4096), (2, 70_000), (3, 4096), (3, 70_000),
+    ]  # fmt: skip
+    for row in rows:
+        assert row["exchange"] == "comm"
+        assert row["rate"] > 0
+        assert row["floor"] > 0
+        assert row["unit"] == "GB/s"
+    assert len([json.loads(line) for line in path.read_text().splitlines()]) == 4
+    (grid,) = grids("exchange", rows)
+    assert grid.header == ("workers", "protocol", "bytes", "comm")
+    assert [line[2] for line in grid.lines] == ["4 KiB", "68.4 KiB", "4 KiB", "68.4 KiB"]
+    assert "From all workers" in report.write([path], tmp_path / "out", plots=False)[0].read_text()
+
+
+def test_a_wrong_answer_gives_no_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = CommCollective.all_to_all
+
+    def wrong(self: Any, columns: Any, counts: Any) -> Received:
+        came = right(self, columns, counts)
+        came.columns[1][-1] += 1
+        return came
+
+    monkeypatch.setattr(CommCollective, "all_to_all", wrong)
+    with pytest.raises(DgpuhashError, match="other values came"):
+        measure()
+
+
+@pytest.mark.parametrize("options", [{"workers": [1]}, {"leaving": [16]}])
+def test_impossible_options(options: dict[str, Any]) -> None:
+    with pytest.raises(SpecError, match="--"):
+        measure(**options)
