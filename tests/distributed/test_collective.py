@@ -31,7 +31,7 @@ from dgpuhash.errors import (
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 
 # Seconds from a loss to the error.
-SOON = 10
+SOON = 30
 
 
 class Ranks(Protocol):
