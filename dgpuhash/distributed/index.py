@@ -109,10 +109,10 @@ class DistributedIndex(Searchable, Upkeep):
         mode : {"distributed", "independent", "replicated", "auto"}
             Where rows lie. Distributed: each key has one owner, where its rows and questions for it
             travel. Independent: rows stay with the workers that read their partitions; questions
-            go to all, and answers are put in the order in which rows came. Replicated: every worker
-            holds all rows and answers what it is asked by its own tasks, so nothing travels. Auto:
-            replicated when `data` is known to have at most 16 MiB, else distributed; `repr` says
-            why.
+            go to all, and answers are put in the order in which rows came (8 bytes a row more).
+            Replicated: every worker holds all rows and answers what it is asked by its own tasks,
+            so nothing travels. Auto: replicated when `data` is known to have at most 16 MiB, else
+            distributed; `repr` says why.
         replicated : bool
             The same as ``mode="replicated"``.
         conflict : {"error", "first", "last", "min", "max", "sum"}

@@ -163,6 +163,32 @@ def test_inserts_and_erases(client, left, right, mode):
             index.merge(left.assign(k="text"))
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_any_sequence_of_changes(threads, mode, seed):
+    rng = np.random.default_rng(seed)
+    probes = pd.DataFrame({"k": np.arange(-1, 41)})
+
+    def rows(most: int) -> pd.DataFrame:
+        n = int(rng.integers(1, most))
+        return pd.DataFrame({"k": rng.integers(0, 40, n), "v": rng.integers(0, 1 << 40, n)})
+
+    now = rows(200)
+    with DistributedIndex.build(lazy(now, 3), on="k", client=threads, mode=mode) as index:
+        for _ in range(6):
+            if rng.random() < 0.6:
+                added = rows(60)
+                assert index.insert(lazy(added, int(rng.integers(1, 5)))) == len(added)
+                now = pd.concat([now, added])
+            else:
+                keys = rng.integers(0, 40, int(rng.integers(0, 9)))
+                assert index.erase(keys) == int(now["k"].isin(keys).sum())
+                now = now[~now["k"].isin(keys)]
+            assert len(index) == len(now)
+            result = index.merge(lazy(probes, 2), how="left").compute()
+            assert_same(result, probes.merge(now, on="k", how="left"))
+            assert index.contains(probes).tolist() == probes["k"].isin(now["k"]).tolist()
+
+
 def test_saved_and_loaded_on_other_numbers_of_workers(processes, left, right, mode, tmp_path):
     now = right
     with DistributedIndex.build(lazy(right, 5), on="k", client=processes, mode=mode) as index:
