@@ -11,13 +11,14 @@ from distributed.utils import sync
 
 from dgpuhash.distributed.arrival import asked_of_several, in_order, of_any
 from dgpuhash.distributed.descriptor import Descriptor, Placement
-from dgpuhash.distributed.payload import Payload, joined
+from dgpuhash.distributed.payload import Payload, joined, plain_arrays
 from dgpuhash.distributed.plugin import host_of, hosting_worker
 from dgpuhash.distributed.question import Asker
 from dgpuhash.distributed.routes import asked_rows, part_near
-from dgpuhash.distributed.split import pieces
+from dgpuhash.distributed.split import pieces, pieces_of_arrays
 from dgpuhash.frames import (
     POSITION_NBYTES,
+    EncodedKeys,
     Matches,
     assemble,
     frames_of,
@@ -203,11 +204,19 @@ def questions_to(
     left: Any, descriptor: Descriptor, left_on: Sequence[Hashable], how: str, address: str
 ) -> list[list[tuple[Any, Payload]]]:
     """For each part the rows that it is asked about, in pieces: their positions, and their keys."""
-    names = descriptor.encoder.names
-    owned = asked_rows(left, descriptor, left_on, how, address)
-    keys = frames_of(left).make(
-        {name: left[label] for name, label in zip(names, left_on, strict=True)}
-    )
+    encoder = descriptor.encoder
     # The answer may be a position for each key.
-    like = descriptor.meta[list(names)]
-    return pieces(keys, owned, like, least_nbytes=POSITION_NBYTES)
+    like, least = descriptor.meta[list(encoder.names)], {"least_nbytes": POSITION_NBYTES}
+    frames, given = frames_of(left), left[list(left_on)]
+    arrays = plain_arrays(given, like)
+
+    def encode() -> EncodedKeys:
+        if arrays is not None:
+            return encoder.encode_arrays(arrays, frames)
+        return encoder.encode(left, list(left_on))
+
+    owned = asked_rows(left, encode, descriptor, how, address)
+    if arrays is not None:
+        return pieces_of_arrays(arrays, owned, **least)
+    keys = frames.make(dict(zip(encoder.names, (left[one] for one in left_on), strict=True)))
+    return pieces(keys, owned, like, **least)

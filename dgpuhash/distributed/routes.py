@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from dgpuhash.distributed.descriptor import Descriptor, Placement, ShardAddress
@@ -57,16 +57,19 @@ def stored_layers(
 
 
 def asked_rows(
-    left: Any, descriptor: Descriptor, left_on: Sequence[Any], how: str, address: str
+    left: Any, encode: Callable[[], EncodedKeys], descriptor: Descriptor, how: str, address: str
 ) -> list[Any]:
-    """For each part the rows of `left` that a task on the worker at `address` asks it about."""
+    """For each part the rows of `left` that a task on the worker at `address` asks it about.
+
+    `encode` gives their keys.
+    """
     parts = len(descriptor.shards)
     if descriptor.placement is Placement.DISTRIBUTED:
         encoder, heavy = descriptor.encoder, descriptor.heavy
         if encoder.exact and how in {"semi", "anti"}:
             # The owner of a heavy key has rows of it too.
             heavy = NO_HEAVY
-        return split_to_all(encoder.encode(left, list(left_on)), encoder, parts, heavy)
+        return split_to_all(encode(), encoder, parts, heavy)
     if descriptor.placement is Placement.INDEPENDENT:
         return _everything(left, range(parts), parts)
     return _everything(left, [part_near(descriptor.shards, address)], parts)

@@ -11,7 +11,7 @@ import numpy as np
 
 from dgpuhash.distributed.descriptor import Placement, ShardAddress
 from dgpuhash.distributed.exchange import Inbox, Parcel, Receipt
-from dgpuhash.distributed.payload import Payload, frame_of_payload, joined
+from dgpuhash.distributed.payload import Payload, frame_of_payload, is_plain, joined
 from dgpuhash.distributed.request import REMEDY
 from dgpuhash.distributed.skew import NO_HEAVY, Heavy
 from dgpuhash.errors import ColumnError, IndexLost
@@ -300,13 +300,13 @@ class Shards:
     ) -> tuple[Any, Payload | None, Rest | None]:
         """What this shard has for `keys`: a page of `nbytes`; positions alone in one page."""
         index = self.at(uid, epoch, incarnation)
-        keys = frame_of_payload(keys, index.meta[list(index.encoder.names)])
+        keys, count = (tuple(keys), len(keys[0])) if is_plain(keys) else (keys, len(keys))
         if how in {"semi", "anti"}:
-            return _narrow(index.match(keys, how=how).query_rows, len(keys)), None, None
+            return _narrow(index.match(keys, how=how).query_rows, count), None, None
         (rows, found), rest = index.page(
             keys, nbytes=nbytes, columns=columns, skip=skip, plain=True
         )
-        return _narrow(rows, len(keys)), found, rest
+        return _narrow(rows, count), found, rest
 
     def _open(self, uid: str, transaction: str) -> Staged:
         staged = self._staged.get(uid)

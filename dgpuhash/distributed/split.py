@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -13,7 +13,7 @@ from dgpuhash.distributed.payload import Payload, plain_arrays
 from dgpuhash.distributed.skew import NO_HEAVY, Heavy
 from dgpuhash.frames import EncodedKeys, KeyEncoder, frames_of
 
-__all__ = ["PARCEL_NBYTES", "pieces", "split", "split_to_all"]
+__all__ = ["PARCEL_NBYTES", "pieces", "pieces_of_arrays", "split", "split_to_all"]
 
 # A message of this size is 20 times the comm's latency on a GPU, and passes in 50 ms over TCP.
 PARCEL_NBYTES = 64 << 20
@@ -82,19 +82,38 @@ def pieces(
     nbytes = nbytes or PARCEL_NBYTES
     # The only part may get the rows themselves, and a frame's copy knows that it shares them.
     arrays = None if len(owned) == 1 else plain_arrays(moved, like)
-    found: dict[int, list[tuple[Any, Payload]]] = {}
-    for rows in owned:
-        if id(rows) in found:
-            # Parts that get the same rows share them.
-            continue
-        if arrays is None:
-            found[id(rows)] = _pieces(moved, rows, nbytes, least_nbytes)
-            continue
-        row_nbytes = max(least_nbytes, sum(array.dtype.itemsize for array in arrays))
-        step = max(1, nbytes // row_nbytes)
+    if arrays is not None:
+        return pieces_of_arrays(arrays, owned, nbytes, least_nbytes=least_nbytes)
+    return _shared(owned, lambda rows: _pieces(moved, rows, nbytes, least_nbytes))
+
+
+def pieces_of_arrays(
+    arrays: Sequence[Any],
+    owned: Sequence[Any],
+    nbytes: int | None = None,
+    *,
+    least_nbytes: int = 1,
+) -> list[list[tuple[Any, Payload]]]:
+    """As `pieces`, for columns without nulls."""
+    row_nbytes = max(least_nbytes, sum(array.dtype.itemsize for array in arrays))
+    step = max(1, (nbytes or PARCEL_NBYTES) // row_nbytes)
+
+    def cut(rows: Any) -> list[tuple[Any, Payload]]:
         own = [array[rows] for array in arrays]
         spans = [slice(start, start + step) for start in range(0, len(rows), step)]
-        found[id(rows)] = [(rows[span], tuple(column[span] for column in own)) for span in spans]
+        return [(rows[span], tuple(column[span] for column in own)) for span in spans]
+
+    return _shared(owned, cut)
+
+
+def _shared(
+    owned: Sequence[Any], cut: Callable[[Any], list[tuple[Any, Payload]]]
+) -> list[list[tuple[Any, Payload]]]:
+    """The pieces of each part; parts that get the same rows share them."""
+    found: dict[int, list[tuple[Any, Payload]]] = {}
+    for rows in owned:
+        if id(rows) not in found:
+            found[id(rows)] = cut(rows)
     return [list(found[id(rows)]) for rows in owned]
 
 

@@ -240,13 +240,20 @@ def assemble(
     ordered = [label for label in index_meta if label in wanted]
     if meta is None:
         meta = _inner_meta(left, index_meta[ordered], left_on, right_on, suffixes)
+    shared = {name for name, other in zip(right_on, left_on, strict=True) if name == other}
+    moved = right[[label for label in ordered if label not in shared]]
+    if frames.dtypes(meta) == [*frames.dtypes(left), *frames.dtypes(moved)]:
+        ours, theirs = frames.arrays(left), frames.arrays(moved)
+        full = how == "inner" or not len(right_rows) or int(right_rows.min()) >= 0
+        if ours is not None and theirs is not None and full:
+            columns = [array[query_rows] for array in ours]
+            columns += [array[right_rows] for array in theirs]
+            return frames.from_arrays(columns, meta)
     kept = frames.take(left, query_rows)
     dtypes = dict(zip(left, frames.dtypes(meta), strict=False))
     for label in left_on:
         if kept[label].dtype != dtypes[label]:
             kept[label] = kept[label].astype(dtypes[label])
-    shared = {name for name, other in zip(right_on, left_on, strict=True) if name == other}
-    moved = right[[label for label in ordered if label not in shared]]
     found = frames.take_or_null(moved, right_rows)
     return frames.beside(kept, found, meta.columns)
 

@@ -17,7 +17,7 @@ from dgpuhash.frames.assembly import (
 )
 from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.keyed_rows import KeyedRows, first_double
-from dgpuhash.frames.keys import KeyEncoder, kept_columns, key_names
+from dgpuhash.frames.keys import EncodedKeys, KeyEncoder, kept_columns, key_names
 from dgpuhash.frames.lookup import Lookup, lookup_rows
 from dgpuhash.frames.matches import Matches
 from dgpuhash.frames.pages import Page, first_page
@@ -187,8 +187,9 @@ class FrameIndex(Searchable):
 
         Parameters
         ----------
-        keys : DataFrame
-            A frame with the key columns; others are ignored.
+        keys : DataFrame, or tuple of arrays
+            A frame with the key columns; others are ignored. Or the key columns as `Frames.arrays`
+            gives them, of the stored dtypes.
         how : {"inner", "left", "semi", "anti"}
             Inner and left are the same here: `assemble` adds the rows that nothing matched.
         on : label or list of labels, optional
@@ -209,8 +210,7 @@ class FrameIndex(Searchable):
         array([0, 2, 2])
         """
         check_how(how)
-        self._same_library(keys)
-        encoded = self._encoder.encode(keys, on)
+        encoded = self._encoded(keys, on)
         xp = self._frames.xp
         if how in {"semi", "anti"}:
             found = self._rows.found(encoded)
@@ -232,9 +232,8 @@ class FrameIndex(Searchable):
 
         With `plain` the frame is a tuple of arrays where its columns are stored without nulls.
         """
-        self._same_library(keys)
         wanted = list(self.meta if columns is None else columns)
-        return first_page(self._rows, self._encoder.encode(keys), wanted, nbytes, skip, plain)
+        return first_page(self._rows, self._encoded(keys), wanted, nbytes, skip, plain)
 
     @reads
     def merge(
@@ -381,6 +380,12 @@ class FrameIndex(Searchable):
             f"<FrameIndex on {list(self._encoder.names)!r}: {len(self):,} rows, "
             f"{self.nbytes:,} bytes, {self._frames.name} on {self._device}>"
         )
+
+    def _encoded(self, keys: Any, on: Hashable | Sequence[Hashable] | None = None) -> EncodedKeys:
+        if isinstance(keys, tuple):
+            return self._encoder.encode_arrays(keys, self._frames)
+        self._same_library(keys)
+        return self._encoder.encode(keys, on)
 
     def _same_library(self, frame: Any) -> None:
         given = frames_of(frame)

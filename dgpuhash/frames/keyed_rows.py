@@ -52,7 +52,7 @@ class KeyedRows:
 
     def proven(self, encoded: EncodedKeys, query_rows: Any, rows: Any) -> tuple[Any, Any]:
         """Those of the pairs, found by code, that have equal keys."""
-        if encoded.doubtful is False or len(rows) == 0:
+        if encoded.doubtful is False or len(rows) == 0 or self._proved(encoded):
             return query_rows, rows
         xp = self._xp
         if encoded.doubtful is True:
@@ -69,6 +69,14 @@ class KeyedRows:
         if bool(matches.all()):
             return query_rows, rows
         return query_rows[matches], rows[matches]
+
+    def _proved(self, encoded: EncodedKeys) -> bool:
+        """Whether codes are equal for equal keys only, since there are no nulls on either side."""
+        return (
+            self._encoder.packing == "reserved"
+            and encoded.columns[0].nulls is None
+            and self.store.arrays(self._encoder.names) is not None
+        )
 
     def found(self, encoded: EncodedKeys) -> Any:
         """Mask of the queries that match a row."""

@@ -10,9 +10,9 @@ import numpy as np
 
 from dgpuhash import backend
 from dgpuhash.errors import ColumnError, FormatError, KeyTypeError, SpecError
-from dgpuhash.frames.columns import LogicalType, NormalColumn, check_comparable
+from dgpuhash.frames.columns import KeyColumn, LogicalType, NormalColumn, check_comparable
 from dgpuhash.frames.conversion import normalise
-from dgpuhash.frames.dataframes import frames_of
+from dgpuhash.frames.dataframes import Frames, frames_of
 
 __all__ = ["EncodedKeys", "KeyEncoder", "column_labels", "kept_columns", "key_names", "same_keys"]
 
@@ -158,12 +158,23 @@ class KeyEncoder:
         >>> asked.valid
         array([ True, False, False])
         """
-        normal = self.normalise(frame, columns)
+        return self._encoded(self.normalise(frame, columns), frames_of(frame))
+
+    def encode_arrays(self, arrays: Sequence[Any], frames: Frames) -> EncodedKeys:
+        """As `encode`, for key columns as `Frames.arrays` gives them, of the index's own dtypes."""
+        columns = (KeyColumn(type_, array) for type_, array in zip(self.types, arrays, strict=True))
+        normal = [
+            normalise(column, type_, frames.xp)
+            for column, type_ in zip(columns, self.types, strict=True)
+        ]
+        return self._encoded(tuple(normal), frames)
+
+    def _encoded(self, normal: tuple[NormalColumn, ...], frames: Frames) -> EncodedKeys:
         valid = None
         for column in normal:
             if column.valid is not None:
                 valid = column.valid if valid is None else valid & column.valid
-        codes, doubtful = self._codes(normal, frames_of(frame))
+        codes, doubtful = self._codes(normal, frames)
         return EncodedKeys(codes, valid, doubtful, normal)
 
     def normalise(

@@ -129,7 +129,7 @@ class Frames(ABC):
 
     def dtypes(self, frame: Any) -> list[Any]:
         """The columns' dtypes."""
-        return [frame[label].dtype for label in frame]
+        return list(frame.dtypes)
 
     @abstractmethod
     def nbytes(self, frame: Any) -> int:

@@ -81,7 +81,7 @@ class CudfFrames(Frames):
         # A frame's `columns` is made anew, as a pandas Index.
         labels = list(like)
         columns = [
-            column_of(array, like[label]) for array, label in zip(arrays, labels, strict=True)
+            column_of(array, dtype) for array, dtype in zip(arrays, self.dtypes(like), strict=True)
         ]
         return self._cudf.DataFrame.from_pylibcudf(pylibcudf.Table(columns), {"columns": labels})
 

@@ -72,14 +72,16 @@ def plain_array(series: Any) -> Any:
     return _buffer(column, _dtype(FIXED[kind]))
 
 
-def column_of(array: Any, like: Any) -> Any:
-    """A pylibcudf column on the memory of a CuPy array that `plain_array` of a Series like `like`
-    has given."""
+def column_of(array: Any, dtype: np.dtype) -> Any:
+    """A pylibcudf column of `dtype` on the memory of an array that `plain_array` has given."""
     import pylibcudf
 
-    own, wanted = pylibcudf.Column.from_cuda_array_interface(array), like.to_pylibcudf()[0].type()
-    if own.type().id() == wanted.id():
+    own = pylibcudf.Column.from_cuda_array_interface(array)
+    if dtype.kind not in "Mm":
         return own
+    name = {"M": "TIMESTAMP", "m": "DURATION"}[dtype.kind]
+    unit = next(long for long, short in UNITS.items() if short == np.datetime_data(dtype)[0])
+    wanted = pylibcudf.DataType(pylibcudf.TypeId[f"{name}_{unit}"])
     return pylibcudf.Column(wanted, len(array), own.data(), None, 0, 0, [])
 
 

@@ -149,9 +149,6 @@ class PandasFrames(Frames):
             ) from error
         return merged.iloc[:0]
 
-    def dtypes(self, frame: Any) -> list[Any]:
-        return list(frame.dtypes)
-
     def is_typed(self, series: Any) -> bool:
         return bool(series.dtype != object)
 
