@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from dgpuhash.distributed.split import PARCEL_NBYTES
+from dgpuhash.distributed.split import parcel_nbytes
 
 __all__ = ["Network", "Phases", "Verb"]
 
@@ -48,7 +48,7 @@ class Network:
         near, far = min(workers, self.host) - 1, max(0, workers - self.host)
         inside = nbytes * near / workers / self.link
         between = nbytes * far / workers / self.infiniband
-        rounds = math.ceil(nbytes / workers / PARCEL_NBYTES) if workers > 1 else 0
+        rounds = math.ceil(nbytes / workers / parcel_nbytes("cuda")) if workers > 1 else 0
         messages = rounds * ((workers - 1) * self.message + self.latency)
         ways = {"exchange in a host": inside, "exchange between hosts": between}
         ways["messages"] = messages

@@ -15,7 +15,7 @@ from dgpuhash.distributed.payload import Payload, joined, plain_arrays
 from dgpuhash.distributed.plugin import host_of, hosting_worker
 from dgpuhash.distributed.question import Asker
 from dgpuhash.distributed.routes import asked_rows, part_near
-from dgpuhash.distributed.split import pieces, pieces_of_arrays
+from dgpuhash.distributed.split import parcel_nbytes, pieces, pieces_of_arrays
 from dgpuhash.frames import (
     POSITION_NBYTES,
     EncodedKeys,
@@ -217,6 +217,6 @@ def questions_to(
 
     owned = asked_rows(left, encode, descriptor, how, address)
     if arrays is not None:
-        return pieces_of_arrays(arrays, owned, **least)
+        return pieces_of_arrays(arrays, owned, parcel_nbytes(frames.device), **least)
     keys = frames.make(dict(zip(encoder.names, (left[one] for one in left_on), strict=True)))
     return pieces(keys, owned, like, **least)

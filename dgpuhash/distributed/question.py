@@ -77,7 +77,7 @@ class Asker:
         return pages
 
     async def _page(self, part: int, keys: Payload, skip: int) -> list[Any]:
-        shard = self._descriptor.shards[part]
+        shard, device = self._descriptor.shards[part], frames_of(self._descriptor.meta).device
         # What stays on this worker is no message.
         here = shard.worker == self._worker.address
         return await request(
@@ -90,5 +90,5 @@ class Asker:
             incarnation=shard.incarnation,
             how=self._how,
             skip=skip,
-            nbytes=sys.maxsize if here else split.PARCEL_NBYTES,
+            nbytes=sys.maxsize if here else split.parcel_nbytes(device),
         )

@@ -37,15 +37,15 @@ def test_given_figures() -> None:
     assert left_out == ["other of build", "other of insert", "other, for each further worker"]
     build = verbs(rows, "build")
     assert build[1]["phases"] == {"partition": 10, "insert": 5, "exchange": 0, "other": 0}
-    # 1.2 GB to three others at 200 GB/s, six messages of 64 MiB to each.
-    assert build[4]["phases"]["exchange"] == pytest.approx(6 + 6 * (3 * 0.5 + 2), rel=1e-3)
-    # 0.8 GB to the four of another host at 50 GB/s, three messages to each.
-    assert build[8]["phases"]["exchange"] == pytest.approx(16 + 3 * (7 * 0.5 + 2), rel=1e-3)
+    # 1.2 GB to three others at 200 GB/s, two messages of 256 MiB to each.
+    assert build[4]["phases"]["exchange"] == pytest.approx(6 + 2 * (3 * 0.5 + 2), rel=1e-3)
+    # 0.8 GB to the four of another host at 50 GB/s, a message to each.
+    assert build[8]["phases"]["exchange"] == pytest.approx(16 + 1 * (7 * 0.5 + 2), rel=1e-3)
     assert build[8]["hosts"] == 2
     assert build[1]["efficiency"] == 1
     assert build[8]["efficiency"] == pytest.approx(0.015 / build[8]["seconds"], rel=1e-3)
     find = verbs(rows, "find")
-    assert find[4]["phases"]["exchange"] == pytest.approx(9 + 9 * (3 * 0.5 + 2), rel=1e-3)
+    assert find[4]["phases"]["exchange"] == pytest.approx(9 + 3 * (3 * 0.5 + 2), rel=1e-3)
     assert set(WORKERS) <= set(verbs(model(**GIVEN, chunk_size=ROWS), "build"))
 
 
