@@ -20,6 +20,7 @@ from dgpuhash.distributed.exchange import Receipt
 from dgpuhash.distributed.phase import GRACE, asked, installed, on_workers, watched
 from dgpuhash.distributed.plugin import NAME, ShardHost
 from dgpuhash.distributed.put import put_partition
+from dgpuhash.distributed.sealed import Sealed
 from dgpuhash.distributed.settling import moved_on, settled
 from dgpuhash.distributed.shard import Change
 from dgpuhash.distributed.skew import Heavy
@@ -161,8 +162,9 @@ def _put(client: Client, change: Change, acts: Sequence[Act]) -> list[list[Recei
     put = dask.delayed(put_partition, pure=False)
     name = f"dgpuhash-{change.verb}-{change.transaction}"
     parts = [
-        (replace(change, verb=act.verb, partitions=len(act.partitions)), one)
+        (seal, one)
         for act in acts
+        for seal in [Sealed.of(replace(change, verb=act.verb, partitions=len(act.partitions)))]
         for one in act.partitions
     ]
     homes = _homes(client, change, [partition for _, partition in parts])

@@ -22,7 +22,7 @@ from dgpuhash.distributed.folder import Folder
 from dgpuhash.distributed.history import Step, acts_of
 from dgpuhash.distributed.lookup import are_stored, look_up
 from dgpuhash.distributed.manifest import Manifest
-from dgpuhash.distributed.probe import Probe
+from dgpuhash.distributed.probe import Probe, SealedProbe
 from dgpuhash.distributed.registry import Registry, check_name
 from dgpuhash.distributed.source import check_library, collection_of, frame_of, meta_of
 from dgpuhash.distributed.upkeep import Upkeep
@@ -338,7 +338,7 @@ class DistributedIndex(Searchable, Upkeep):
         wanted = None if columns is None else tuple(column_labels(columns))
         probe = Probe.of(left._meta, descriptor, tuple(names), how, wanted, suffixes)
         return left.map_partitions(
-            probe,
+            SealedProbe.of(probe),
             meta=probe.meta,
             enforce_metadata=False,
             transform_divisions=False,

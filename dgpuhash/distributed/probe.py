@@ -15,6 +15,7 @@ from dgpuhash.distributed.payload import Payload, joined, plain_arrays
 from dgpuhash.distributed.plugin import host_of, hosting_worker
 from dgpuhash.distributed.question import Asker
 from dgpuhash.distributed.routes import asked_rows, part_near
+from dgpuhash.distributed.sealed import Sealed
 from dgpuhash.distributed.split import parcel_nbytes, pieces, pieces_of_arrays
 from dgpuhash.frames import (
     POSITION_NBYTES,
@@ -26,7 +27,7 @@ from dgpuhash.frames import (
     moved_columns,
 )
 
-__all__ = ["Probe", "match"]
+__all__ = ["Probe", "SealedProbe", "match"]
 
 # Questions to a shard that are on their way at once: the next keys travel while some are found.
 AT_ONCE = 2
@@ -37,7 +38,7 @@ Answer = tuple[Any, Payload]
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """The merge of a partition with the index; Dask calls it for each partition.
+    """The merge of a partition with the index; it is called for each partition.
 
     Attributes
     ----------
@@ -113,6 +114,27 @@ class Probe:
             self.columns,
             self.suffixes,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class SealedProbe:
+    """A probe as tasks carry it."""
+
+    __name__: ClassVar[str] = Probe.__name__
+
+    seal: Sealed[Probe]
+    token: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, probe: Probe) -> SealedProbe:
+        """`probe`, with its token."""
+        return cls(Sealed.of(probe), probe.__dask_tokenize__())
+
+    def __call__(self, left: Any) -> Any:
+        return self.seal.opened()(left)
+
+    def __dask_tokenize__(self) -> tuple[Any, ...]:
+        return self.token
 
 
 def _alike(left: Any, meta: Any) -> bool:

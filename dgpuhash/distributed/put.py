@@ -13,6 +13,7 @@ from dgpuhash.distributed.descriptor import Placement
 from dgpuhash.distributed.exchange import CommExchange, Exchange, Parcel, Receipt
 from dgpuhash.distributed.plugin import hosting_worker
 from dgpuhash.distributed.routes import part_near, stored_layers
+from dgpuhash.distributed.sealed import Sealed
 from dgpuhash.distributed.shard import Change
 from dgpuhash.distributed.skew import NO_TALLY, candidates
 from dgpuhash.distributed.split import pieces, split
@@ -21,9 +22,9 @@ from dgpuhash.frames import frames_of
 __all__ = ["largest", "parcels", "put_partition", "put_rows"]
 
 
-def put_partition(frame: Any, change: Change, partition: int) -> Receipt:
+def put_partition(frame: Any, sealed: Sealed[Change], partition: int) -> Receipt:
     """Runs as a Dask task, perhaps more than once: each run is an attempt of its own."""
-    worker = hosting_worker()
+    worker, change = hosting_worker(), sealed.opened()
     exchange = CommExchange(worker, change.shards, change.uid, change.transaction)
     size = largest(change, worker)
     segments, receipt = parcels(frame, change, partition, size, address=worker.address)
