@@ -1,0 +1,133 @@
+"""What ranks of one host tell each other, how columns become messages, and which way is taken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dgpuhash.distributed.exchange.board import CALLS, Board
+from dgpuhash.distributed.exchange.peer_line import ALIGNMENT, Sheet
+from dgpuhash.distributed.exchange.peer_window import message_nbytes
+from dgpuhash.distributed.group import Place, ways_between
+from dgpuhash.errors import UnsupportedError
+
+
+@pytest.fixture
+def boards() -> Iterator[list[Board]]:
+    """Three ranks that look at one board."""
+    path = Board.create("test", 3)
+    boards = [Board(path, rank, 3) for rank in range(3)]
+    path.unlink()
+    yield boards
+
+
+def test_counts_are_read_when_all_have_told_them(boards):
+    for call in range(2 * CALLS):
+        for rank, board in enumerate(boards):
+            assert not boards[0].has_counts(call)
+            assert board.has_room(call)
+            board.write_counts(call, np.array([rank, 10 * rank, call]), digest=7)
+        assert [board.counts(call).tolist() for board in boards] == [
+            [0, 1, 2], [0, 10, 20], [call] * 3,
+        ]  # fmt: skip
+        for board in boards:
+            board.set_read(call)
+
+
+def test_counts_stay_until_all_have_read_them(boards):
+    for call in range(CALLS):
+        for board in boards:
+            board.write_counts(call, np.arange(3), digest=7)
+    assert not boards[0].has_room(CALLS)
+    for board in boards[:2]:
+        board.set_read(0)
+    assert not boards[0].has_room(CALLS)
+    boards[2].set_read(0)
+    assert boards[0].has_room(CALLS)
+    assert not boards[0].has_room(CALLS + 1)
+
+
+def test_ranks_with_other_columns_are_seen(boards):
+    for rank, board in enumerate(boards):
+        board.write_counts(0, np.arange(3), digest=-5 if rank == 1 else 7)
+    assert boards[0].strangers(0, 7) == [1]
+    assert boards[1].strangers(0, -5) == [0, 2]
+
+
+def test_messages_are_counted_for_each_pair(boards):
+    boards[0].set_sent(2, 5)
+    boards[2].set_freed(0, 4)
+    boards[1].set_sent(2, 9)
+    assert [board.sent(0, 2) for board in boards] == [5, 5, 5]
+    assert [board.freed(0, 2) for board in boards] == [4, 4, 4]
+    assert boards[2].sent(1, 2) == 9
+    assert boards[2].sent(0, 1) == boards[2].freed(1, 2) == 0
+
+
+def test_windows_are_freed_when_all_ranks_left(boards):
+    for board in boards:
+        assert not boards[0].all_left()
+        board.leave()
+    assert boards[0].all_left()
+
+
+@dataclass
+class Column:
+    """As much of a GPU's array as is looked at."""
+
+    address: int
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+    @property
+    def data(self) -> SimpleNamespace:
+        return SimpleNamespace(ptr=self.address)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 5_000_000])
+def test_messages_hold_all_rows_once_and_fit_the_window(rows):
+    columns = [
+        Column(2**40, np.dtype("i8"), (rows + 9,)),
+        Column(2**41, np.dtype("u1"), (rows + 9,)),
+        Column(2**42, np.dtype("f4"), (rows + 9, 3)),
+    ]
+    owner = SimpleNamespace(pending=0)
+    letters = Sheet(columns, 4).letters(owner, columns, 9, rows)
+    for number, (column, width) in enumerate(zip(columns, (8, 1, 12), strict=True)):
+        place = column.address + 9 * width
+        for letter in letters:
+            address, offset, nbytes = letter.strips[number]
+            assert address == place
+            assert offset % ALIGNMENT == 0
+            later = [other for _, other, _ in letter.strips if other > offset]
+            assert offset + nbytes <= min([*later, message_nbytes(4)])
+            place += nbytes
+        assert place == column.address + (9 + rows) * width
+
+
+def test_rows_that_no_message_holds_are_refused():
+    with pytest.raises(UnsupportedError, match="comm"):
+        Sheet([Column(0, np.dtype("f8"), (3, 2**24))], 4)
+
+
+def place(host: str = "a", process: int = 1, device: str = "cuda") -> Place:
+    return Place(host, process, device)
+
+
+@pytest.mark.parametrize(
+    ("places", "ways"),
+    [
+        ([place(), place(process=2)], ["peer", "nccl", "comm"]),
+        ([place(), place(host="b")], ["nccl", "comm"]),
+        ([place(), place()], ["comm"]),
+        ([place(), place(process=2, device="cpu")], ["comm"]),
+        ([place(device="cpu"), place(process=2, device="cpu")], ["comm"]),
+    ],
+)
+def test_the_fastest_way_that_may_be_is_tried_first(places, ways):
+    assert ways_between(places) == ways
