@@ -294,3 +294,37 @@ def test_refusals():
         FrameIndex.build(rows, "k").merge(rows.to_pandas())
     with pytest.raises(KeyTypeError, match="cannot be a key"):
         KeyEncoder.for_frame(cudf.DataFrame({"k": [[1], [2]]}), "k")
+
+
+@pytest.mark.cudf
+def test_plain_cudf_columns_are_arrays_and_back():
+    import cudf
+
+    from dgpuhash.frames.dataframes import frames_of
+
+    plain = cudf.from_pandas(
+        pd.DataFrame(
+            {
+                "whole": np.array([3, 1, 2], dtype="i4"),
+                "part": [0.5, 1.5, -0.0],
+                "true": [True, False, True],
+                "day": np.array(["2020-02-29", "1970-01-01", "1999-12-31"], dtype="M8[ns]"),
+                "span": np.array([1, 2, 3], dtype="m8[ms]"),
+            }
+        )
+    )
+    frames = frames_of(plain)
+    arrays = frames.arrays(plain)
+    assert [array.dtype.kind for array in arrays] == list("ifbii")
+    found = frames.from_arrays(arrays, plain)
+    assert frames.dtypes(found) == frames.dtypes(plain)
+    assert_frame_equal(found.to_pandas(), plain.to_pandas())
+    assert len(frames.from_arrays([array[:0] for array in arrays], plain)) == 0
+    assert frames.arrays(cudf.DataFrame({"text": ["a"]})) is None
+    assert frames.arrays(cudf.DataFrame({"null": cudf.Series([1, None])})) is None
+    index = FrameIndex.build(plain, on="day")
+    asked = plain.iloc[1:]
+    assert_frame_equal(
+        index.merge(asked[["day"]]).to_pandas(),
+        asked[["day"]].to_pandas().merge(plain.to_pandas(), on="day"),
+    )
