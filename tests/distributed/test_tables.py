@@ -169,7 +169,7 @@ def test_chunks_on_workers_without_a_part(threads):
 def test_chunks_of_unknown_length(threads):
     keys = da.arange(100, chunks=30)
     keys = keys[keys % 3 == 0]
-    with DistributedMap.from_arrays(keys, keys + 1) as table:
+    with DistributedMap.from_arrays(keys, keys + 1, client=threads) as table:
         assert len(table) == 34
         values, _ = table.find(keys)
         assert values.compute().tolist() == list(range(1, 101, 3))

@@ -111,11 +111,9 @@ class DaskBatch(Batch):
     """Dask arrays, which stay where they are computed."""
 
     def __init__(self, client: Client, arrays: Sequence[Any]) -> None:
-        keys = arrays[0]
-        if any(math.isnan(rows) for rows in keys.chunks[0]):
-            keys = client.persist(keys)
-            keys.compute_chunk_sizes()
-        arrays = [keys, *(self._beside(array, keys) for array in arrays[1:])]
+        with client.as_current():
+            keys, *others = [_measured(client, array) for array in arrays]
+        arrays = [keys, *(self._beside(array, keys) for array in others)]
         self._keys = keys
         self.rows = [int(rows) for rows in keys.chunks[0]]
         self.columns = [_futures(client, array) for array in arrays]
@@ -125,10 +123,6 @@ class DaskBatch(Batch):
     @staticmethod
     def _beside(values: Any, keys: Any) -> Any:
         """Values in the chunks of the keys."""
-        known = not any(math.isnan(rows) for rows in values.chunks[0])
-        if not known:
-            values = values.persist()
-            values.compute_chunk_sizes()
         same_length(keys, values)
         if values.chunks[0] != keys.chunks[0]:
             values = values.rechunk({0: keys.chunks[0]})
@@ -254,6 +248,14 @@ def _check_dask(array: da.Array, dtype: np.dtype[Any], name: str) -> None:
         raise KeyTypeError(f"{name} of dtype {array.dtype} have no fixed-size NumPy form")
     if not (on_gpu and dtype.kind in "mM" and array.dtype == np.int64):
         cast(np.zeros(0, array.dtype), dtype, name)
+
+
+def _measured(client: Client, array: Any) -> Any:
+    """The array, computed where its chunks are of unknown length."""
+    if any(math.isnan(rows) for rows in array.chunks[0]):
+        array = client.persist(array)
+        array.compute_chunk_sizes()
+    return array
 
 
 def _futures(client: Client, array: Any) -> list[Future]:
