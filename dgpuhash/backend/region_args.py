@@ -48,7 +48,7 @@ STRUCTS = {
 
 def open_sample(key: DTypeLike) -> Kernel:
     """Stores keys of few hashes; takes `OPEN_SAMPLE`, a row is `SAMPLE_ROWS` keys."""
-    return Kernel(f"dg::open_sample<{_word(key)},1>", "launch/sample.cuh")
+    return Kernel(f"dg::open_sample<{_word(key)},32>", "launch/sample.cuh")
 
 
 def region_insert(key: DTypeLike, value: DTypeLike | None) -> Kernel:

@@ -80,11 +80,25 @@ struct Slot {
     return found;
   }
 
+  /// Makes the slot `index` of a quarter.
+  DG_FN static void put(Quarter& quarter, u32 index, Key key, [[maybe_unused]] Value value) {
+    const u32 first = index * (nbytes / 4);
+    split(quarter, first, key);
+    if constexpr (paired) split(quarter, first + sizeof(Key) / 4, value);
+  }
+
   DG_FN static u64 word(Key key, Value value) {
     return static_cast<u64>(value) << 32 | static_cast<u64>(key);
   }
 
  private:
+  template <class Word>
+  DG_FN static void split(Quarter& quarter, u32 first, Word word) {
+    quarter.word[first] = static_cast<u32>(word);
+    if constexpr (sizeof(Word) == 8)
+      quarter.word[first + 1] = static_cast<u32>(static_cast<u64>(word) >> 32);
+  }
+
   DG_FN static u64 join(const Quarter& quarter, u32 first) {
     return static_cast<u64>(quarter.word[first + 1]) << 32 | quarter.word[first];
   }

@@ -33,22 +33,19 @@ struct RegionClaimArgs {
 /// Rows that a lane reads before it stores any.
 inline constexpr u32 kRegionItems = 2;
 
-/// What became of each lane's row; lanes without one took part with `existed`. Rows that the region
-/// has no place for go to the list of those that are left.
+/// Rows that the region has no place for go to the list of those that are left.
 template <class Key, class Value, class Tile>
-DG_FN u32 settle_lanes(Tile tile, const RegionInsertArgs& args, Step step, Key key, Value value) {
+DG_FN void leave_refused(Tile tile, const RegionInsertArgs& args, Step step, Key key, Value value) {
   const u32 left = tile.ballot(step == Step::refused);
-  if (left != 0) {
-    u64 place = 0;
-    if (tile.lane() == 0)
-      place = atomic_add<Order::relaxed>(&args.table.state->pending, count_ones(left));
-    place = tile.shuffle(place, 0) + count_ones(left & ones_below(tile.lane()));
-    if (step == Step::refused) {
-      static_cast<Key*>(args.left_keys)[place] = key;
-      if constexpr (!same<Value, NoValue>) static_cast<Value*>(args.left_values)[place] = value;
-    }
+  if (left == 0) return;
+  u64 place = 0;
+  if (tile.lane() == 0)
+    place = atomic_add<Order::relaxed>(&args.table.state->pending, count_ones(left));
+  place = tile.shuffle(place, 0) + count_ones(left & ones_below(tile.lane()));
+  if (step == Step::refused) {
+    static_cast<Key*>(args.left_keys)[place] = key;
+    if constexpr (!same<Value, NoValue>) static_cast<Value*>(args.left_values)[place] = value;
   }
-  return count_ones(tile.ballot(step == Step::created));
 }
 
 /// Stores rows that begin in the region. A row whose first bucket is full is put off, so that
@@ -90,7 +87,8 @@ DG_FN void insert_rows(Block block, const Region& region, const RegionInsertArgs
             step = Step::refused;
         }
       }
-      created += settle_lanes(tile, args, step, key[i], value[i]);
+      created += step == Step::created;
+      leave_refused(tile, args, step, key[i], value[i]);
     }
   }
   block.sync();
@@ -117,8 +115,12 @@ DG_FN void insert_rows(Block block, const Region& region, const RegionInsertArgs
     if (!tile.any(step == Step::on)) break;
     const bool walking = step == Step::on;
     if (walking) step = region.step(walk, key, value);
-    created += settle_lanes(tile, args, step, key, value);
+    created += step == Step::created;
+    leave_refused(tile, args, step, key, value);
   }
+  DG_UNROLL
+  for (u32 distance = 1; distance < Block::Lanes::size; distance *= 2)
+    created += tile.shuffle(created, tile.lane() ^ distance);
   if (tile.lane() == 0 && created != 0) block.add(&memory.created_count, created);
 }
 

@@ -4,8 +4,8 @@
 ///
 /// Keys follow the table's own probe sequence, as far as it stays in the region, so that launches
 /// that know no regions find them. A lane looks at a whole bucket before it takes a slot there, from
-/// a quarter on that the key's hash chooses: equal keys want the same slot, and lanes of a warp read
-/// different banks.
+/// 16 bytes on that the key's hash chooses: equal keys want the same slot, and lanes of a warp read
+/// different banks. Keys stand apart from the values, which nobody looks at.
 #pragma once
 
 #include "core/block.cuh"
@@ -22,8 +22,9 @@ inline constexpr u32 kRegionShift = 10;
 #endif
 inline constexpr u32 kRegionBuckets = 1u << kRegionShift;
 
-/// Rows that a block puts off; further ones are left.
-inline constexpr u32 kLaterRows = 2 * kRegionBuckets;
+/// Rows that a block puts off; further ones are left. A few more, and a multiprocessor of an H200 would
+/// not have three blocks of every layout.
+inline constexpr u32 kLaterRows = 2 * kRegionBuckets - 64;
 
 template <class KeyType, class ValueType>
 struct RegionOf {
@@ -31,10 +32,12 @@ struct RegionOf {
   template <class Block>
   struct Memory {
     using Slots = Slot<KeyType, ValueType>;
+    static constexpr u32 slots = kRegionBuckets * Slots::per_bucket;
     static constexpr u32 filter_words = kRegionBuckets * overflow_bits(Slots::per_bucket) / 32;
-    static constexpr u32 slot_words = kRegionBuckets * Slots::per_bucket / 32;
+    static constexpr u32 slot_words = slots / 32;
 
-    Quarter quarters[kRegionBuckets * kQuarters];
+    alignas(kQuarterBytes) KeyType keys[slots];
+    typename Slots::Value values[Slots::paired ? slots : 1];
     u32 overflow[filter_words];
     u32 created[slot_words];  // a bit for each slot that a lane has taken
     u32 created_count;
@@ -105,20 +108,20 @@ struct OpenRegion {
            static_cast<u32>(first);
   }
 
-  /// The first EMPTY slot of a bucket, from the quarter `turn` on; `found` where the key is there, and
+  /// The first EMPTY slot of a bucket, from the 16 bytes `turn` on; `found` where the key is there, and
   /// `per_bucket` where neither is.
   DG_FN u32 find(u32 local, u32 turn, Key key) const {
+    constexpr u32 per_part = kQuarterBytes / sizeof(Key), parts = Slots::per_bucket / per_part;
+    const Key* const keys = memory.keys + local * Slots::per_bucket;
     u32 gap = Slots::per_bucket;
     bool hit = false;
     DG_UNROLL
-    for (u32 step = 0; step < kQuarters; ++step) {
-      const u32 part = (turn + step) % kQuarters;
-      const Quarter seen = load_quarter<Access::block, typename Slots::Unit>(
-          memory.quarters + local * kQuarters + part);
-      const auto sight = Table::scan(seen, key);
-      hit = hit || sight.hit < Slots::per_quarter;
-      if (sight.gap < Slots::per_quarter && gap == Slots::per_bucket)
-        gap = part * Slots::per_quarter + sight.gap;
+    for (u32 step = 0; step < parts; ++step) {
+      const u32 part = (turn + step) % parts;
+      const Quarter seen = load_quarter<Access::block, Key>(keys + part * per_part);
+      const auto sight = OpenTable<Key, void>::scan(seen, key);
+      hit = hit || sight.hit < per_part;
+      if (sight.gap < per_part && gap == Slots::per_bucket) gap = part * per_part + sight.gap;
     }
     return hit ? found : gap;
   }
@@ -129,18 +132,12 @@ struct OpenRegion {
   DG_FN Step publish(u32 slot, Key key, Value value) const {
     const u32 bit = 1u << slot % 32;
     if (block_fetch_or(memory.created + slot / 32, bit) & bit) return Step::on;
-    if constexpr (Slots::one_word) {
-      block_store(reinterpret_cast<u64*>(memory.quarters) + slot, Slots::word(key, value));
-    } else {
-      Key* const place =
-          reinterpret_cast<Key*>(memory.quarters) + slot * (Slots::nbytes / sizeof(Key));
-      // Nobody reads values before the block's next barrier.
-      if constexpr (Slots::paired)
-        block_store(place + 1, value);
-      else if constexpr (Slots::has_value)
-        static_cast<Value*>(table.at.values)[first * Slots::per_bucket + slot] = value;
-      block_store(place, key);
-    }
+    block_store(memory.keys + slot, key);
+    // Nobody reads values before the block's next barrier.
+    if constexpr (Slots::paired)
+      memory.values[slot] = value;
+    else if constexpr (Slots::has_value)
+      static_cast<Value*>(table.at.values)[first * Slots::per_bucket + slot] = value;
     return Step::created;
   }
 };
@@ -159,6 +156,54 @@ DG_FN u32 slot_words(const Region& region) {
   return (region.buckets * Region::Slots::per_bucket + 31) / 32;
 }
 
+/// Words that are moved together.
+template <class Word, u32 number>
+struct alignas(number * sizeof(Word)) Words {
+  Word of[number];
+};
+
+/// A quarter of a bucket, from the keys and values of a region and to them.
+template <class Region>
+struct RegionQuarter {
+  using Slots = typename Region::Slots;
+  using Keys = Words<typename Region::Key, Slots::per_quarter>;
+  using Values = Words<typename Region::Value, Slots::per_quarter>;
+
+  const Region& region;
+  u32 number;
+
+  DG_FN Keys& keys() const { return reinterpret_cast<Keys*>(region.memory.keys)[number]; }
+  DG_FN Values& values() const { return reinterpret_cast<Values*>(region.memory.values)[number]; }
+
+  DG_FN void load(const Quarter& from) const {
+    Keys keys_there;
+    DG_UNROLL
+    for (u32 i = 0; i < Slots::per_quarter; ++i) keys_there.of[i] = Slots::key(from, i);
+    keys() = keys_there;
+    if constexpr (Slots::paired) {
+      Values values_there;
+      DG_UNROLL
+      for (u32 i = 0; i < Slots::per_quarter; ++i) values_there.of[i] = Slots::value(from, i);
+      values() = values_there;
+    }
+  }
+
+  DG_FN Quarter stored() const {
+    Quarter made;
+    const Keys keys_there = keys();
+    if constexpr (Slots::paired) {
+      const Values values_there = values();
+      DG_UNROLL
+      for (u32 i = 0; i < Slots::per_quarter; ++i)
+        Slots::put(made, i, keys_there.of[i], values_there.of[i]);
+    } else {
+      DG_UNROLL
+      for (u32 i = 0; i < Slots::per_quarter; ++i) Slots::put(made, i, keys_there.of[i], {});
+    }
+    return made;
+  }
+};
+
 /// Brings a region into shared memory; of a blank table it is made there.
 template <class Region, class Block>
 DG_FN void load_region(Block block, const Region& region) {
@@ -167,9 +212,9 @@ DG_FN void load_region(Block block, const Region& region) {
   auto& memory = region.memory;
   const char* from = static_cast<const char*>(table.keys) + region.first * kBucketBytes;
   for (u32 i = block.thread(); i < region.buckets * kQuarters; i += Block::threads)
-    memory.quarters[i] =
+    RegionQuarter<Region>{region, i}.load(
         region.blank ? Quarter{{~0u, ~0u, ~0u, ~0u}}
-                     : load_quarter<Access::stale, typename Slots::Unit>(from + i * kQuarterBytes);
+                     : load_quarter<Access::stale, typename Slots::Unit>(from + i * kQuarterBytes));
   const u32* filter = table.overflow + filter_word(region);
   for (u32 i = block.thread(); i < filter_words(region); i += Block::threads)
     memory.overflow[i] = region.blank ? 0 : filter[i];
@@ -199,7 +244,7 @@ DG_FN void store_region(Block block, const Region& region, u32* created) {
   if (memory.created_count == 0 && !region.blank) return;
   char* to = static_cast<char*>(table.keys) + region.first * kBucketBytes;
   for (u32 i = block.thread(); i < region.buckets * kQuarters; i += Block::threads)
-    store_quarter(to + i * kQuarterBytes, memory.quarters[i]);
+    store_quarter(to + i * kQuarterBytes, RegionQuarter<Region>{region, i}.stored());
   u32* filter = table.overflow + filter_word(region);
   for (u32 i = block.thread(); i < filter_words(region); i += Block::threads)
     filter[i] = memory.overflow[i];

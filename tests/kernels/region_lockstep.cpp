@@ -104,14 +104,14 @@ void cases(std::mt19937& random) {
 }
 
 /// The distinct keys of one range of hashes, however often they come.
-template <class Key>
+template <class Key, int W>
 void sample(std::mt19937& random) {
   TableMemory<Key, void> table(16, 3);
   const auto keys = contended_keys<Key>(random, 1001, 300);
   std::map<Key, u64> model;
   for (const Key key : keys)
     if (hash_key(key, 9) >> 62 == 0) ++model[key];
-  open_sample<Key, 1>({table.storage, keys.data(), 9, 2, 1000, keys.size(), 251});
+  open_sample<Key, W>({table.storage, keys.data(), 9, 2, 1000, keys.size(), 251});
   CHECK(table.state.occupied == model.size());
   u64 rows = 0;
   for (const auto& [key, times] : model) rows += times;
@@ -131,7 +131,7 @@ int main() {
   dg::test::for_each_layout<8>(2, run);
   std::mt19937 random(3);
   dg::lockstep::tiles = 4;
-  dg::test::sample<dg::u32>(random);
-  dg::test::sample<dg::u64>(random);
+  dg::test::sample<dg::u32, 1>(random);
+  dg::test::sample<dg::u64, 8>(random);
   std::printf("region: passed\n");
 }
