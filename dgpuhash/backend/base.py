@@ -145,7 +145,9 @@ class Backend(ABC):
         """The bytes of a `struct` of `fields`, as `run` takes them."""
         nested, names, pack = packing(struct)
         structs = [self._struct(fields.pop(name), nbytes) for name, nbytes in nested.items()]
-        words = [self._word(fields.pop(name, 0)) for name in names]
+        take, word = fields.pop, self._word
+        # Plain numbers take no call each.
+        words = [it if type(it := take(name, 0)) is int else word(it) for name in names]
         if fields:
             raise TypeError(f"{', '.join(fields)}: no such fields, use {', '.join(names)}")
         return pack(*structs, *words)

@@ -17,9 +17,11 @@ __all__ = [
     "SAMPLE_ROWS",
     "SMALL_REGION_SHIFT",
     "STRUCTS",
+    "WITNESSES",
     "open_sample",
     "region_claim",
     "region_insert",
+    "witnesses",
 ]
 
 # Of buckets: what a block builds in its shared memory, and what it does where it has no more than
@@ -37,18 +39,25 @@ REGION_INSERT = _words(
 )  # fmt: skip
 REGION_CLAIM = _words("created", "keys", "values", "fresh", "marking", "n", table=OPEN_STORAGE)
 OPEN_SAMPLE = _words("keys", "seed", "zeros", "limit", "rows", "n", table=OPEN_STORAGE)
+WITNESSES = _words("keys", "witnesses", "seed", "rows", "n")
 
 # By the C++ name.
 STRUCTS = {
     "OpenSampleArgs": OPEN_SAMPLE,
     "RegionInsertArgs": REGION_INSERT,
     "RegionClaimArgs": REGION_CLAIM,
+    "WitnessArgs": WITNESSES,
 }
 
 
 def open_sample(key: DTypeLike) -> Kernel:
     """Stores keys of few hashes; takes `OPEN_SAMPLE`, a row is `SAMPLE_ROWS` keys."""
     return Kernel(f"dg::open_sample<{_word(key)},32>", "launch/sample.cuh")
+
+
+def witnesses(key: DTypeLike) -> Kernel:
+    """Takes three rows of each stretch of a batch; takes `WITNESSES`, a row is a stretch."""
+    return Kernel(f"dg::witnesses<{_word(key)}>", "launch/sample.cuh")
 
 
 def region_insert(key: DTypeLike, value: DTypeLike | None) -> Kernel:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from dgpuhash.backend import Backend
+from dgpuhash.backend import Backend, region_args
 from dgpuhash.tables.slots import Slots
 
 __all__ = ["LEAST_ROWS", "NewKeys", "all_new", "new_keys"]
@@ -21,9 +21,9 @@ _SEED = 0x2545F4914F6CDD1D
 _DEVIATIONS = 4
 # Fewer sampled keys tell nothing.
 _LEAST_FOUND = 32
-# Runs of neighbours that stand for all rows when the question is whether any key repeats. Where
-# every key comes twice, at random among 2**28 rows, 16 of theirs are to be expected twice.
-_RUNS, _RUN_ROWS = 2**8, 2**8
+# Stretches of a batch of which three rows are taken when the question is whether any key repeats.
+# Where every key of 2**28 rows comes twice, 70 of theirs are to be expected twice.
+_STRETCHES = 2**16
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +39,13 @@ class NewKeys:
 def new_keys(backend: Backend, slots: Slots, keys: Any) -> NewKeys:
     """What `keys` will bring to `slots`.
 
-    All rows are read, and the distinct keys of one small range of hashes counted: which part of all
-    distinct keys falls there does not depend on how often each comes.
+    Where a few rows do not seem to be all new, all rows are read, and the distinct keys of one
+    small range of hashes counted: which part of all distinct keys falls there does not depend on
+    how often each comes.
     """
     rows = len(keys)
+    if all_new(backend, slots, keys):
+        return NewKeys(rows, all=True)
     zeros = max(rows.bit_length() - _SAMPLED.bit_length(), 1)
     sample = Slots(backend, keys.dtype, None, slots=4 * _SAMPLED, seed=0)
     sample.clear()
@@ -58,9 +61,12 @@ def new_keys(backend: Backend, slots: Slots, keys: Any) -> NewKeys:
 def all_new(backend: Backend, slots: Slots, keys: Any) -> bool:
     """Whether every row seems to bring a key that neither `slots` nor another row has."""
     rows, witnesses = len(keys), keys
-    if rows > _RUNS * _RUN_ROWS:
-        stretch = rows // _RUNS
-        witnesses = keys[: _RUNS * stretch].reshape(_RUNS, stretch)[:, :_RUN_ROWS].ravel()
+    if rows >= 8 * _STRETCHES:
+        witnesses = backend.empty(3 * _STRETCHES, keys.dtype)
+        backend.run(
+            region_args.witnesses(keys.dtype), region_args.WITNESSES, _STRETCHES,
+            keys=keys, witnesses=witnesses, seed=_SEED, rows=rows,
+        )  # fmt: skip
     seen = Slots(backend, keys.dtype, None, slots=2 * len(witnesses), seed=0)
     seen.clear()
     fresh = seen.insert(witnesses, None).view(bool)

@@ -18,12 +18,15 @@ from dgpuhash.tables.slots import Slots
 
 __all__ = ["RegionBatch", "pays"]
 
-# Fewer rows, or fewer for each slot of the table, are placed as fast without. On an H200 2**23,
-# 2**24 and 2**26 pairs of 4 + 4 bytes took 0.63, 1.06, 3.3 instead of 0.68, 1.37, 5.7 ms into a
-# table for them, and 0.79, 1.30, 4.7 instead of 0.66, 1.32, 5.3 into one of four times the size.
+# Placing rows by region costs 0.75 ms for each GB of the table, read and written, and some 0.4 ms,
+# and spares about 40 ps a row: as much as 48 bytes of the table. On an H200 2**24, 2**25 and 2**27
+# pairs of 4 + 4 bytes took 1.16, 1.67 and 4.9 instead of 1.07, 2.38 and 10.5 ms into a table for
+# them; 1.44, 2.32 and 7.5 instead of 1.14, 2.34 and 9.6 into one of four times the size; 2.9, 5.1
+# and 19.5 instead of 1.2, 2.4 and 9.5 at sixteen times. With 8 + 8 bytes it was 1.5, 2.3 and 7.8
+# instead of 1.3, 2.7 and 11.7, and at four times 2.2, 3.7 and 14.4 instead of 1.2, 2.5 and 10.0.
+_ROW_NBYTES = 48
 # On a CPU, where a block is one thread, ordering a batch takes as long as is gained.
-_LEAST_ROWS = {"cuda": 2**24, "cpu": 2**63}
-_LEAST_SHARE = 1 / 4
+_LEAST_NBYTES = {"cuda": 2**29, "cpu": 2**63}
 
 
 @dataclass(slots=True)
@@ -65,13 +68,18 @@ class RegionBatch:
             left_keys=ordered.spare_keys, left_values=ordered.spare_values, created=self.created,
         )  # fmt: skip
 
-    def insert_left(self, slots: Slots, left: int) -> None:
-        """Store the pairs that were left, for which `slots` has room."""
+    def insert_left(self, slots: Slots, left: int, *, told: bool) -> None:
+        """Store the pairs that were left, for which `slots` has room.
+
+        Their keys can be claimed afterwards if that is to be `told`.
+        """
         keys, values = (
             None if column is None else column[:left]
             for column in (self.ordered.spare_keys, self.ordered.spare_values)
         )
-        self._claim(slots, keys, values, slots.insert(keys, values), marking=True)
+        fresh = slots.insert(keys, values)
+        if told:
+            self._claim(slots, keys, values, fresh, marking=True)
 
     def claim(self, slots: Slots) -> None:
         """Make `fresh` 1 in one row of each key that was created since the last claim."""
@@ -104,7 +112,9 @@ class RegionBatch:
 
 def pays(backend: Backend, slots: Slots, rows: int) -> bool:
     """Whether so many rows, most of which bring new keys, are placed faster by region."""
-    return rows >= max(_LEAST_ROWS[backend.name], _LEAST_SHARE * slots.slots)
+    spared, least = _ROW_NBYTES * rows, _LEAST_NBYTES[backend.name]
+    # Slots that are to be filled first cost as much either way.
+    return spared >= least and spared - (slots.nbytes if slots.filled else 0) >= least
 
 
 def _bits(backend: Backend, slots: Slots) -> Any:

@@ -16,6 +16,8 @@ __all__ = ["Slots", "State"]
 _LARGEST_SEGMENT = 2**region_args.REGION_SHIFT
 # A table is rounded up to whole segments, by less than this part of it.
 _ROUNDING = 128
+# Where the last field of a table's state begins, in words.
+_SIDE_VALUE = (args.OPEN_STATE.itemsize - args.OPEN_STATE["side_value"].itemsize) // 8
 # Rows of a sorted batch that one tile stores.
 _SETTLED_ROWS = 2**8
 
@@ -85,6 +87,11 @@ class Slots:
         return sum(int(buffer.nbytes) for buffer in buffers if buffer is not None)
 
     @property
+    def filled(self) -> bool:
+        """Whether the emptiness of slots is written."""
+        return self._filled
+
+    @property
     def regions(self) -> int:
         """Pieces of the table that blocks build in memory of their own."""
         return -(-self.buckets >> self._backend.region_shift)
@@ -110,9 +117,8 @@ class Slots:
 
     def forget(self) -> None:
         """Empty every slot, which `fill` or `insert_regions` must write before one is looked at."""
-        state = np.zeros((), args.OPEN_STATE)
-        state["side_value"] = 2**64 - 1
-        self._state[:] = self._backend.from_host(np.frombuffer(state.tobytes(), np.uint64))
+        self._state[:_SIDE_VALUE].fill(np.uint64(0))
+        self._state[_SIDE_VALUE:].fill(np.uint64(2**64 - 1))
         self.blank, self._filled = True, False
 
     def fill(self) -> None:
@@ -309,7 +315,7 @@ class Slots:
         self.blank = False
         self._run(
             self._insert_kernel, args.OPEN_INSERT, keys=keys, values=values,
-            fresh=fresh, pending_rows=pending, limit=limit, overwrite=overwrite,
+            fresh=fresh, pending_rows=pending, limit=limit, overwrite=int(overwrite),
         )  # fmt: skip
 
     def _find(self, keys: Any, values: Any, default: int) -> Any:

@@ -245,7 +245,7 @@ class Storage:
                 batch.forget(self._slots)
                 all_new = None
             if left:
-                batch.insert_left(self._slots, left)
+                batch.insert_left(self._slots, left, told=told)
                 state = self._slots.state()
             if told and state.occupied == all_new:
                 batch.claim_all()

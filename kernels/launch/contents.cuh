@@ -166,7 +166,7 @@ DG_KERNEL open_rehash(OpenRehashArgs args) {
         });
   } else {
     for_each_share<W>(args.n, totals, [&](auto tile, auto& slots, Tally<1>& moved) {
-      target.insert_rows(
+      target.template insert_rows<Access::shared>(
           tile, slots, Table::unlimited,
           [&](u64 slot, Key& key, typename Table::Value& value) {
             key = *key_at(slot);

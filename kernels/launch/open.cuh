@@ -73,14 +73,27 @@ DG_KERNEL open_insert(OpenInsertArgs args) {
         });
   } else {
     for_each_share<W>(args.n, totals, [&](auto tile, auto& rows, Tally<1>& created) {
-      table.insert_rows(
-          tile, rows, args.limit,
-          [&](u64 row, Key& key, typename Table::Value& value) {
-            key = keys[row];
-            value = value_in_row<Table>(args.values, row);
-            return true;
-          },
-          [&](u64 row, const auto& placed) { tell(row, placed, created); });
+      const auto told = [&](u64 row, const auto& placed) { tell(row, placed, created); };
+      if (table.presses()) {
+        table.template insert_rows<Access::lasting>(
+            tile, rows, args.limit,
+            [&](u64 row, Key& key, typename Table::Value& value) {
+              key = load_leaving(keys + row);
+              if constexpr (Table::Slots::has_value)
+                value = load_leaving(static_cast<const typename Table::Value*>(args.values) + row);
+              return true;
+            },
+            told);
+      } else {
+        table.template insert_rows<Access::shared>(
+            tile, rows, args.limit,
+            [&](u64 row, Key& key, typename Table::Value& value) {
+              key = keys[row];
+              value = value_in_row<Table>(args.values, row);
+              return true;
+            },
+            told);
+      }
     });
   }
 }

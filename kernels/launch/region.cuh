@@ -30,8 +30,9 @@ struct RegionClaimArgs {
   u64 n;
 };
 
-/// Rows that a lane reads before it stores any.
-inline constexpr u32 kRegionItems = 2;
+/// Rows that a lane reads before it stores any; where values stand elsewhere, more would spill.
+template <class Slots>
+inline constexpr u32 kRegionItems = Slots::has_value && !Slots::paired ? 2 : 4;
 
 /// Rows that the region has no place for go to the list of those that are left.
 template <class Key, class Value, class Tile>
@@ -55,17 +56,18 @@ DG_FN void insert_rows(Block block, const Region& region, const RegionInsertArgs
                        u64 last) {
   using Value = typename Region::Value;
   using Table = typename Region::Table;
+  constexpr u32 items = kRegionItems<typename Region::Slots>;
   const auto tile = block.tile();
   auto& memory = region.memory;
   const Key* keys = static_cast<const Key*>(args.keys) + first;
   const u32 rows = static_cast<u32>(last - first);
   const auto value_of = [&](u32 row) { return value_in_row<Table>(args.values, first + row); };
   u32 created = 0;
-  for (u32 start = 0; start < rows; start += kRegionItems * Block::threads) {
-    Key key[kRegionItems];
-    Value value[kRegionItems];
+  for (u32 start = 0; start < rows; start += items * Block::threads) {
+    Key key[items];
+    Value value[items];
     DG_UNROLL
-    for (u32 i = 0; i < kRegionItems; ++i) {
+    for (u32 i = 0; i < items; ++i) {
       const u32 row = start + i * Block::threads + block.thread();
       if (row < rows) {
         key[i] = keys[row];
@@ -73,7 +75,7 @@ DG_FN void insert_rows(Block block, const Region& region, const RegionInsertArgs
       }
     }
     DG_UNROLL
-    for (u32 i = 0; i < kRegionItems; ++i) {
+    for (u32 i = 0; i < items; ++i) {
       const u32 row = start + i * Block::threads + block.thread();
       Step step = Step::existed;
       if (row < rows) {

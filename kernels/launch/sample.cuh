@@ -1,5 +1,5 @@
 /// The distinct keys of a batch whose hashes begin with zeros: as many of all keys, as those of all hashes;
-/// and how many rows have them.
+/// and how many rows have them. And a few rows from everywhere.
 #pragma once
 
 #include "launch/for_each.cuh"
@@ -47,6 +47,38 @@ DG_KERNEL open_sample(OpenSampleArgs args) {
                      tile.sync();
                    },
                    NoPrefetch{});
+}
+
+struct WitnessArgs {
+  const void* keys;
+  void* witnesses;  // three of each stretch
+  u64 seed;
+  u64 rows;  // eight or more for each stretch
+  u64 n;     // stretches
+};
+
+/// A number below `end`, by chance.
+DG_FN u64 chosen_below(u64 end, u32 chance) { return chance * end >> 32; }
+
+/// Of each stretch of rows a row in the first quarter, a later one in the first half, more often a near
+/// one than a far one, and one in the second half.
+template <class Key>
+DG_KERNEL witnesses(WitnessArgs args) {
+  const Key* keys = static_cast<const Key*>(args.keys);
+  for_each_tile<1>(args.n, [&](auto, u64 stretch) {
+    const u64 quarter = args.rows / args.n / 4;
+    const u64 chance = mix(stretch ^ spread_seed(args.seed)), more = mix(chance);
+    const u64 row =
+        stretch * (args.rows / args.n) + chosen_below(quarter, static_cast<u32>(chance));
+    const u64 scale = 1ull << chosen_below(32, static_cast<u32>(more));
+    const u64 distance =
+        scale < quarter ? scale + chosen_below(scale, static_cast<u32>(more >> 32)) : 1;
+    Key* to = static_cast<Key*>(args.witnesses) + 3 * stretch;
+    to[0] = keys[row];
+    to[1] = keys[row + (distance < quarter ? distance : quarter)];
+    to[2] = keys[stretch * (args.rows / args.n) + 2 * quarter +
+                 chosen_below(2 * quarter, static_cast<u32>(chance >> 32))];
+  });
 }
 
 }  // namespace dg

@@ -12,6 +12,8 @@ namespace dg {
 /// Up to 256 MiB of buckets stay in the L2 cache; those of larger tables leave it first, so that the
 /// overflow filter stays. Measured on an H200; ARCHITECTURE.md has the figures.
 inline constexpr u64 kStayingBuckets = 1 << 22;
+/// 48 MiB.
+inline constexpr u64 kSettledBuckets = 3 << 18;
 
 template <class KeyType, class ValueType>
 struct OpenRows : OpenTable<KeyType, ValueType> {
@@ -50,9 +52,14 @@ struct OpenRows : OpenTable<KeyType, ValueType> {
       find_rows_by<goal, Access::leaving>(tile, rows, ask, answer);
   }
 
+  /// Whether the buckets are too many for the L2 cache, and few enough that most of them stay there.
+  DG_FN bool presses() const {
+    return at.buckets > kSettledBuckets && at.buckets <= kStayingBuckets;
+  }
+
   /// Stores pairs: `ask(row, key, value)` gives the pair of a row and says whether there is one,
   /// `tell(row, placed)` is told what became of it.
-  template <class Lanes, class Rows, class Ask, class Tell>
+  template <Access access, class Lanes, class Rows, class Ask, class Tell>
   DG_FN void insert_rows(Lanes tile, Rows& rows, u64 limit, const Ask& ask,
                          const Tell& tell) const {
     Sought mine = seek(Key{});
@@ -66,7 +73,7 @@ struct OpenRows : OpenTable<KeyType, ValueType> {
           return there;
         },
         [&](u64 row, bool asked) {
-          const Stop stop = look<Goal::place, Access::shared>(tile, mine);
+          const Stop stop = look<Goal::place, access>(tile, mine);
           if (!asked) return false;
           if (stop.end == End::nowhere && !reserved(mine.key) && advance(mine)) return true;
           if (stop.end == End::empty) pass_all(Tile<1>{}, mine.probe, mine.probe.visited);

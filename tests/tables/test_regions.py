@@ -29,8 +29,7 @@ def placed(monkeypatch):
         return real(self, slots)
 
     monkeypatch.setattr(regions.RegionBatch, "insert", insert)
-    monkeypatch.setattr(regions, "_LEAST_ROWS", {"cpu": 1, "cuda": 1})
-    monkeypatch.setattr(regions, "_LEAST_SHARE", 0)
+    monkeypatch.setattr(regions, "pays", lambda *batch: True)
     monkeypatch.setattr(expectation, "all_new", lambda *batch: True)
     return batches
 
@@ -102,6 +101,15 @@ def test_only_batches_of_new_keys_are_told_to_be_all_new(device, monkeypatch):
     keys = device.array(np.arange(300_000, dtype="u8"))
     assert expectation.all_new(device.backend, slots, keys)
     assert not expectation.all_new(device.backend, slots, keys // np.uint64(2))
+    many = np.arange(900_000, dtype="u8")
+    assert expectation.all_new(device.backend, slots, device.array(many))
+    assert not expectation.all_new(device.backend, slots, device.array(many // 2))
+    assert not expectation.all_new(device.backend, slots, device.array(many % 300_000))
+    for distance in (2, 9, 100, 3000):
+        pairs = many // (2 * distance) * distance + many % distance
+        assert not expectation.all_new(device.backend, slots, device.array(pairs))
+    some = np.random.default_rng(1).integers(0, 2_000_000, 900_000).astype("u8")
+    assert not expectation.all_new(device.backend, slots, device.array(some))
     filled = HashSet.from_keys(keys)._opened().slots
     assert not expectation.all_new(device.backend, filled, keys)
     assert not expectation.all_new(device.backend, filled, keys + np.uint64(200_000))
@@ -110,7 +118,8 @@ def test_only_batches_of_new_keys_are_told_to_be_all_new(device, monkeypatch):
 
 @pytest.mark.parametrize("rows", [1 << 17, 1 << 19])
 @pytest.mark.parametrize("distinct", [100, 40_000, 1 << 17])
-def test_how_many_new_keys_are_expected(device, rows, distinct):
+def test_how_many_new_keys_are_expected(device, monkeypatch, rows, distinct):
+    monkeypatch.undo()
     filled = HashSet.from_keys(device.array(np.arange(0, distinct, 2)))._opened().slots
     keys = device.array(np.random.default_rng(1).integers(0, distinct, rows).view("u8"))
     new = expectation.new_keys(device.backend, filled, keys)
@@ -203,7 +212,7 @@ def test_memory_that_runs_out_between_regions_and_the_rest(device, placed, monke
     insert(device, table, model, random_keys("int64", 3000, 1))
     with monkeypatch.context() as scarce:
 
-        def refused(self, slots, left):
+        def refused(self, slots, left, *, told):
             raise OutOfMemoryError("no room for them")
 
         scarce.setattr(regions.RegionBatch, "insert_left", refused)
