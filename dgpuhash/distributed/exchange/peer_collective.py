@@ -68,18 +68,17 @@ class PeerCollective(CommCollective):
                 path = str(Board.create(self.membership.name, self.size))
         except Exception as error:
             trouble = f"rank {self.rank}: {error}"
-        offers = self._agreed((handle, path), trouble)
-        path = offers[0][1]
         try:
-            self._board = Board(Path(path), self.rank, self.size)
-            self._window.open([handle for handle, _ in offers])
-            self._draw_lines()
-        except Exception as error:
-            trouble = f"rank {self.rank}: {error}"
-        try:
+            offers = self._agreed((handle, path), trouble)
+            try:
+                self._board = Board(Path(offers[0][1]), self.rank, self.size)
+                self._window.open([handle for handle, _ in offers])
+                self._draw_lines()
+            except Exception as error:
+                trouble = f"rank {self.rank}: {error}"
             self._agreed(None, trouble)
         finally:
-            if self.rank == 0:
+            if path:
                 Path(path).unlink()
 
     def _agreed(self, value: Any, trouble: str) -> list[Any]:
