@@ -8,11 +8,13 @@ from typing import Any, TypeVar
 
 from distributed import Client, WorkerPlugin
 from distributed.client import FutureCancelledError
+from distributed.comm import CommClosedError
 
 from dgpuhash.distributed.clients import asking_the_scheduler, workers_of
 from dgpuhash.distributed.plugin import arriving_host_of
 from dgpuhash.distributed.request import REMEDY
 from dgpuhash.errors import IndexLost
+from dgpuhash.tables.scarcity import call_says_memory
 
 __all__ = ["GRACE", "asked", "installed", "on_workers", "watched"]
 
@@ -76,7 +78,7 @@ async def run_phase(
     """What `on_workers` runs on each worker; an error is a result, lest Dask logs it twice."""
     try:
         host = await arriving_host_of(dask_worker)
-        return await host.thread.run(function, host, *args)
+        return await host.thread.run(call_says_memory(function), host, *args)
     except Exception as error:
         return Failed(error)
 
@@ -143,9 +145,10 @@ def watched(client: Client, workers: Sequence[str], futures: list[Any]) -> list[
         results = client.gather(futures, asynchronous=True)
         try:
             return await _watch(client, workers, results)
-        except FutureCancelledError as error:
+        except (FutureCancelledError, CommClosedError) as error:
+            why = getattr(error, "reason", error)
             raise IndexLost(
-                f"the cluster was restarted, or its scheduler was lost ({error.reason}); {REMEDY}"
+                f"the cluster was restarted, or its scheduler was lost ({why}); {REMEDY}"
             ) from error
 
     return client.sync(gather)

@@ -26,6 +26,7 @@ from dgpuhash.frames import (
     merge_meta,
     moved_columns,
 )
+from dgpuhash.tables.scarcity import call_says_memory
 
 __all__ = ["Probe", "SealedProbe", "match"]
 
@@ -142,6 +143,7 @@ def _alike(left: Any, meta: Any) -> bool:
     return list(left) == list(meta) and frames.dtypes(left) == frames.dtypes(meta)
 
 
+@call_says_memory
 def match(
     left: Any,
     descriptor: Descriptor,

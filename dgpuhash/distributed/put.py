@@ -18,10 +18,12 @@ from dgpuhash.distributed.shard import Change
 from dgpuhash.distributed.skew import NO_TALLY, candidates
 from dgpuhash.distributed.split import pieces, split
 from dgpuhash.frames import frames_of
+from dgpuhash.tables.scarcity import call_says_memory
 
 __all__ = ["largest", "parcels", "put_partition", "put_rows"]
 
 
+@call_says_memory
 def put_partition(frame: Any, sealed: Sealed[Change], partition: int) -> Receipt:
     """Runs as a Dask task, perhaps more than once: each run is an attempt of its own."""
     worker, change = hosting_worker(), sealed.opened()

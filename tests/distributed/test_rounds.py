@@ -39,8 +39,10 @@ def processes_on_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clu
 
 @pytest.mark.parametrize("fault", HERE)
 def test_a_round(processes_here, fault, monkeypatch):
-    monkeypatch.setattr("dgpuhash.distributed.phase.PATIENCE", 1.0)
-    monkeypatch.setattr("dgpuhash.distributed.phase.SILENCE", 4.0)
+    if fault == "stop":
+        # Only here: a worker that has just been started, on a busy machine, is slow to answer.
+        monkeypatch.setattr("dgpuhash.distributed.phase.PATIENCE", 1.0)
+        monkeypatch.setattr("dgpuhash.distributed.phase.SILENCE", 8.0)
     outcome = play(processes_here, fault, 0)
     assert not outcome.failed, outcome
 

@@ -7,6 +7,7 @@ import json
 import logging
 import sys
 import tempfile
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -29,8 +30,9 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=3)
     parser.add_argument("--json", type=Path, help="where the outcomes are written, one a line")
     given = parser.parse_args()
-    # Dask speaks of every worker that is lost.
+    # Dask speaks of every worker that is lost, and of rows that travel inside tasks.
     logging.disable(logging.CRITICAL)
+    warnings.simplefilter("ignore")
     outcomes: list[Outcome] = []
     for needs_hosts in (False, True):
         faults = [name for name in given.faults if FAULTS[name].needs_hosts == needs_hosts]

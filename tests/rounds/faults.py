@@ -232,9 +232,9 @@ FAULTS: dict[str, type[Fault]] = {
 }
 
 
-def put_twice(frame: Any, step: Any, partition: int) -> Any:
+def put_twice(frame: Any, sealed: Any, partition: int) -> Any:
     """As `put_partition`, by two attempts, of which the first or the last one counts."""
-    receipts = [put_partition(frame, step, partition) for _ in range(2)]
+    receipts = [put_partition(frame, sealed, partition) for _ in range(2)]
     return receipts[partition % 2]
 
 

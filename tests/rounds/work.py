@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+import uuid
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, ClassVar
@@ -44,7 +45,7 @@ class Work(ABC):
     def __init__(self, client: Client, folder: Path, seed: int, rows: int) -> None:
         self.seed = seed
         self.rows = rows
-        self.folder = folder / f"saved-{self.name}-{seed}"
+        self.folder = folder / f"saved-{uuid.uuid4().hex}"
         self.before = batch(seed, rows)
         self.after = self.before
         self.index: DistributedIndex | None = None
