@@ -159,7 +159,7 @@ gpu)
     wait
     ;;
 multigpu)
-    # Each file starts clusters of its own, so they run side by side; but for the first, which looks
+    # Each file starts clusters of its own, so they run side by side; but for the last, which looks
     # at the memory that is free on a GPU.
     mkdir -p "$OUT/multigpu"
     for_gpus() {
@@ -167,11 +167,11 @@ multigpu)
             --junitxml="$OUT/multigpu/$(basename "$1" .py).xml" "$1"
     }
     alone=tests/distributed/test_collective_gpus.py
-    for_gpus $alone
     for file in $(grep -lrE --include='test_*.py' 'mark\.multigpu' tests | sort); do
         [ "$file" = $alone ] || for_gpus "$file" &
     done
     wait
+    for_gpus $alone
     ;;
 *)
     echo "gpu.sh: unknown mode '$mode'; use no argument or 'multigpu'" >&2
