@@ -42,7 +42,7 @@ class DistributedSet(DistributedTable):
         Addresses of the workers that shall hold the parts; default: all.
     exchange : {"auto", "comm", "nccl", "peer"}
         What carries rows between workers: Dask's comms; NCCL between GPUs; or GPUs of one host put
-        them into each other's memory. The first of these where it is left to us.
+        them into each other's memory. ``"auto"``: the last that the workers can use.
     piece_rows : int, optional
         Rows of a worker that travel together; they and their answers, five times over, are what a
         verb takes besides its arguments. Default: 2²⁵, and 2²⁷ where parts must grow.
