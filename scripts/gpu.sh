@@ -128,16 +128,21 @@ lane() {
 table_tests() {
     step tests 240 "${pytest[@]}" "${together[@]}" -m "$selected" -q --junitxml="$OUT/tests.xml" tests
 }
-memory_checks() { step memcheck 180 scripts/sanitize.sh memcheck; }
-race_checks() { step racecheck 180 scripts/sanitize.sh racecheck; }
-# Together about two minutes; peers run where cuDF is installed.
-figures() {
-    "$PYTHON" -c 'import cudf' 2>/dev/null && compare=--compare || compare=
-    bench=("$PYTHON" -m dgpuhash bench)
-    measured=(--device cuda --repeats 3)
+checks() {
+    for tool in memcheck racecheck; do
+        step $tool 180 scripts/sanitize.sh $tool
+    done
+}
+# All figures take about two minutes; peers run where cuDF is installed.
+"$PYTHON" -c 'import cudf' 2>/dev/null && compare=--compare || compare=
+bench=("$PYTHON" -m dgpuhash bench)
+measured=(--device cuda --repeats 3)
+figures_of_tables() {
     step limits 50 "${bench[@]}" limits "${measured[@]}" --json "$OUT/limits.jsonl"
     step tables 110 "${bench[@]}" tables "${measured[@]}" --n $((1 << 28)) --n $((1 << 27)) --n $((1 << 24)) --n $((1 << 22)) \
         --json "$OUT/tables.jsonl"
+}
+figures_of_batches() {
     step multi 40 "${bench[@]}" multi "${measured[@]}" --json "$OUT/multi.jsonl"
     step group 50 "${bench[@]}" group "${measured[@]}" $compare --json "$OUT/group.jsonl"
     step join 50 "${bench[@]}" join "${measured[@]}" $compare --json "$OUT/join.jsonl"
@@ -152,10 +157,10 @@ gpu)
         selected+=" and not cudf"
         note cudf absent 0 "cuDF is not installed; the tests that need it did not run"
     fi
-    lane 1 table_tests
-    lane 2 memory_checks
-    lane 3 race_checks
-    lane 0 figures
+    lane 2 table_tests
+    lane 3 checks
+    lane 0 figures_of_tables
+    lane 1 figures_of_batches
     wait
     ;;
 multigpu)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
@@ -80,7 +81,24 @@ async def run_phase(
         host = await arriving_host_of(dask_worker)
         return await host.thread.run(call_says_memory(function), host, *args)
     except Exception as error:
+        let_go(error)
         return Failed(error)
+
+
+def let_go(error: BaseException) -> None:
+    """Free what the frames that `error` passed hold, arrays before the streams that they name.
+
+    Frames and errors hold each other, and the collector of such cycles ends streams first: RMM,
+    which frees memory in the order of its stream, then crashes the process.
+    """
+    seen: set[int] = set()
+    ahead: list[BaseException | None] = [error]
+    while ahead:
+        each = ahead.pop()
+        if each is not None and id(each) not in seen:
+            seen.add(id(each))
+            traceback.clear_frames(each.__traceback__)
+            ahead += [each.__cause__, each.__context__]
 
 
 class Failed:

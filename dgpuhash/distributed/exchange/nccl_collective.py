@@ -118,6 +118,7 @@ class NcclCollective(CommCollective):
             # Also what nobody waited for ends by it; nothing else is lost.
             self._nccl.abort()
             self._nccl = None
+        self._under_way.clear()
 
 
 class NcclTransfer(Transfer):

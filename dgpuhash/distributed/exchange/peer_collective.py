@@ -103,6 +103,8 @@ class PeerCollective(CommCollective):
         self._lines = [*self.ways.values(), *self.doors.values()]
 
     def start(self, columns: Sequence[Any], counts: Sequence[int] | np.ndarray) -> Transfer:
+        if self.membership.broken is not None:
+            raise self.membership.broken
         outgoing = Outgoing(columns, counts, self.size)
         number, self._numbers = self._numbers, self._numbers + 1
         while len(self._under_way) >= CALLS:
@@ -142,7 +144,8 @@ class PeerCollective(CommCollective):
             return
         self._settle()
         window, self._window = self._window, None
-        self._lines.clear()
+        for held in (self._under_way, self._lines, self.ways, self.doors):
+            held.clear()
         window.leave()
         if self._board is not None:
             self._board.leave()
