@@ -113,7 +113,8 @@ def proofs(receipts: dict[str, dict[str, Any]]) -> list[str]:
             if tool in receipt["tests"]
         ]
         outcome = ", ".join([outcome, *again])
-        found.append(f"{outcome} on {receipt['machine']['gpu']}")
+        remark = f" ({receipt['remark']})" if "remark" in receipt else ""
+        found.append(f"{outcome} on {receipt['machine']['gpu']}{remark}")
     return found
 
 

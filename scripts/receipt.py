@@ -3,6 +3,7 @@
 receipt.py check [--strict]      says when a receipt is older than the code (--strict: exits 1)
 receipt.py write NAME FOLDER     makes FOLDER/NAME.json from what scripts/gpu.sh left in FOLDER
 receipt.py accept FILE           puts a receipt that came from a GPU machine into receipts/
+                                 (--remark TEXT: what a reader must know of its failures)
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ def write(name: str, folder: Path) -> int:
     return 1 if any(step["status"] == "failed" for step in steps) else 0
 
 
-def accept(file: Path) -> int:
+def accept(file: Path, remark: str = "") -> int:
     receipt = json.loads(file.read_text())
     name = file.stem
     now = digests(name)
@@ -122,6 +123,8 @@ def accept(file: Path) -> int:
         return 1
     if receipt["commit"] == "unknown":
         receipt["commit"] = commit()
+    if remark:
+        receipt["remark"] = remark
     RECEIPTS.mkdir(exist_ok=True)
     (RECEIPTS / file.name).write_text(text(receipt))
     print(f"accepted as {(RECEIPTS / file.name).relative_to(ROOT)}")
@@ -233,13 +236,15 @@ def main() -> int:
     writing = verbs.add_parser("write")
     writing.add_argument("name", choices=sorted(COVERED))
     writing.add_argument("folder", type=Path)
-    verbs.add_parser("accept").add_argument("file", type=Path)
+    accepting = verbs.add_parser("accept")
+    accepting.add_argument("file", type=Path)
+    accepting.add_argument("--remark", default="")
     options = parser.parse_args()
     if options.verb == "check":
         return check(options.strict)
     if options.verb == "write":
         return write(options.name, options.folder)
-    return accept(options.file)
+    return accept(options.file, options.remark)
 
 
 if __name__ == "__main__":

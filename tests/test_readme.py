@@ -70,6 +70,8 @@ def test_figures_become_a_table():
     assert "| 4,096 | 1,024 | cuDF 26.10 | 6.8 (50%) |" in text
     assert "gather" not in text.partition("|")[2]
     assert "5 tests passed on 1 x G; 3 tests passed, 1 failed on 4 x G." in text
+    remarked = receipt("1 x G", 5, 1) | {"remark": "a wrong test"}
+    assert "5 tests passed, 1 failed on 1 x G (a wrong test)." in figures.section({"gpu": remarked})
 
 
 def test_without_receipts_no_figure_is_claimed():

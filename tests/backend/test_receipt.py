@@ -83,6 +83,8 @@ def test_failures_are_not_hidden(
 ) -> None:
     folder = run_folder(tmp_path, "failed")
     assert receipt.write("gpu", folder) == 1
-    receipt.accept(folder / "gpu.json")
+    receipt.accept(folder / "gpu.json", "one test wrote out of bounds")
     assert receipt.check(strict=True) == 1
     assert "GPU proof has failures: tests" in capsys.readouterr().out
+    kept = json.loads((receipt.RECEIPTS / "gpu.json").read_text())
+    assert kept["remark"] == "one test wrote out of bounds"
