@@ -38,8 +38,8 @@ def section(receipts: dict[str, dict[str, Any]]) -> str:
         if name in versions
     )
     lines = [
-        f"{machine['gpu']}, driver {machine['driver']}, {software}, {receipt['date']}. Answers are "
-        "checked on the timed data. In brackets: the share of what the same run measured for the "
+        f"{one_of(machine['gpu'])}, driver {machine['driver']}, {software}, {receipt['date']}. "
+        "Answers are checked on the timed data. In brackets: the share of what the same run measured for the "
         "bare accesses to memory, such as random compare-and-swaps over as many bytes for insert "
         "and random gathers for lookups; `dgpuhash bench` says which for each. Large batches are "
         "inserted in the order of the table, which takes fewer accesses than those: over 100 %.",
@@ -51,6 +51,11 @@ def section(receipts: dict[str, dict[str, Any]]) -> str:
         lines += in_words(rows)
     lines.append("Proved by `make gpu`: " + "; ".join(proofs(receipts)) + ".")
     return "\n".join(lines) + "\n"
+
+
+def one_of(gpus: str) -> str:
+    """Where several are, each benchmark has one to itself."""
+    return gpus if gpus.startswith("1 x ") else f"One of {gpus}"
 
 
 def shown(title: str, bench: str, rows: list[dict[str, Any]]) -> list[str]:

@@ -10,7 +10,14 @@ import dask.dataframe as dd
 import pandas as pd
 from distributed import Client, LocalCluster
 
-__all__ = ["assert_same", "assert_same_rows", "cluster_of", "device_frame", "joined"]
+__all__ = [
+    "assert_same",
+    "assert_same_rows",
+    "cluster_of",
+    "device_frame",
+    "gpu_cluster",
+    "joined",
+]
 
 
 @contextmanager
@@ -28,6 +35,27 @@ def cluster_of(workers: int, processes: bool, **options: Any) -> Iterator[Client
     ):
         if workers:
             client.wait_for_workers(workers, timeout=60)
+        yield client
+
+
+@contextmanager
+def gpu_cluster(workers: int | None = None) -> Iterator[Client]:
+    """A client of workers with a GPU each, all of the host's by default; they speak UCX, and CuPy
+    allocates from their pools of RMM. Pools are small, so that several clusters fit a host."""
+    from dask_cuda import LocalCUDACluster
+
+    with (
+        LocalCUDACluster(
+            n_workers=workers,
+            protocol="ucxx",
+            rmm_pool_size=0.1,
+            rmm_allocator_external_lib_list=["cupy"],
+            memory_limit=None,
+            dashboard_address=":0",
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        client.wait_for_workers(workers or 2, timeout=60)
         yield client
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from clusters import gpu_cluster
 from distributed import Client
 
 from dgpuhash.distributed.exchange import Collective
@@ -20,21 +21,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.multigpu, pytest.mark.cluster, pytest
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[Client]:
-    """One worker for each GPU, with a pool of RMM that CuPy allocates from."""
-    from dask_cuda import LocalCUDACluster
-
-    with (
-        LocalCUDACluster(
-            n_workers=None,
-            protocol="ucxx",
-            rmm_pool_size=0.1,
-            rmm_allocator_external_lib_list=["cupy"],
-            memory_limit=None,
-            dashboard_address=":0",
-        ) as cluster,
-        Client(cluster) as client,
-    ):
-        client.wait_for_workers(2, timeout=60)
+    with gpu_cluster() as client:
         yield client
 
 

@@ -10,7 +10,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from clusters import assert_same_rows, device_frame, joined
+from clusters import assert_same_rows, device_frame, gpu_cluster, joined
 from distributed import Client
 
 from dgpuhash.distributed import DistributedIndex
@@ -32,21 +32,7 @@ TCP_GBYTES = 1.4
 
 @pytest.fixture(scope="module", params=[2, 4])
 def client(request: pytest.FixtureRequest) -> Iterator[Client]:
-    """One worker for each GPU, with a pool of RMM that CuPy allocates from."""
-    from dask_cuda import LocalCUDACluster
-
-    with (
-        LocalCUDACluster(
-            n_workers=request.param,
-            protocol="ucxx",
-            rmm_pool_size=0.1,
-            rmm_allocator_external_lib_list=["cupy"],
-            memory_limit=None,
-            dashboard_address=":0",
-        ) as cluster,
-        Client(cluster) as client,
-    ):
-        client.wait_for_workers(request.param, timeout=60)
+    with gpu_cluster(request.param) as client:
         yield client
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 import pytest
-from clusters import assert_same_rows, device_frame, joined
+from clusters import assert_same_rows, device_frame, gpu_cluster, joined
 from distributed import Client
 
 from dgpuhash.distributed import DistributedIndex
@@ -27,21 +27,7 @@ MODES = ["independent", "replicated"]
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[Client]:
-    """One worker for each of two GPUs."""
-    from dask_cuda import LocalCUDACluster
-
-    with (
-        LocalCUDACluster(
-            n_workers=2,
-            protocol="ucxx",
-            rmm_pool_size=0.1,
-            rmm_allocator_external_lib_list=["cupy"],
-            memory_limit=None,
-            dashboard_address=":0",
-        ) as cluster,
-        Client(cluster) as client,
-    ):
-        client.wait_for_workers(2, timeout=60)
+    with gpu_cluster(2) as client:
         yield client
 
 

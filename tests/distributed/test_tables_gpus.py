@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import dask.array as da
 import numpy as np
 import pytest
+from clusters import gpu_cluster
 from distributed import Client, futures_of
 
 from dgpuhash.distributed import DistributedMap, DistributedMultiMap, DistributedSet
@@ -18,21 +19,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.multigpu, pytest.mark.cluster, pytest
 
 @pytest.fixture(scope="module", params=[2, 4])
 def client(request: pytest.FixtureRequest) -> Iterator[Client]:
-    """One worker for each GPU, with a pool of RMM that CuPy allocates from."""
-    from dask_cuda import LocalCUDACluster
-
-    with (
-        LocalCUDACluster(
-            n_workers=request.param,
-            protocol="ucxx",
-            rmm_pool_size=0.1,
-            rmm_allocator_external_lib_list=["cupy"],
-            memory_limit=None,
-            dashboard_address=":0",
-        ) as cluster,
-        Client(cluster) as client,
-    ):
-        client.wait_for_workers(request.param, timeout=60)
+    with gpu_cluster(request.param) as client:
         yield client
 
 
