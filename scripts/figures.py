@@ -39,10 +39,11 @@ def section(receipts: dict[str, dict[str, Any]]) -> str:
     )
     lines = [
         f"{one_of(machine['gpu'])}, driver {machine['driver']}, {software}, {receipt['date']}. "
-        "Answers are checked on the timed data. In brackets: the share of what the same run measured for the "
-        "bare accesses to memory, such as random compare-and-swaps over as many bytes for insert "
-        "and random gathers for lookups; `dgpuhash bench` says which for each. Large batches are "
-        "inserted in the order of the table, which takes fewer accesses than those: over 100 %.",
+        "Answers are checked on the timed data. In brackets: the share of what the same run "
+        "measured for the bare accesses to memory, such as random compare-and-swaps over as many "
+        "bytes for insert and random gathers for lookups; `dgpuhash bench` says which for each. "
+        "Large batches are inserted in the order of the table, which takes fewer accesses than "
+        "those: over 100 %.",
         "",
     ]
     for bench, title in SHOWN.items():
