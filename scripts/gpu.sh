@@ -111,7 +111,7 @@ pytest=("$PYTHON" -m pytest)
 # A GPU has room for several tests at once.
 "$PYTHON" -c 'import xdist' 2>/dev/null && together=(-n 8) || together=()
 
-# lane NUMBER FUNCTION: with four GPUs or more, beside the other lanes, on a GPU and cores of its own.
+# lane NUMBER FUNCTION: with four GPUs or more, beside other lanes, on a GPU and cores of its own.
 gpus=$(nvidia-smi -L | wc -l)
 lane() {
     if [ "$gpus" -lt 4 ]; then
@@ -157,10 +157,12 @@ gpu)
         selected+=" and not cudf"
         note cudf absent 0 "cuDF is not installed; the tests that need it did not run"
     fi
-    lane 2 table_tests
-    lane 3 checks
+    # Dozens of processes under compute-sanitizer make launches slow on the whole host, so not beside figures.
     lane 0 figures_of_tables
     lane 1 figures_of_batches
+    wait
+    lane 2 table_tests
+    lane 3 checks
     wait
     ;;
 multigpu)
