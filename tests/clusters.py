@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import dask.dataframe as dd
+import numpy as np
 import pandas as pd
 from distributed import Client, LocalCluster
 
@@ -17,6 +18,7 @@ __all__ = [
     "device_frame",
     "gpu_cluster",
     "joined",
+    "wide_keys",
 ]
 
 
@@ -57,6 +59,19 @@ def gpu_cluster(workers: int | None = None) -> Iterator[Client]:
     ):
         client.wait_for_workers(workers or 2, timeout=60)
         yield client
+
+
+def wide_keys(rng: np.random.Generator, rows: int) -> pd.DataFrame:
+    """Rows whose two key columns, strings with nulls and days, do not fit eight bytes."""
+    days = pd.date_range("2026-01-01", periods=40, freq="D", tz="UTC")
+    cities = np.array(["Oslo", "Rome", "Bonn", None], dtype=object)
+    return pd.DataFrame(
+        {
+            "city": pd.Series(cities[rng.integers(0, 4, rows)], dtype="str"),
+            "day": days[rng.integers(0, 40, rows)],
+            "value": rng.random(rows),
+        }
+    )
 
 
 def joined(left: pd.DataFrame, right: pd.DataFrame, on: list[str], how: str) -> pd.DataFrame:

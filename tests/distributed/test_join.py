@@ -7,7 +7,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from clusters import assert_same, cluster_of, joined
+from clusters import assert_same, cluster_of, joined, wide_keys
 
 from dgpuhash.distributed import DistributedIndex
 from dgpuhash.errors import ColumnError, KeyTypeError, ShapeError, SpecError, UnsupportedError
@@ -46,19 +46,7 @@ def test_order_of_partitions_and_of_rows_in_them_is_kept(threads, left, right):
 @pytest.mark.parametrize("how", HOWS)
 def test_several_wide_keys(client, how):
     rng = np.random.default_rng(0)
-    days = pd.date_range("2026-01-01", periods=40, freq="D", tz="UTC")
-    cities = np.array(["Oslo", "Rome", "Bonn", None], dtype=object)
-
-    def frame(rows: int) -> pd.DataFrame:
-        return pd.DataFrame(
-            {
-                "city": pd.Series(cities[rng.integers(0, 4, rows)], dtype="str"),
-                "day": days[rng.integers(0, 40, rows)],
-                "value": rng.random(rows),
-            }
-        )
-
-    left, right = frame(300), frame(90)
+    left, right = wide_keys(rng, 300), wide_keys(rng, 90)
     with DistributedIndex.build(lazy(right, 3), on=["city", "day"], client=client) as index:
         result = index.merge(lazy(left, 4), how=how).compute()
     assert_same(result, joined(left, right, ["city", "day"], how))

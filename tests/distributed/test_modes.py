@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from answers import answers_like_pandas
-from clusters import assert_same, cluster_of, joined
+from clusters import assert_same, cluster_of, joined, wide_keys
 from distributed import Client, wait
 
 from dgpuhash.distributed import DistributedIndex, Placement
@@ -63,19 +63,7 @@ def test_merge_equals_pandas(client, left, right, mode, how):
 @pytest.mark.parametrize("how", HOWS)
 def test_several_wide_keys(client, mode, how):
     rng = np.random.default_rng(0)
-    days = pd.date_range("2026-01-01", periods=40, freq="D", tz="UTC")
-    cities = np.array(["Oslo", "Rome", "Bonn", None], dtype=object)
-
-    def frame(rows: int) -> pd.DataFrame:
-        return pd.DataFrame(
-            {
-                "city": pd.Series(cities[rng.integers(0, 4, rows)], dtype="str"),
-                "day": days[rng.integers(0, 40, rows)],
-                "value": rng.random(rows),
-            }
-        )
-
-    left, right = frame(300), frame(90)
+    left, right = wide_keys(rng, 300), wide_keys(rng, 90)
     on = ["city", "day"]
     with DistributedIndex.build(lazy(right, 3), on=on, client=client, mode=mode) as index:
         result = index.merge(lazy(left, 4), how=how).compute()
