@@ -1,7 +1,7 @@
 #!/bin/bash
 # Everything that is proved on a GPU machine, in one command and under ten minutes.
 #   scripts/gpu.sh [gpu [WHEELS]]     one GPU: tests, compute-sanitizer, benchmarks, receipt gpu.json;
-#                                     with four these run beside each other, on a GPU each
+#                                     with four GPUs side by side, on one each
 #   scripts/gpu.sh multigpu [WHEELS]  two or more: the multi-GPU tests, receipt multigpu.json
 # WHEELS is a folder of wheels to use where there is no network.
 # Logs and the receipt go to $OUT (default build/gpu). PYTHON names the interpreter; by default that
@@ -128,11 +128,8 @@ lane() {
 table_tests() {
     step tests 240 "${pytest[@]}" "${together[@]}" -m "$selected" -q --junitxml="$OUT/tests.xml" tests
 }
-checks() {
-    for tool in memcheck racecheck; do
-        step $tool 180 scripts/sanitize.sh $tool
-    done
-}
+memory_check() { step memcheck 240 scripts/sanitize.sh memcheck; }
+race_check() { step racecheck 240 scripts/sanitize.sh racecheck; }
 # All figures take about two minutes; peers run where cuDF is installed.
 "$PYTHON" -c 'import cudf' 2>/dev/null && compare=--compare || compare=
 bench=("$PYTHON" -m dgpuhash bench)
@@ -161,8 +158,9 @@ gpu)
     lane 0 figures_of_tables
     lane 1 figures_of_batches
     wait
-    lane 2 table_tests
-    lane 3 checks
+    lane 1 table_tests
+    lane 2 memory_check
+    lane 3 race_check
     wait
     ;;
 multigpu)
