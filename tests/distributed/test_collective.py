@@ -17,6 +17,7 @@ from clusters import cluster_of
 from distributed import Client
 
 from dgpuhash.distributed.exchange import Collective, LocalCollective
+from dgpuhash.distributed.exchange.collective import Places
 from dgpuhash.distributed.group import Group, collective_of, form_group
 from dgpuhash.distributed.phase import on_workers
 from dgpuhash.errors import (
@@ -378,3 +379,50 @@ def what_it_says(host: Any, name: str) -> str:
     except IndexLost:
         return "lost"
     return "answered"
+
+
+def to_places(end: Collective, between: np.ndarray) -> tuple[Any, list[np.ndarray]]:
+    """Rows that stand apart go to rows that stand apart, the last rank's first."""
+    counts, came = between[end.rank], between[:, end.rank]
+    columns = columns_of(end.rank, counts)
+    starts = np.cumsum(counts) - counts
+    apart = [np.concatenate([column[:1], column, column[:1]]) for column in columns]
+    if len(columns[0]) == 0:
+        apart, starts = columns, starts * 0
+    room = [np.zeros(int(came.sum()) + 3, column.dtype) for column in columns[:3]]
+    first = int(came.sum()) + 1 - np.cumsum(came)
+    skip = len(columns[0]) > 0
+    moved = end.start(apart[:3], counts, starts=starts + skip, to=Places(room, first)).wait()
+    assert all(one is other for one, other in zip(moved.columns, room, strict=True))
+    wanted = [np.zeros_like(column) for column in room]
+    for source in range(end.size):
+        mine = columns_of(source, between[source])
+        begin = int(between[source, : end.rank].sum())
+        place = slice(first[source], first[source] + came[source])
+        for column, theirs in zip(wanted, mine, strict=False):
+            column[place] = theirs[begin : begin + came[source]]
+    return room, wanted
+
+
+@pytest.mark.parametrize("shape", ["none", "one empty", "all to one", "some"])
+def test_from_places_to_places(ranks, shape):
+    for room, wanted in ranks.run(to_places, counts_between(ranks.size, shape)):
+        for column, expected in zip(room, wanted, strict=True):
+            np.testing.assert_array_equal(column, expected)
+
+
+def too_far(end: Collective) -> None:
+    rows = np.arange(4)
+    end.start([rows], np.ones(end.size, int), starts=np.full(end.size, 4))
+
+
+def no_room(end: Collective) -> None:
+    rows = np.arange(end.size)
+    room = Places([np.zeros(end.size, int)], np.full(end.size, end.size))
+    end.start([rows], np.ones(end.size, int), to=room).wait()
+
+
+@pytest.mark.parametrize("wrong", [too_far, no_room])
+def test_places_that_do_not_fit(wrong):
+    with pytest.raises(ShapeError):
+        Threads(2).run(wrong)

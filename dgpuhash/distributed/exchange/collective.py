@@ -16,6 +16,7 @@ from dgpuhash.errors import ClosedError, IndexLost, ShapeError, UnsupportedError
 __all__ = [
     "Collective",
     "Outgoing",
+    "Places",
     "Received",
     "Transfer",
     "closed",
@@ -42,6 +43,22 @@ class Received:
 
     columns: list[Any]
     counts: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where to put what comes.
+
+    Attributes
+    ----------
+    columns : list of array
+        Of the kinds of those that are sent.
+    starts : int64 array
+        Where the rows of each rank begin in them, on the host.
+    """
+
+    columns: list[Any]
+    starts: np.ndarray
 
 
 class Transfer(ABC):
@@ -78,17 +95,27 @@ class Collective(ABC):
     rank: int
     size: int
 
-    @abstractmethod
-    def start(self, columns: Sequence[Any], counts: Sequence[int] | np.ndarray) -> Transfer:
+    def start(
+        self,
+        columns: Sequence[Any],
+        counts: Sequence[int] | np.ndarray,
+        *,
+        starts: Sequence[int] | np.ndarray | None = None,
+        to: Places | None = None,
+    ) -> Transfer:
         """Begin an exchange; several may be under way.
 
         Parameters
         ----------
         columns : sequence of array
-            NumPy or CuPy arrays of the same length, their rows in the order of the ranks that they
-            go to. They may not be written to until the transfer has been waited for.
+            NumPy or CuPy arrays of the same length. Their rows may not be written to until the
+            transfer has been waited for.
         counts : sequence of int
             Rows for each rank.
+        starts : sequence of int, optional
+            Where each rank's rows begin; None: one rank's after the other's, all of the columns.
+        to : Places, optional
+            Where to put what comes, which is then what comes; None: into arrays of its own.
 
         Raises
         ------
@@ -97,6 +124,7 @@ class Collective(ABC):
         IndexLost
             When a rank is lost, or has given up.
         """
+        return self._carry(Outgoing(columns, counts, self.size, starts, to))
 
     @abstractmethod
     def gather(self, value: Any) -> list[Any]:
@@ -113,6 +141,10 @@ class Collective(ABC):
     def all_to_all(self, columns: Sequence[Any], counts: Sequence[int] | np.ndarray) -> Received:
         """Send each rank its rows, and return what comes from all; see `start` and `Transfer`."""
         return self.start(columns, counts).wait()
+
+    @abstractmethod
+    def _carry(self, outgoing: Outgoing) -> Transfer:
+        """As `start`."""
 
     def __enter__(self) -> Collective:
         return self
@@ -135,18 +167,32 @@ class Outgoing:
     counts : sequence of int
     size : int
         The number of ranks.
+    starts : sequence of int, optional
+    to : Places, optional
     """
 
     def __init__(
-        self, columns: Sequence[Any], counts: Sequence[int] | np.ndarray, size: int
+        self,
+        columns: Sequence[Any],
+        counts: Sequence[int] | np.ndarray,
+        size: int,
+        starts: Sequence[int] | np.ndarray | None = None,
+        to: Places | None = None,
     ) -> None:
         self.counts = np.asarray(counts, np.int64)
         if self.counts.shape != (size,) or (self.counts < 0).any():
             raise ShapeError(
                 f"counts {self.counts.tolist()} for {size} ranks; give the rows for each, 0 or more"
             )
+        ends = np.cumsum(self.counts)
+        self.starts = ends - self.counts if starts is None else np.asarray(starts, np.int64)
         lengths = {len(column) for column in columns}
-        if lengths != {int(self.counts.sum())}:
+        fits = len(lengths) == 1 and (
+            lengths == {int(self.counts.sum())}
+            if starts is None
+            else _within(self.starts, self.counts, *lengths)
+        )
+        if not fits:
             raise ShapeError(
                 f"columns of {sorted(lengths)} rows, but counts of {self.counts.sum():,}; give one "
                 "column or more, all with the rows that are counted"
@@ -157,8 +203,8 @@ class Outgoing:
             )
         self.device = backend.get(None, *columns)
         self.columns = [self.device.xp.ascontiguousarray(column) for column in columns]
-        self.ends = np.cumsum(self.counts)
-        self.starts = self.ends - self.counts
+        self.ends = self.starts + self.counts
+        self._to = to
 
     @property
     def kinds(self) -> list[tuple[str, str, tuple[int, ...]]]:
@@ -180,16 +226,42 @@ class Outgoing:
             for column in self.columns
         )
 
-    def room(self, counts: np.ndarray) -> list[Any]:
-        """Columns like these for the rows that come."""
-        rows = int(counts.sum())
-        return [
-            self.device.empty((rows, *column.shape[1:]), column.dtype) for column in self.columns
-        ]
+    def room(self, counts: np.ndarray) -> Places:
+        """Columns like these for the rows that come, and where those of each rank begin.
+
+        Raises
+        ------
+        ShapeError
+            When there are places, and they do not fit.
+        """
+        if self._to is None:
+            rows = int(counts.sum())
+            made = [
+                self.device.empty((rows, *column.shape[1:]), column.dtype)
+                for column in self.columns
+            ]
+            return Places(made, np.cumsum(counts) - counts)
+        places = self._to
+        fits = len(places.columns) == len(self.columns) and all(
+            _within(places.starts, counts, len(place))
+            and (place.dtype, place.shape[1:]) == (column.dtype, column.shape[1:])
+            for place, column in zip(places.columns, self.columns, strict=True)
+        )
+        if not fits:
+            raise ShapeError(
+                f"{counts.tolist()} rows come, for which the given places have no room; give "
+                "columns of the kinds that are sent, and room for each rank's rows"
+            )
+        return places
 
     def part(self, rank: int) -> list[Any]:
         """The rows for `rank`: views."""
         return [column[self.starts[rank] : self.ends[rank]] for column in self.columns]
+
+
+def _within(starts: np.ndarray, counts: np.ndarray, rows: int) -> bool:
+    ends = starts + counts
+    return bool(starts.shape == counts.shape and (starts >= 0).all() and (ends <= rows).all())
 
 
 def strange(theirs: int, mine: int) -> ShapeError:

@@ -39,8 +39,7 @@ class CommCollective(WorkerEnd):
         self._arrivals: dict[int, Arrival] = {}
         self._chunks = asyncio.Semaphore(CHUNKS)
 
-    def start(self, columns: Sequence[Any], counts: Sequence[int] | np.ndarray) -> Transfer:
-        outgoing = Outgoing(columns, counts, self.size)
+    def _carry(self, outgoing: Outgoing) -> Transfer:
         stream: Any = contextlib.nullcontext()
         if outgoing.device.name == "cuda":
             # What comes is allocated and written in the order of this thread's work.
@@ -108,6 +107,7 @@ class Arrival:
         self.done: asyncio.Future[None] = loop.create_future()
         self.counts = np.full(size, -1, np.int64)
         self.columns: list[Any] = []
+        self._starts = np.zeros(size, np.int64)
         self._digests: dict[int, int] = {}
         self._outgoing: Outgoing | None = None
         self._stream: Any = None
@@ -128,7 +128,8 @@ class Arrival:
                 raise strange(rank, self._rank)
         total = int(self.counts.sum())
         with self._stream:
-            self.columns = self._outgoing.room(self.counts)
+            room = self._outgoing.room(self.counts)
+        self.columns, self._starts = room.columns, room.starts
         self._missing = total
         self.ready.set_result(None)
         if total == 0:
@@ -139,7 +140,7 @@ class Arrival:
         await asyncio.shield(self.ready)
         if not chunk:
             return
-        first = int(self.counts[:source].sum()) + start
+        first = int(self._starts[source]) + start
         rows = len(chunk[0])
         if sum(part.nbytes for part in chunk) > SMALL_NBYTES:
             await asyncio.to_thread(self._copy, first, chunk)

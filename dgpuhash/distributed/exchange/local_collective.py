@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -52,8 +52,7 @@ class LocalCollective(Collective):
         room = Room(size, limit)
         return [cls(rank, room) for rank in range(size)]
 
-    def start(self, columns: Sequence[Any], counts: Sequence[int] | np.ndarray) -> Transfer:
-        outgoing = Outgoing(columns, counts, self.size)
+    def _carry(self, outgoing: Outgoing) -> Transfer:
         outgoing.device.synchronize()
         transfer = LocalTransfer(self, self._put(outgoing), outgoing)
         self._under_way.append(transfer)
@@ -100,9 +99,13 @@ class LocalTransfer(Transfer):
             if theirs.digest != mine.digest:
                 raise strange(source, rank)
         parts = [theirs.part(rank) for theirs in sent]
-        columns = [mine.device.xp.concatenate(column) for column in zip(*parts, strict=True)]
+        counts = np.array([theirs.counts[rank] for theirs in sent], np.int64)
+        room = mine.room(counts)
+        for part, start, count in zip(parts, room.starts, counts, strict=True):
+            for column, rows in zip(room.columns, part, strict=True):
+                column[start : start + count] = rows
         mine.device.synchronize()
-        return Received(columns, np.array([theirs.counts[rank] for theirs in sent], np.int64))
+        return Received(room.columns, counts)
 
 
 class Room:

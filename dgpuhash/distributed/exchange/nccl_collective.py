@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -67,13 +66,12 @@ class NcclCollective(CommCollective):
         self._nccl = nccl.NcclCommunicator(self.size, offers[first][2], self._there[self.rank])
         self._stream, self.xp = cupy.cuda.Stream(non_blocking=True), cupy
 
-    def start(self, columns: Sequence[Any], counts: Sequence[int] | np.ndarray) -> Transfer:
-        outgoing = Outgoing(columns, counts, self.size)
+    def _carry(self, outgoing: Outgoing) -> Transfer:
         if self.membership.broken is not None:
             raise self.membership.broken
         for earlier in self._under_way:
             earlier.launch()
-        over_comm = super().start(columns, counts) if outgoing.device.name == "cpu" else None
+        over_comm = super()._carry(outgoing) if outgoing.device.name == "cpu" else None
         transfer = NcclTransfer(self, outgoing, over_comm)
         self._under_way.append(transfer)
         return transfer
@@ -144,14 +142,14 @@ class NcclTransfer(Transfer):
         self._launched = True
         counts = self._counts()
         outgoing, end = self._outgoing, self._end
-        self._columns = outgoing.room(counts)
-        ends = np.cumsum(counts)
+        room = outgoing.room(counts)
+        self._columns = room.columns
         received = [
-            [column[last - count : last] for column in self._columns]
-            for last, count in zip(ends, counts, strict=True)
+            [column[first : first + count] for column in self._columns]
+            for first, count in zip(room.starts, counts, strict=True)
         ]
-        room = outgoing.device.xp.cuda.get_current_stream().record()
-        self._there = end.swap([outgoing.part(rank) for rank in range(end.size)], received, room)
+        ready = outgoing.device.xp.cuda.get_current_stream().record()
+        self._there = end.swap([outgoing.part(rank) for rank in range(end.size)], received, ready)
         self._came = counts
 
     def finish(self) -> None:

@@ -102,10 +102,9 @@ class PeerCollective(CommCollective):
             self.doors[rank] = Door(*between, rank, self.taking.ptr)
         self._lines = [*self.ways.values(), *self.doors.values()]
 
-    def start(self, columns: Sequence[Any], counts: Sequence[int] | np.ndarray) -> Transfer:
+    def _carry(self, outgoing: Outgoing) -> Transfer:
         if self.membership.broken is not None:
             raise self.membership.broken
-        outgoing = Outgoing(columns, counts, self.size)
         number, self._numbers = self._numbers, self._numbers + 1
         while len(self._under_way) >= CALLS:
             self.finish()
@@ -114,7 +113,7 @@ class PeerCollective(CommCollective):
         self._board.write_counts(number, outgoing.counts, outgoing.digest)
         transfer = PeerTransfer(self, number, outgoing)
         if outgoing.device.name == "cpu":
-            transfer.over_comm = super().start(columns, counts)
+            transfer.over_comm = super()._carry(outgoing)
         else:
             transfer.send()
             self._progress()
@@ -220,8 +219,8 @@ class PeerTransfer(Transfer):
     def take(self, counts: np.ndarray) -> None:
         """Make room for what comes, and let it be taken out of the window."""
         end = self._end
-        self._columns = self.outgoing.room(counts)
-        starts = (np.cumsum(counts) - counts).tolist()
+        room = self.outgoing.room(counts)
+        self._columns, starts = room.columns, room.starts.tolist()
         end.driver.record(self._room, self._stream)
         end.driver.wait(end.taking.ptr, self._room)
         for rank, door in end.doors.items():
