@@ -8,19 +8,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import dask
-import dask.dataframe as dd
 
 from dgpuhash.backend import Backend
-from dgpuhash.bench.bulk import Bulk, bulk
-from dgpuhash.bench.copies import copies_floor, merge_with_copies
-from dgpuhash.bench.figure import duration, rate, require
+from dgpuhash.bench.copies import VERB as COPIES
+from dgpuhash.bench.copies import copies_floor
+from dgpuhash.bench.figure import duration, rate
+from dgpuhash.bench.index_verbs import BULK, MULTI, IndexVerbs, in_partitions, of_workers
 from dgpuhash.bench.peers import OURS
 from dgpuhash.bench.steps import Steps, build_and_insert
 from dgpuhash.bench.timing import REPEATS
 from dgpuhash.bench.worker_limits import LIMITS, limits, message_seconds
 from dgpuhash.bench.workers import Workers, check_counts, counts_for, start
-from dgpuhash.bench.workload import Seen, Workload
-from dgpuhash.distributed import DistributedIndex
+from dgpuhash.bench.workload import Workload
 from dgpuhash.errors import SpecError
 from dgpuhash.frames import frames_of
 
@@ -29,12 +28,7 @@ __all__ = ["CHUNKS", "MODES", "VERBS", "run"]
 #: Rows of a worker: 2 GiB of pairs a GPU, as in WarpCore §V-A.
 CHUNKS = {"cuda": 2**27, "cpu": 2**20}
 MODES = ("weak", "strong")
-BULK = ("bulk insert", "bulk find")
-VERBS = (
-    *("build", "insert", "find", "multi build", "multi find", "merge", "build + merge"),
-    *BULK,
-    "replicated merge",
-)
+VERBS = ("build", "insert", "find", *MULTI, "merge", "build + merge", *BULK, COPIES)
 _KEY_NBYTES, _ANSWER_NBYTES = 8, 16
 # What a row of a bulk verb sends away and gets back, with the bytes of masks.
 _BULK_NBYTES = {"bulk insert": 17, "bulk find": 17}
@@ -48,6 +42,8 @@ def run(
     chunk_size: int | None = None,
     frac_match: float = 0.3,
     multiplicity: int = 8,
+    verbs: Sequence[str] = VERBS,
+    partitions: Sequence[int] = (),
     protocol: str | None = None,
     devs: str | None = None,
     rmm_pool_size: str | None = None,
@@ -62,7 +58,9 @@ def run(
     and ``build + merge`` has the build in it. A frame has one partition for each worker.
     ``bulk insert`` and ``bulk find`` are verbs of a `DistributedMap` with room for the pairs, on
     arrays that lie on the workers; ``worker_seconds`` are those that the slowest was at work.
-    ``replicated merge`` is that of a frame with an index of 2**20 rows on every worker.
+    ``replicated merge`` is that of a frame with an index of 2**20 rows on every worker, and
+    ``merge, 16 partitions`` one of a frame in more partitions than there are workers, beside which
+    the limit ``16 tasks`` says how long Dask takes for as many tasks that do nothing.
 
     Parameters
     ----------
@@ -78,6 +76,10 @@ def run(
         The share of rows of the merge that have a partner.
     multiplicity : int
         Rows of a key for ``multi``.
+    verbs : sequence of str, optional
+        Which of `VERBS`.
+    partitions : sequence of int, optional
+        In how many partitions, in all, the left frame of a further merge is.
     protocol : {"tcp", "ucxx"}, optional
         Of the cluster; default: ``"ucxx"`` for GPUs, ``"tcp"`` for CPUs.
     devs : str, optional
@@ -109,6 +111,8 @@ def run(
         raise SpecError(f"--frac-match {frac_match}; give a share above 0, up to 1")
     if foreign := [mode for mode in modes if mode not in MODES]:
         raise SpecError(f"mode {foreign[0]!r}; use {' or '.join(MODES)}")
+    if foreign := [verb for verb in verbs if verb not in VERBS]:
+        raise SpecError(f"verb {foreign[0]!r}; use {', '.join(VERBS)}")
     gpus = None if devs is None else devs.split(",")
     counts = sorted(set(workers or counts_for(backend, gpus)))
     check_counts(counts, gpus, backend)
@@ -116,6 +120,8 @@ def run(
     chunk = chunk_size or CHUNKS[backend.name]
     if chunk // max(counts) < multiplicity:
         raise SpecError(f"--chunk-size {chunk}; give at least {multiplicity * max(counts)} rows")
+    if partitions and chunk // max(partitions) < 1:
+        raise SpecError(f"--partitions {max(partitions)}; there are {chunk} rows")
     alone: dict[tuple[str, str, str], float] = {}
     options = {"protocol": protocol, "devs": gpus, "rmm_pool_size": rmm_pool_size}
     for count in counts:
@@ -127,7 +133,7 @@ def run(
                 if rows not in measured:
                     measured[rows] = []
                     load = Workload(count, rows, frac_match, multiplicity)
-                    found = _Run(crew, load, repeats).rows(compare)
+                    found = _Run(crew, load, repeats, verbs, partitions).rows(compare)
                 for row in found:
                     yield _beside_one({"mode": mode, **row}, alone)
                     if found is not measured[rows]:
@@ -149,29 +155,52 @@ def _beside_one(row: dict[str, Any], alone: dict[tuple[str, str, str], float]) -
 class _Run:
     """All verbs with one number of workers and rows."""
 
-    def __init__(self, workers: Workers, load: Workload, repeats: int) -> None:
+    def __init__(
+        self,
+        workers: Workers,
+        load: Workload,
+        repeats: int,
+        verbs: Sequence[str],
+        partitions: Sequence[int],
+    ) -> None:
         self._workers, self._load, self._repeats = workers, load, repeats
+        self._asked, self._partitions = verbs, partitions
         self._where: dict[str, Any] = {
             "workers": load.workers,
             "rows": load.workers * load.rows,
             "protocol": workers.addresses[0].partition(":")[0],
         }
-        self._stored = workers.made(load.stored)
-        self._inserted = workers.made(load.stored, 1)
-        self._left = workers.made(load.left)
-        self._meta = workers.client.submit(_empty, self._stored[0]).result()
-        self._left_meta = workers.client.submit(_empty, self._left[0]).result()
+        self._verbs = IndexVerbs(workers, load, self._where, verbs, partitions)
 
     def rows(self, compare: bool) -> Iterator[dict[str, Any]]:
         found = limits(self._workers, self._load.rows, self._repeats)
         for name, unit in LIMITS.items():
             limit = rate(found[name], None, unit=unit, limit=name, **self._where)
             yield limit | {"n": self._load.rows}
-        seconds = self._median(self._verbs)
+        seconds = self._median(self._verbs.seconds)
         steps = self._steps()
+        floors = self._floors(found)
+        for verb, floor in floors.items():
+            more = {} if verb not in steps else _told(steps[verb])
+            if verb in ("find", "merge", *BULK):
+                more = {"exchanged_bytes": self._travelling(verb)}
+            if of_workers(verb) in seconds:
+                more["worker_seconds"] = float(f"{seconds[of_workers(verb)]:.4g}")
+            yield self._row(verb, OURS, seconds[verb], floor, **more)
+        if compare:
+            name = f"Dask {dask.__version__} with {frames_of(self._verbs.meta).name}"
+            theirs = self._median(self._verbs.seconds_of_dask)
+            yield self._row("merge", name, theirs["merge"], sum(self._bare(found)))
+        yield from self._tasks()
+        if self._load.workers > 1:
+            took = message_seconds(self._workers, self._repeats)
+            for name, each in zip(("latency", "message"), took, strict=True):
+                yield duration(each, None, limit=name, **self._where, n=self._load.rows)
+
+    def _floors(self, found: dict[str, float]) -> dict[str, float]:
+        """Seconds of each verb that is asked for, were there nothing but accesses to memory."""
         rows = self._load.rows
-        parted = rows / found["partition"]
-        insert, lookup = parted + rows / found["insert"], parted + rows / found["lookup"]
+        insert, lookup = self._bare(found)
         lists = self._load.lists
         several = lists / found["partition"]
         several += lists * self._load.multiplicity / found["lookup"]
@@ -179,23 +208,29 @@ class _Run:
             "build": insert, "insert": insert, "find": lookup, "multi build": insert,
             "multi find": several, "merge": lookup, "build + merge": insert + lookup,
             "bulk insert": insert, "bulk find": lookup,
-            "replicated merge": rows / copies_floor(self._workers, self._load, self._repeats),
         }  # fmt: skip
-        for verb in VERBS:
-            more = {} if verb not in steps else _told(steps[verb])
-            if verb in ("find", "merge", *BULK):
-                more = {"exchanged_bytes": self._travelling(verb)}
-            if verb in (*BULK, "replicated merge"):
-                more["worker_seconds"] = float(f"{seconds[_of_workers(verb)]:.4g}")
-            yield self._row(verb, OURS, seconds[verb], floors[verb], **more)
-        if compare:
-            name = f"Dask {dask.__version__} with {frames_of(self._meta).name}"
-            seconds = self._median(self._of_dask)
-            yield self._row("merge", name, seconds["merge"], insert + lookup)
-        if self._load.workers > 1:
-            took = message_seconds(self._workers, self._repeats)
-            for name, each in zip(("latency", "message"), took, strict=True):
-                yield duration(each, None, limit=name, **self._where, n=self._load.rows)
+        if COPIES in self._asked:
+            floors[COPIES] = rows / copies_floor(self._workers, self._load, self._repeats)
+        floors = {verb: floors[verb] for verb in VERBS if verb in self._asked}
+        return floors | dict.fromkeys(map(in_partitions, self._partitions), lookup)
+
+    def _bare(self, found: dict[str, float]) -> tuple[float, float]:
+        """Seconds of an insert and of a lookup of all rows, their partition included."""
+        rows = self._load.rows
+        parted = rows / found["partition"]
+        return parted + rows / found["insert"], parted + rows / found["lookup"]
+
+    def _tasks(self) -> Iterator[dict[str, Any]]:
+        """What Dask takes for as many tasks as a merge of many partitions has."""
+        client = self._workers.client
+        for count in self._partitions:
+            runs = []
+            for _ in range(self._repeats + 1):
+                start = time.perf_counter()
+                client.gather(client.map(_nothing, range(count), pure=False))
+                runs.append(time.perf_counter() - start)
+            took = statistics.median(runs[1:])
+            yield duration(took, None, limit=f"{count} tasks", **self._where, n=self._load.rows)
 
     def _row(
         self, verb: str, library: str, seconds: float, floor: float, **more: Any
@@ -221,118 +256,12 @@ class _Run:
         runs = [once(number == self._repeats) for number in range(self._repeats + 1)][1:]
         return {verb: statistics.median(each[verb] for each in runs) for verb in runs[0]}
 
-    def _verbs(self, checked: bool) -> dict[str, float]:
-        load = self._load
-        seconds: dict[str, float] = {}
-        source = dd.from_delayed(self._stored, meta=self._meta, verify_meta=False)
-        with _Clock(seconds, "build"):
-            index = self._build(source)
-        with index:
-            rows = load.workers * load.rows
-            require(len(index) == rows, "rows were lost", verb="build", **self._where)
-            seconds["find"] = self._ask(index, "find", "left", load.asked, load.found, checked)
-            seconds["merge"] = self._merge(
-                lambda left: index.merge(left, on="key"), "merge", checked
-            )
-            seconds["build + merge"] = seconds["build"] + seconds["merge"]
-            more = dd.from_delayed(self._inserted, meta=self._meta, verify_meta=False)
-            with _Clock(seconds, "insert"):
-                index.insert(more)
-                self._workers.finish([])
-            require(len(index) == 2 * rows, "rows were lost", verb="insert", **self._where)
-            if checked:
-                self._ask(index, "insert", "left", load.asked, load.found, True, 1)
-        copied = merge_with_copies(self._workers, self._load, self._repeats)
-        for verb, took in {**self._bulk(), "replicated merge": copied}.items():
-            seconds[verb], seconds[_of_workers(verb)] = took.seconds, took.worker_seconds
-        several = self._workers.made(load.several)
-        source = dd.from_delayed(several, meta=self._meta, verify_meta=False)
-        with _Clock(seconds, "multi build"):
-            index = self._build(source)
-        with index:
-            seconds["multi find"] = self._ask(
-                index, "multi find", "inner", load.asked_lists, load.found_lists, checked
-            )
-        return seconds
-
-    def _bulk(self) -> dict[str, Bulk]:
-        arrays = [self._workers.made(make) for make in (self._load.keys, self._load.values)]
-        return bulk(self._workers, self._load, *arrays)
-
-    def _build(self, source: Any) -> DistributedIndex:
-        index = DistributedIndex.build(source, on="key", client=self._workers.client)
-        self._workers.finish([])
-        return index
-
-    def _ask(
-        self,
-        index: DistributedIndex,
-        verb: str,
-        how: str,
-        asked: Callable[..., Any],
-        found: Callable[..., Seen],
-        checked: bool,
-        *batch: int,
-    ) -> float:
-        """Seconds until the answers to the keys of each worker are there."""
-        keys = self._workers.made(asked, *batch)
-        frame = dd.from_delayed(keys, meta=self._left_meta[["key"]], verify_meta=False)
-        start = time.perf_counter()
-        answers = self._computed(index.merge(frame, how=how))
-        seconds = time.perf_counter() - start
-        if checked:
-            wanted = None
-            if verb == "multi find":
-                wanted = _total(self._workers.of_each(self._load.all_values))
-            self._check(verb, answers, found, wanted, *batch)
-        return seconds
-
-    def _merge(self, merge: Callable[[Any], Any], verb: str, checked: bool) -> float:
-        left = dd.from_delayed(self._left, meta=self._left_meta, verify_meta=False)
-        start = time.perf_counter()
-        answers = self._computed(merge(left))
-        seconds = time.perf_counter() - start
-        if checked:
-            wanted = _total(self._workers.of_each(self._load.partners))
-            self._check(verb, answers, self._load.merged, wanted)
-        return seconds
-
-    def _of_dask(self, checked: bool) -> dict[str, float]:
-        right = dd.from_delayed(self._stored, meta=self._meta, verify_meta=False)
-        method = "tasks" if self._workers.device == "cuda" else None
-        with dask.config.set({"dataframe.shuffle.method": method}):
-            merge = self._merge(lambda left: left.merge(right, on="key"), "Dask's merge", checked)
-        return {"merge": merge}
-
-    def _computed(self, frame: Any) -> list[Any]:
-        """Futures of the partitions, all of them there."""
-        futures = self._workers.client.compute(frame.to_delayed())
-        self._workers.finish(futures)
-        return list(futures)
-
-    def _check(
-        self,
-        verb: str,
-        answers: Sequence[Any],
-        found: Callable[..., Seen],
-        wanted: Seen | None,
-        *batch: int,
-    ) -> None:
-        device, client = self._workers.device, self._workers.client
-        seen = _total(
-            client.gather(
-                [
-                    client.submit(found, device, rank, answer, *batch, pure=False)
-                    for rank, answer in enumerate(answers)
-                ]
-            )
-        )
-        require(seen.right, "an answer was wrong", verb=verb, **self._where)
-        require(wanted in (None, seen), "answers were lost", verb=verb, **self._where)
-
     def _steps(self) -> dict[str, Steps]:
+        if not {"build", "insert"} & set(self._asked):
+            return {}
+        verbs = self._verbs
         runs = [
-            build_and_insert(self._workers, self._stored, self._inserted, self._meta)
+            build_and_insert(self._workers, verbs.stored, verbs.inserted, verbs.meta)
             for _ in range(self._repeats)
         ]
         runs.sort(key=lambda run: sum(run[0].seconds.values()))
@@ -348,32 +277,10 @@ class _Run:
         return round(away * (rows * _KEY_NBYTES + found * _ANSWER_NBYTES))
 
 
-class _Clock:
-    """Puts what its block takes into a dictionary."""
-
-    def __init__(self, seconds: dict[str, float], verb: str) -> None:
-        self._seconds, self._verb = seconds, verb
-
-    def __enter__(self) -> None:
-        self._start = time.perf_counter()
-
-    def __exit__(self, *error: object) -> None:
-        self._seconds[self._verb] = time.perf_counter() - self._start
-
-
-def _of_workers(verb: str) -> str:
-    """Under which name the seconds of a verb stand that the workers were at work."""
-    return f"{verb} on workers"
-
-
 def _told(steps: Steps) -> dict[str, Any]:
     milliseconds = {name: float(f"{each * 1e3:.4g}") for name, each in steps.seconds.items()}
     return {"exchanged_bytes": steps.exchanged_bytes, "steps": milliseconds}
 
 
-def _total(seen: Sequence[Seen]) -> Seen:
-    return sum(seen[1:], start=seen[0])
-
-
-def _empty(frame: Any) -> Any:
-    return frame.iloc[:0]
+def _nothing(number: int) -> None:
+    """A task that does nothing."""

@@ -48,12 +48,25 @@ class Workers:
 
     def each(self, function: Callable[..., Any], *args: Any) -> list[Any]:
         """Futures of ``function(device, rank, *args)``, one on each worker."""
+        return self._submitted(function, len(self), *args)
+
+    def dealt(self, function: Callable[..., Any], count: int) -> list[Any]:
+        """Futures of ``function(device, number)`` for so many numbers, dealt out to the workers.
+
+        They are there, and stay.
+        """
+        futures = self._submitted(function, count)
+        self.finish(futures)
+        return futures
+
+    def _submitted(self, function: Callable[..., Any], count: int, *args: Any) -> list[Any]:
         return [
             self.client.submit(
-                function, self.device, rank, *args,
-                workers=[address], allow_other_workers=False, pure=False,
+                function, self.device, number, *args,
+                workers=[self.addresses[number % len(self)]],
+                allow_other_workers=False, pure=False,
             )
-            for rank, address in enumerate(self.addresses)
+            for number in range(count)
         ]  # fmt: skip
 
     def of_each(self, function: Callable[..., Any], *args: Any) -> list[Any]:

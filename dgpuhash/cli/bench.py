@@ -152,6 +152,10 @@ def _exchange() -> None:
     click.option("-c", "--chunk-size", type=_COUNT, help="Rows of a worker, or in all."),
     click.option("--frac-match", type=_MATCHING, help="Share of rows of the merge that match."),
     click.option("--multiplicity", type=_COUNT, help="Rows of a key, where it has several."),
+    _several(
+        "--verb", "verbs", metavar="VERB", said="What to measure; default: all, as build, merge"
+    ),
+    _several("--partitions", type=_COUNT, said="Of a further merge's left frame, in all"),
     *_CLUSTER,
     _COMPARE,
     repeats=_RUNS,

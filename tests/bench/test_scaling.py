@@ -97,6 +97,22 @@ def test_report(files: tuple[list[dict[str, Any]], Path], tmp_path: Path) -> Non
     assert json.loads(path.read_text().splitlines()[0])["machine"]["dask"]
 
 
+def test_chosen_verbs_and_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scaling, "start", threads)
+    options: dict[str, Any] = {"workers": [2], "modes": ["weak"], "chunk_size": 1000}
+    rows = bench.run(
+        "scaling", device="cpu", verbs=["merge"], partitions=[6], repeats=1, quiet=True, **options
+    )
+    verbs = [row for row in rows if "verb" in row]
+    assert [row["verb"] for row in verbs] == ["merge", "merge, 6 partitions"]
+    assert all(row["rows"] == 2000 and row["correct"] for row in verbs)
+    assert "6 tasks" in [row["limit"] for row in rows if "limit" in row]
+    with pytest.raises(SpecError, match="verb 'erase'; use build"):
+        bench.run("scaling", device="cpu", verbs=["erase"], quiet=True)
+    with pytest.raises(SpecError, match="--partitions 5000; there are 1000 rows"):
+        bench.run("scaling", device="cpu", partitions=[5000], quiet=True, **options)
+
+
 def test_processes() -> None:
     used = backend.get("cpu")
     with workers.start(used, 2) as crew:
