@@ -50,7 +50,7 @@ caught() {
 
 mkdir -p "$BUILD"
 started=$(date +%s)
-lockstep="open_lockstep region_lockstep bucket_list_lockstep runs_lockstep partition_lockstep group_lockstep"
+lockstep="bloom_lockstep open_lockstep region_lockstep bucket_list_lockstep runs_lockstep partition_lockstep group_lockstep"
 {
     for name in $lockstep pool_threads; do
         echo "$name thread"

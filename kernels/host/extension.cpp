@@ -13,6 +13,7 @@
 
 #include "host/layouts.h"
 #include "host/pool.h"
+#include "launch/bloom.cuh"
 #include "launch/bucket_list.cuh"
 #include "launch/contents.cuh"
 #include "launch/floats.cuh"

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "launch/bloom.cuh"
 #include "launch/bucket_list.cuh"
 #include "launch/contents.cuh"
 #include "launch/floats.cuh"
@@ -354,6 +355,17 @@ inline const std::vector<Layout> kLayouts = {
      sizeof(OwnerOfArgs),
      {DG_FIELD(OwnerOfArgs, hashes), DG_FIELD(OwnerOfArgs, owners), DG_FIELD(OwnerOfArgs, n),
       DG_FIELD(OwnerOfArgs, parts)}},
+    {"BloomBlocks",
+     sizeof(BloomBlocks),
+     {DG_FIELD(BloomBlocks, words), DG_FIELD(BloomBlocks, first), DG_FIELD(BloomBlocks, blocks),
+      DG_FIELD(BloomBlocks, seed)}},
+    {"BloomAddArgs",
+     sizeof(BloomAddArgs),
+     {DG_FIELD(BloomAddArgs, filter), DG_FIELD(BloomAddArgs, keys), DG_FIELD(BloomAddArgs, n)}},
+    {"BloomTestArgs",
+     sizeof(BloomTestArgs),
+     {DG_FIELD(BloomTestArgs, filter), DG_FIELD(BloomTestArgs, keys),
+      DG_FIELD(BloomTestArgs, passed), DG_FIELD(BloomTestArgs, n)}},
     {"LimitArgs",
      sizeof(LimitArgs),
      {DG_FIELD(LimitArgs, keys), DG_FIELD(LimitArgs, values), DG_FIELD(LimitArgs, slots),

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "host/lockstep.h"
+#include "launch/bloom.cuh"
 #include "launch/bucket_list.cuh"
 #include "launch/contents.cuh"
 #include "launch/groups.cuh"

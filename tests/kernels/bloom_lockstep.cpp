@@ -1,0 +1,69 @@
+/// Bloom filters by tiles of every width, against bits set one by one: whole, and in ranges of hashes that are
+/// put together.
+#include <algorithm>
+
+#include "lockstep_case.h"
+
+namespace dg::test {
+namespace {
+
+struct alignas(32) Block {
+  u64 word[kBloomWords] = {};
+};
+
+template <class Key, int W>
+std::vector<Block> filter_of(const std::vector<Key>& keys, u64 first, u64 held, u64 blocks) {
+  std::vector<Block> made(held);
+  bloom_add<Key, W>({{made.data()->word, first, blocks, 7}, keys.data(), keys.size()});
+  return made;
+}
+
+template <class Key, int W>
+void filters() {
+  std::mt19937 random(W);
+  const u64 blocks = 12, held = 4, rows = 200;
+  std::vector<Key> keys = contended_keys<Key>(random, rows, 300);
+  std::vector<Block> expected(blocks);
+  std::vector<std::vector<Key>> ranges(blocks / held);
+  for (const Key key : keys) {
+    const u64 hash = hash_key(key, 7), block = mulhi(hash, blocks);
+    for (u32 word = 0; word < kBloomWords; ++word)
+      expected[block].word[word] |= BloomBlocks::bits_of(hash, word);
+    ranges[owner_of_hash(hash, blocks / held)].push_back(key);
+  }
+  const auto same_words = [](const Block& left, const Block& right) {
+    return std::equal(left.word, left.word + kBloomWords, right.word);
+  };
+  std::vector<Block> made = filter_of<Key, W>(keys, 0, blocks, blocks);
+  CHECK(std::equal(made.begin(), made.end(), expected.begin(), same_words));
+  for (u64 range = 0; range < ranges.size(); ++range) {
+    const auto part = filter_of<Key, W>(ranges[range], range * held, held, blocks);
+    CHECK(std::equal(part.begin(), part.end(), expected.begin() + static_cast<i64>(range * held),
+                     same_words));
+  }
+  std::vector<Key> others(4000);
+  for (auto& key : others) key = static_cast<Key>(1000 + random() % 100000);
+  std::vector<u8> passed(others.size(), 2);
+  const BloomBlocks filter{made.data()->word, 0, blocks, 7};
+  bloom_test<Key>({filter, keys.data(), passed.data(), rows});
+  for (u64 row = 0; row < rows; ++row) CHECK(passed[row] == 1);
+  bloom_test<Key>({filter, others.data(), passed.data(), others.size()});
+  u64 wrong = 0;
+  for (const u8 each : passed) wrong += each;
+  CHECK(wrong < others.size() / 20);
+}
+
+template <class Key>
+void all_widths(const char* name) {
+  for_each_width([]<int W>() { filters<Key, W>(); });
+  std::printf("Bloom filters %s: passed\n", name);
+}
+
+}  // namespace
+}  // namespace dg::test
+
+int main() {
+  using namespace dg;
+  test::all_widths<u32>("u32");
+  test::all_widths<u64>("u64");
+}
