@@ -24,8 +24,8 @@ compile: $(INSTALLED)       ## compile every kernel for every GPU architecture; 
 bench: $(INSTALLED)         ## measure the tables on this machine
 	$(INSIDE) -m dgpuhash bench tables
 
-gpu:                        ## what is run on a machine with GPUs; MODE=multigpu for two or more; writes receipts/
-	scripts/gpu.sh $(or $(MODE),gpu) $(WHEELS)
+gpu:                        ## what is run on a machine with GPUs; MODE="multigpu scaling" for several; writes receipts/
+	scripts/gpu.sh "$(or $(MODE),figures gpu)" $(WHEELS)
 
 wheel: $(INSTALLED)         ## build the wheel and try it in an environment of its own
 	scripts/wheel

@@ -28,17 +28,11 @@ SHOWN = {
 
 def section(receipts: dict[str, dict[str, Any]]) -> str:
     """The Markdown between the markers."""
-    if "gpu" not in receipts:
+    if "figures" not in receipts:
         return NONE
-    receipt = receipts["gpu"]
-    machine, versions = receipt["machine"], receipt["versions"]
-    software = ", ".join(
-        f"{name} {versions[name]}"
-        for name in ("cupy-cuda13x", "cupy-cuda12x", "nvidia-cuda-nvrtc")
-        if name in versions
-    )
+    receipt = receipts["figures"]
     lines = [
-        f"{one_of(machine['gpu'])}, driver {machine['driver']}, {software}, {receipt['date']}. "
+        f"{measured_on(receipt, one_of(receipt['machine']['gpu']))} "
         "Answers are checked on the timed data. In brackets: the share of what the same run "
         "measured for the bare accesses to memory, such as random compare-and-swaps over as many "
         "bytes for insert and random gathers for lookups; `dgpuhash bench` says which for each. "
@@ -50,8 +44,32 @@ def section(receipts: dict[str, dict[str, Any]]) -> str:
         rows = [row for row in receipt["figures"] if row["bench"] == bench]
         lines += shown(title, bench, [row for row in rows if "batch" not in row])
         lines += in_words(rows)
-    lines.append("Proved by `make gpu`: " + "; ".join(proofs(receipts)) + ".")
-    return "\n".join(lines) + "\n"
+    if "scaling" in receipts:
+        lines += of_several(receipts["scaling"])
+    if proved := proofs(receipts):
+        lines.append("Proved by `make gpu`: " + "; ".join(proved) + ".")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def measured_on(receipt: dict[str, Any], gpu: str) -> str:
+    """A sentence of the machine, the software and the time of a run."""
+    machine, versions = receipt["machine"], receipt["versions"]
+    names = ("cupy-cuda13x", "cupy-cuda12x", "nvidia-cuda-nvrtc")
+    software = ", ".join(f"{name} {versions[name]}" for name in names if name in versions)
+    return f"{gpu}, driver {machine['driver']}, {software}, {receipt['date']}."
+
+
+def of_several(receipt: dict[str, Any]) -> list[str]:
+    """The exchange, the distributed tables and merges on several GPUs."""
+    lines = [
+        f"{measured_on(receipt, receipt['machine']['gpu'])} Pairs of 8 + 8 bytes, answers checked; "
+        f"`make gpu MODE=scaling`.{remark(receipt)}",
+        "",
+    ]
+    for bench in ("exchange", "scaling"):
+        for grid in grids(bench, [row for row in receipt["figures"] if row["bench"] == bench]):
+            lines += [f"{grid.title[0].upper()}{grid.title[1:]}:", "", *markdown_table(grid), ""]
+    return lines
 
 
 def one_of(gpus: str) -> str:
@@ -105,7 +123,7 @@ def span(rows: list[dict[str, Any]], figure: str) -> str:
 def proofs(receipts: dict[str, dict[str, Any]]) -> list[str]:
     """What ran where, for each receipt."""
     found = []
-    for receipt in receipts.values():
+    for receipt in (receipts[name] for name in ("gpu", "multigpu") if name in receipts):
         # Under compute-sanitizer the same tests run again.
         counted = [
             receipt["tests"][each] for each in ("tests", "multigpu") if each in receipt["tests"]
@@ -119,9 +137,12 @@ def proofs(receipts: dict[str, dict[str, Any]]) -> list[str]:
             if tool in receipt["tests"]
         ]
         outcome = ", ".join([outcome, *again])
-        remark = f" ({receipt['remark']})" if "remark" in receipt else ""
-        found.append(f"{outcome} on {receipt['machine']['gpu']}{remark}")
+        found.append(f"{outcome} on {receipt['machine']['gpu']}{remark(receipt)}")
     return found
+
+
+def remark(receipt: dict[str, Any]) -> str:
+    return f" ({receipt['remark']})" if "remark" in receipt else ""
 
 
 def rewritten(readme: str, receipts: dict[str, dict[str, Any]]) -> str:
@@ -133,7 +154,7 @@ def rewritten(readme: str, receipts: dict[str, dict[str, Any]]) -> str:
 
 def main() -> int:
     receipts = {}
-    for name in ("gpu", "multigpu"):
+    for name in ("figures", "scaling", "gpu", "multigpu"):
         path = ROOT / "receipts" / f"{name}.json"
         if path.exists():
             receipts[name] = json.loads(path.read_text())

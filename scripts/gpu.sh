@@ -1,25 +1,35 @@
 #!/bin/bash
-# Everything that is proved on a GPU machine, in one command and under ten minutes.
-#   scripts/gpu.sh [gpu [WHEELS]]     one GPU: tests, compute-sanitizer, benchmarks, receipt gpu.json;
-#                                     with four GPUs side by side, on one each
-#   scripts/gpu.sh multigpu [WHEELS]  two or more: the multi-GPU tests, receipt multigpu.json
+# What is proved and measured on a GPU machine, in one command and under ten minutes.
+#   scripts/gpu.sh [PARTS [WHEELS]]
+# PARTS are one or more of these, each with a receipt of its name; default: "figures gpu".
+#   gpu       one GPU: tests, compute-sanitizer; with four these run side by side, on one each
+#   figures   one GPU: benchmarks, on two side by side where there are several
+#   multigpu  two or more: the tests of several
+#   scaling   four: benchmarks of the exchange, the distributed tables and merges
 # WHEELS is a folder of wheels to use where there is no network.
-# Logs and the receipt go to $OUT (default build/gpu). PYTHON names the interpreter; by default that
+# Logs and receipts go to $OUT (default build/gpu). PYTHON names the interpreter; by default that
 # of $VENV (.venv) where it exists, else python3 where it has CuPy, else a new $VENV is made.
 # STEPS limits what runs, e.g. STEPS="install tests tables"; LIMIT is the time for all (570 s).
 # COMMIT names the commit where there is no git.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-mode=${1:-gpu}
+parts=${1:-figures gpu}
 wheels=${2:-}
+for part in $parts; do
+    case $part in gpu | figures | multigpu | scaling) ;; *)
+        echo "gpu.sh: unknown part '$part'; use gpu, figures, multigpu or scaling" >&2
+        exit 2
+        ;;
+    esac
+done
 if ! nvidia-smi -L; then
     echo "gpu.sh: no NVIDIA GPU or driver on this machine" >&2
     exit 1
 fi
 export OUT=${OUT:-build/gpu}
 mkdir -p "$OUT"
-OUT=$(cd "$OUT" && pwd)
-rm -rf "$OUT"/{steps.tsv,*.jsonl,*.xml,memcheck,racecheck,multigpu}
+OUT=$(cd "$OUT" && pwd) top=$OUT
+for part in $parts; do rm -rf "${top:?}/$part" && mkdir -p "$top/$part"; done
 export DGPUHASH_CACHE_DIR=${DGPUHASH_CACHE_DIR:-$PWD/build/kernel-cache}
 export PYTHONUNBUFFERED=1 PYTHONFAULTHANDLER=1
 venv=${VENV:-.venv}
@@ -130,7 +140,7 @@ table_tests() {
 }
 memory_check() { step memcheck 240 scripts/sanitize.sh memcheck; }
 race_check() { step racecheck 240 scripts/sanitize.sh racecheck; }
-# All figures take about two minutes; peers run where cuDF is installed.
+# The figures of one GPU take about two minutes; peers run where cuDF is installed.
 "$PYTHON" -c 'import cudf' 2>/dev/null && compare=--compare || compare=
 bench=("$PYTHON" -m dgpuhash bench)
 measured=(--device cuda --repeats 3)
@@ -145,47 +155,69 @@ figures_of_batches() {
     step join 50 "${bench[@]}" join "${measured[@]}" $compare --json "$OUT/join.jsonl"
 }
 
-step install 240 bash -c install_tree
-step machine 60 bash -c describe
-case $mode in
-gpu)
-    selected="gpu and not multigpu"
-    if ! "$PYTHON" -c 'import cudf' 2>/dev/null; then
-        selected+=" and not cudf"
-        note cudf absent 0 "cuDF is not installed; the tests that need it did not run"
-    fi
-    # Dozens of processes under compute-sanitizer make launches slow on the whole host, so not beside figures.
-    lane 0 figures_of_tables
-    lane 1 figures_of_batches
-    wait
+proof() {
     lane 1 table_tests
     lane 2 memory_check
     lane 3 race_check
     wait
-    ;;
-multigpu)
-    # Each file starts clusters of its own, so they run side by side; but for the last, which looks
-    # at the memory that is free on a GPU.
+}
+# Dozens of processes under compute-sanitizer make launches slow on the whole host, so never beside these.
+figures() {
+    lane 0 figures_of_tables
+    lane 1 figures_of_batches
+    wait
+}
+# Each file starts clusters of its own, so they run side by side; but for the last, which looks at the
+# memory that is free on a GPU.
+tests_of_several() {
     mkdir -p "$OUT/multigpu"
     for_gpus() {
         step "$(basename "$1" .py)" 300 "${pytest[@]}" -m multigpu -q \
             --junitxml="$OUT/multigpu/$(basename "$1" .py).xml" "$1"
     }
-    alone=tests/distributed/test_collective_gpus.py
+    local alone=tests/distributed/test_collective_gpus.py file
     for file in $(grep -lrE --include='test_*.py' 'mark\.multigpu' tests | sort); do
         [ "$file" = $alone ] || for_gpus "$file" &
     done
     wait
     for_gpus $alone
-    ;;
-*)
-    echo "gpu.sh: unknown mode '$mode'; use no argument or 'multigpu'" >&2
-    exit 2
-    ;;
-esac
-cat "$OUT"/*.log >"$OUT/all.txt" && rm -f "$OUT"/*.log
-"$PYTHON" scripts/receipt.py write "$mode" "$OUT"
-status=$?
-# A run of some of the steps proves too little.
-if [ -z "${STEPS:-}" ]; then mkdir -p receipts && cp "$OUT/$mode.json" receipts/; fi
+}
+# Rows of a worker: those of WarpCore for tables; of merges as many as dask-cuDF's own benchmark has, and few.
+figures_of_several() {
+    local weak=("${bench[@]}" scaling --device cuda --mode weak --runs 3 --workers)
+    local merges=(--verb merge --verb "build + merge")
+    step exchange 60 "${bench[@]}" exchange --device cuda --runs 5 --json "$OUT/exchange.jsonl"
+    step bulk 90 "${weak[@]}" 1 --workers 4 --verb "bulk insert" --verb "bulk find" --json "$OUT/bulk.jsonl"
+    step merges 90 "${weak[@]}" 4 -c 100000000 "${merges[@]}" --verb "replicated merge" \
+        --partitions 16 --partitions 64 $compare --json "$OUT/merges.jsonl"
+    step small 60 "${weak[@]}" 4 -c 20000000 "${merges[@]}" $compare --json "$OUT/small.jsonl"
+}
+
+OUT=$top/${parts%% *}
+step install 240 bash -c install_tree
+step machine 60 bash -c describe
+for part in $parts; do
+    [ "$OUT" = "$top/$part" ] || cp "$OUT"/{install.log,machine.log,steps.tsv} "$top/$part/"
+done
+status=0
+for part in $parts; do
+    OUT=$top/$part
+    case $part in
+    gpu)
+        selected="gpu and not multigpu"
+        if ! "$PYTHON" -c 'import cudf' 2>/dev/null; then
+            selected+=" and not cudf"
+            note cudf absent 0 "cuDF is not installed; the tests that need it did not run"
+        fi
+        proof
+        ;;
+    figures) figures ;;
+    multigpu) tests_of_several ;;
+    scaling) figures_of_several ;;
+    esac
+    cat "$OUT"/*.log >"$OUT/all.txt" && rm -f "$OUT"/*.log
+    "$PYTHON" scripts/receipt.py write "$part" "$OUT" || status=1
+    # A run of some of the steps proves too little.
+    if [ -z "${STEPS:-}" ]; then mkdir -p receipts && cp "$OUT/$part.json" receipts/; fi
+done
 exit $status

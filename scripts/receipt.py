@@ -28,15 +28,14 @@ from dgpuhash.bench.report.reading import by_bench
 ROOT = Path(__file__).resolve().parents[1]
 RECEIPTS = ROOT / "receipts"
 # What a receipt vouches for: a change below one of these folders makes it stale.
-COVERED = {
-    "gpu": ("kernels", "dgpuhash/backend", "dgpuhash/tables"),
-    "multigpu": (
-        "kernels",
-        "dgpuhash/backend",
-        "dgpuhash/tables",
-        "dgpuhash/frames",
-        "dgpuhash/distributed",
-    ),
+_OF_ONE = ("kernels", "dgpuhash/backend", "dgpuhash/tables")
+_OF_SEVERAL = (*_OF_ONE, "dgpuhash/frames", "dgpuhash/distributed")
+COVERED = {"gpu": _OF_ONE, "figures": _OF_ONE, "multigpu": _OF_SEVERAL, "scaling": _OF_SEVERAL}
+WHAT = {
+    "gpu": "GPU proof",
+    "figures": "run of the GPU's figures",
+    "multigpu": "multi-GPU proof",
+    "scaling": "run of several GPUs' figures",
 }
 PACKAGES = (
     "cuda-bindings",
@@ -64,7 +63,7 @@ def check(strict: bool) -> int:
     stale = 0
     for name in COVERED:
         path = RECEIPTS / f"{name}.json"
-        what = "GPU proof" if name == "gpu" else "multi-GPU proof"
+        what = WHAT[name]
         if not path.exists():
             print(f"{what} is missing: run scripts/gpu.sh {name} on a GPU machine")
             stale += 1

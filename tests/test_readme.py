@@ -61,7 +61,8 @@ def test_readme_quotes_the_receipts():
 
 def test_figures_become_a_table():
     figures = load_script()
-    text = figures.section({"gpu": receipt("1 x G", 5), "multigpu": receipt("4 x G", 3, 1)})
+    proved = {"gpu": receipt("1 x G", 5), "multigpu": receipt("4 x G", 3, 1)}
+    text = figures.section({"figures": receipt("4 x G", 0), **proved})
     assert "| 32/32 | 16,777,216 | 0.8 | 10 (50%) | 14 (70%) | 12 (60%) |" in text
     assert "1.00 to 1.05 times the bytes of their pairs" in text
     assert "0.27 to 0.30 times those of the batch" in text
@@ -69,9 +70,28 @@ def test_figures_become_a_table():
     assert "the call returns and 13 more than an empty launch." in text
     assert "| 4,096 | 1,024 | cuDF 26.10 | 6.8 (50%) |" in text
     assert "gather" not in text.partition("|")[2]
+    assert text.startswith("One of 4 x G, driver 1.2, cupy-cuda13x 14.1, 2030-01-02 03:04 UTC.")
     assert "5 tests passed on 1 x G; 3 tests passed, 1 failed on 4 x G." in text
     remarked = receipt("1 x G", 5, 1) | {"remark": "a wrong test"}
-    assert "5 tests passed, 1 failed on 1 x G (a wrong test)." in figures.section({"gpu": remarked})
+    text = figures.section({"figures": remarked, "gpu": remarked})
+    assert "5 tests passed, 1 failed on 1 x G (a wrong test)." in text
+
+
+def test_figures_of_several_gpus():
+    where = {"mode": "weak", "workers": 4, "n": 1 << 20, "library": "dgpuhash", "bench": "scaling"}
+    rows = [
+        {**where, "verb": "bulk find", "rate": 60.0, "ratio": 0.5, "seconds": 0.012}
+        | {"worker_seconds": 0.009, "efficiency": 0.75},
+        {"bench": "exchange", "exchange": "peer", "workers": 4, "leaving": 1 << 28}
+        | {"protocol": "ucxx", "rate": 285.0, "unit": "GB/s", "ratio": 0.8},
+    ]
+    several = {**receipt("4 x G", 0), "figures": rows, "remark": "slow links"}
+    text = load_script().section({"figures": receipt("1 x G", 0), "scaling": several})
+    assert "\n4 x G, driver 1.2, cupy-cuda13x 14.1, 2030-01-02 03:04 UTC. Pairs" in text
+    assert "(slow links)" in text
+    assert "| 4 | ucxx | 256 MiB | 285 (80%) |" in text
+    assert "| weak | 4 | 1,048,576 | dgpuhash | 12 / 9 |" in text
+    assert "| weak | 4 | 1,048,576 | dgpuhash | 0.75 |" in text
 
 
 def test_without_receipts_no_figure_is_claimed():

@@ -90,7 +90,7 @@ def test_report(files: tuple[list[dict[str, Any]], Path], tmp_path: Path) -> Non
     text = document.read_text()
     assert "## More workers" in text
     assert all(f"({name})" in text for name in names)
-    assert "| weak | 2 | dgpuhash |" in text
+    assert "| weak | 2 | 3,000 | dgpuhash |" in text
     assert "lookups do not tell" in text
     for grid in grids("scaling", rows):
         assert all(len(line) == len(grid.header) for line in grid.lines)

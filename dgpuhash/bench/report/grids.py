@@ -130,16 +130,18 @@ def _scaling(rows: Sequence[Row]) -> list[Grid]:
     limits = [row for row in rows if "limit" in row]
     verbs = [row for row in rows if "verb" in row]
     beside = [row for row in verbs if "efficiency" in row]
-    index, order = ("mode", "workers", "rows", "library"), _VERBS["scaling"]
+    index, order = ("mode", "workers", "n", "library"), _VERBS["scaling"]
     title = (
         "what each worker's machine allows while all work, billions of rows a second; latency, and "
         "each of many messages, in milliseconds"
     )
     made = _pivot(title, limits, ("mode", "workers", "n"), "limit", ())
     title = f"billions of rows a second of all workers, {_BRACKETS}, without the exchange"
-    made += _pivot(title, verbs, index[:2] + index[3:], "verb", order)
+    made += _pivot(title, verbs, index, "verb", order)
+    title = "milliseconds until the client knows, and of them at work on the slowest worker"
+    made += _pivot(title, verbs, index, "verb", order, _milliseconds)
     title = "efficiency: the rate beside that of one worker times their number"
-    made += _pivot(title, beside, index[:2] + index[3:], "verb", order, _efficiency)
+    made += _pivot(title, beside, index, "verb", order, _efficiency)
     told = [row for row in verbs if "steps" in row]
     if told:
         names = list(told[0]["steps"])
@@ -181,6 +183,11 @@ def _model(rows: Sequence[Row]) -> list[Grid]:
             lines.append((*where, *phases, *said, row["bound"], *checked))
     header = (*index, *names, "in all", "G/s", "efficiency", "longest", "measured", "error")
     return [*made, Grid("a model: milliseconds that it predicts of each phase", header, lines)]
+
+
+def _milliseconds(row: Row) -> str:
+    parts = (row[name] for name in ("seconds", "worker_seconds") if name in row)
+    return " / ".join(_number(1e3 * each) for each in parts)
 
 
 def _efficiency(row: Row) -> str:

@@ -68,5 +68,5 @@ def _of_receipt(text: str, path: str | Path) -> list[Row]:
     except (ValueError, TypeError, KeyError) as error:
         raise FormatError(
             f"{path} is neither figures of a benchmark nor a receipt of 'make gpu'; give a file "
-            "that 'dgpuhash bench tables --json FILE' wrote, or receipts/gpu.json"
+            "that 'dgpuhash bench tables --json FILE' wrote, or receipts/figures.json"
         ) from error
