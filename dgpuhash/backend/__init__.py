@@ -6,12 +6,13 @@ import functools
 from typing import Any
 
 from dgpuhash.backend.base import Backend
+from dgpuhash.backend.deal import Deal
 from dgpuhash.backend.kernel import Kernel
 from dgpuhash.backend.memory import ran_out
 from dgpuhash.backend.placement import device_of
 from dgpuhash.errors import DeviceError
 
-__all__ = ["Backend", "Kernel", "default_device", "device_of", "get", "ran_out"]
+__all__ = ["Backend", "Deal", "Kernel", "default_device", "device_of", "get", "ran_out"]
 
 
 def get(device: str | None = None, *arrays: Any) -> Backend:

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from dgpuhash.backend import args as structs
+from dgpuhash.backend.deal import Deal
 from dgpuhash.backend.kernel import Kernel
 from dgpuhash.backend.partition import (
     multisplit,
     partition,
-    put_back,
     sort_by_hash,
     split,
 )
@@ -235,28 +235,22 @@ class Backend(ABC):
         """
         return split(self, keys, values, parts=parts, seed=seed, numbered=numbered)
 
-    def put_back(self, numbers: Any, columns: list[Any], to: list[Any]) -> None:
-        """Rows in the order of a partition, back to where `numbers` says that they stood.
-
-        Parameters
-        ----------
-        numbers : array of int64
-            Those of `Partitioned`: each row once.
-        columns : list of array
-            Words of 4 or 8 bytes, flags of one byte, or rows of bytes.
-        to : list of array
-            Like `columns`; overwritten.
+    def deal(self, keys: Any, values: Any = None, *, parts: int, seed: int) -> Deal:
+        """The batch in the order of its keys' owners, and the way back; see `Deal`.
 
         Examples
         --------
         >>> from dgpuhash import backend
-        >>> made = np.zeros(3, np.uint32)
-        >>> words = np.array([7, 8, 9], np.uint32)
-        >>> backend.get("cpu").put_back(np.array([2, 0, 1]), [words], [made])
-        >>> made.tolist()
-        [8, 9, 7]
+        >>> cpu = backend.get("cpu")
+        >>> dealt = cpu.deal(np.arange(6, dtype="u4"), parts=2, seed=0)
+        >>> dealt.keys.tolist(), dealt.starts.tolist()
+        ([0, 3, 1, 2, 4, 5], [0, 2, 6])
+        >>> squares = np.zeros(6, np.uint32)
+        >>> dealt.put_back([dealt.keys**2], [squares])
+        >>> squares.tolist()
+        [0, 1, 4, 9, 16, 25]
         """
-        put_back(self, numbers, columns, to)
+        return Deal(self, keys, values, parts=parts, seed=seed)
 
     def sort_by_hash(self, keys: Any, values: Any, *, bits: int, seed: int) -> tuple[Any, Any]:
         """Keys and values in the order of the keys' hashes, as far as `bits` bits tell them apart.

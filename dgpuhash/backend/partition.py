@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +16,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MAX_PARTS",
+    "digits_of",
     "multisplit",
     "partition",
-    "put_back",
     "sort_by_hash",
     "split",
 ]
@@ -31,7 +30,7 @@ def partition(
     backend: Backend, keys: Any, values: Any, *, parts: int, seed: int, numbered: bool
 ) -> Partitioned:
     """See `Backend.partition`."""
-    low, *high = _digits(backend, parts, seed, spread=parts)
+    low, *high = digits_of(backend, parts, seed, spread=parts)
     if not high:
         return run_pass(backend, keys, values, low, numbered=numbered)[0]
     if not numbered:
@@ -48,30 +47,13 @@ def split(
     backend: Backend, keys: Any, values: Any, *, parts: int, seed: int, numbered: bool
 ) -> tuple[Partitioned, Any]:
     """See `Backend.split`."""
-    low, *high = _digits(backend, parts, seed, spread=parts)
+    low, *high = digits_of(backend, parts, seed, spread=parts)
     if not high:
         return run_pass(backend, keys, values, low, numbered=numbered)
     moved = partition(backend, keys, values, parts=parts, seed=seed, numbered=numbered)
     owners = backend.owner_of(backend.hash_keys(moved.keys, seed), parts)
     edges = backend.xp.arange(parts + 1, dtype=np.uint32)
     return moved, backend.xp.searchsorted(owners, edges)
-
-
-def put_back(backend: Backend, numbers: Any, columns: list[Any], to: list[Any]) -> None:
-    """See `Backend.put_back`; a word and a flag of each row go in one launch."""
-    pairs = list(zip(columns, to, strict=True))
-    for column, target in pairs:
-        if column.ndim == 2:
-            target[numbers] = column
-    words = [pair for pair in pairs if pair[0].ndim == 1 and pair[0].dtype.itemsize > 1]
-    flags = [pair for pair in pairs if pair[0].ndim == 1 and pair[0].dtype.itemsize == 1]
-    nothing = (None, None)
-    for (word, word_to), (flag, flag_to) in itertools.zip_longest(words, flags, fillvalue=nothing):
-        unsigned = np.dtype(np.uint32 if word is None else f"u{word.dtype.itemsize}")
-        backend.run(
-            structs.put_back(unsigned), structs.PUT_BACK, len(numbers),
-            numbers=numbers, words=word, flags=flag, words_to=word_to, flags_to=flag_to,
-        )  # fmt: skip
 
 
 def sort_by_hash(
@@ -90,7 +72,7 @@ def sort_by_hash(
 
 def multisplit(backend: Backend, destinations: Any, parts: int) -> tuple[Any, np.ndarray]:
     """See `Backend.multisplit`."""
-    low, *high = _digits(backend, parts, seed=0, spread=0)
+    low, *high = digits_of(backend, parts, seed=0, spread=0)
     destinations = backend.asarray(destinations, np.uint32)
     moved, starts = run_pass(backend, destinations, None, low, keyed=bool(high), numbered=True)
     order = moved.numbers
@@ -102,7 +84,7 @@ def multisplit(backend: Backend, destinations: Any, parts: int) -> tuple[Any, np
     return order, np.diff(backend.to_host(starts).astype(np.int64))
 
 
-def _digits(backend: Backend, parts: int, seed: int, spread: int) -> list[Digit]:
+def digits_of(backend: Backend, parts: int, seed: int, spread: int) -> list[Digit]:
     """The passes, that of the lowest digit first."""
     if not 1 <= parts <= MAX_PARTS:
         raise SpecError(f"{parts:,} parts; a batch is split into 1 to {MAX_PARTS:,} parts")

@@ -39,7 +39,11 @@ PARTITION = _words(
     digit=DIGIT,
 )  # fmt: skip
 
-PUT_BACK = _words("numbers", "words", "flags", "words_to", "flags_to", "n")
+PUT_BACK = _words(
+    "keys", "words", "flags", "words_to", "flags_to", "places",
+    "rows", "parts", "pieces", "step_rows", "segment_rows", "n",
+    digit=DIGIT,
+)  # fmt: skip
 
 # By the C++ name.
 STRUCTS = {"Digit": DIGIT, "PartitionArgs": PARTITION, "PutBackArgs": PUT_BACK}
@@ -60,10 +64,11 @@ def partition_strew(key: DTypeLike, value: DTypeLike | None) -> Kernel:
     return _kernel(f"dg::partition_strew<{_word(key)},{_word(value)},{BLOCK_THREADS}>")
 
 
-def put_back(word: DTypeLike) -> Kernel:
-    """Puts words and flags to the places of their rows; takes `PUT_BACK`."""
-    return Kernel(f"dg::put_back<{_word(word)}>", "launch/put_back.cuh")
+def put_back(key: DTypeLike, word: DTypeLike) -> Kernel:
+    """Brings words and flags to the rows of their keys; takes `PUT_BACK`, a row is a segment."""
+    name = f"dg::put_back<{_word(key)},{_word(word)},{BLOCK_THREADS}>"
+    return _kernel(name, "launch/put_back.cuh")
 
 
-def _kernel(expression: str) -> Kernel:
-    return Kernel(expression, "launch/partition.cuh", BLOCK_THREADS, BLOCK_THREADS)
+def _kernel(expression: str, file: str = "launch/partition.cuh") -> Kernel:
+    return Kernel(expression, file, BLOCK_THREADS, BLOCK_THREADS)

@@ -14,7 +14,7 @@ from dgpuhash.errors import SpecError
 if TYPE_CHECKING:
     from dgpuhash.backend.base import Backend
 
-__all__ = ["Digit", "Partitioned", "run_pass"]
+__all__ = ["Digit", "Partitioned", "Segments", "move", "run_pass"]
 
 # Segments enough for a device's blocks or threads; more would cut more of a GPU's granules.
 _SEGMENTS = {"cpu": 16, "cuda": 2048}
@@ -44,7 +44,35 @@ class Digit:
     parts: int
 
 
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """How a pass has shared out its rows, and where they went."""
+
+    places: Any
+    """By group, part and segment, the first row that went there; and the end of the last."""
+    rows: int
+    number: int
+    """Of segments."""
+    pieces: int
+    """Segments of a group."""
+    step_rows: int
+    segment_rows: int
+
+    @property
+    def starts(self) -> Any:
+        """Where each part of each group begins and the last ends."""
+        return self.places[:: self.pieces]
+
+
 def run_pass(
+    backend: Backend, keys: Any, values: Any, digit: Digit, **options: Any
+) -> tuple[Partitioned, Any]:
+    """As `move`; the second is where each part begins and the last ends."""
+    moved, segments = move(backend, keys, values, digit, **options)
+    return moved, segments.starts
+
+
+def move(
     backend: Backend,
     keys: Any,
     values: Any,
@@ -55,8 +83,8 @@ def run_pass(
     in_order: bool = True,
     bounds: Any = None,
     to: Partitioned | None = None,
-) -> tuple[Partitioned, Any]:
-    """The batch in the order of one digit, and where each of its parts begins and the last ends.
+) -> tuple[Partitioned, Segments]:
+    """The batch in the order of one digit.
 
     Parameters
     ----------
@@ -78,7 +106,8 @@ def run_pass(
         backend.empty(rows, np.int64) if numbered else None,
     )
     if rows == 0:
-        return moved, backend.zeros(groups * digit.parts + 1, np.uint64)
+        nowhere = backend.zeros(groups * digit.parts + 1, np.uint64)
+        return moved, Segments(nowhere, 0, 0, 1, 1, 1)
     if rows > structs.PASS_ROWS:
         raise SpecError(
             f"{rows:,} rows; {structs.PASS_ROWS:,} at most are partitioned at once: split the batch"
@@ -104,4 +133,4 @@ def run_pass(
         counters=places, values=values, keys_to=moved.keys, values_to=moved.values,
         numbers_to=moved.numbers, **told,
     )  # fmt: skip
-    return moved, places[::pieces]
+    return moved, Segments(places, rows, segments, pieces, least, segment_rows)

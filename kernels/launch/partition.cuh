@@ -24,23 +24,31 @@ struct PartitionArgs {
   u64 n;             // segments
 };
 
-/// A segment's rows, and where its count of the first part stands.
-struct PartSegment {
+/// Rows of a batch.
+struct RowRange {
   u64 first;
   u64 last;
+};
+
+/// A segment's rows, and where its count of the first part stands.
+struct PartSegment : RowRange {
   u64 counter;
 };
 
-/// A group's segments have whole steps of rows, but for the last.
+/// One of a group's segments, which have whole steps of rows, but for the last.
+DG_FN RowRange segment_of(RowRange group, u64 piece, u64 pieces, u64 step_rows) {
+  const u64 whole = pieces * step_rows, end = group.last;
+  const u64 rows = (end - group.first + whole - 1) / whole * step_rows;
+  const u64 first = group.first + piece * rows;
+  return {first < end ? first : end, first + rows < end ? first + rows : end};
+}
+
 DG_FN PartSegment segment_at(const PartitionArgs& args, u64 number) {
   const u64 group = number / args.pieces, piece = number % args.pieces;
   const u64 begin = args.bounds ? args.bounds[group] : 0;
   const u64 end = args.bounds ? args.bounds[group + 1] : args.rows;
-  const u64 whole = args.pieces * args.step_rows;
-  const u64 rows = (end - begin + whole - 1) / whole * args.step_rows;
-  const u64 first = begin + piece * rows;
-  const u64 counter = group * args.parts * args.pieces + piece;
-  return {first < end ? first : end, first + rows < end ? first + rows : end, counter};
+  return {segment_of({begin, end}, piece, args.pieces, args.step_rows),
+          group * args.parts * args.pieces + piece};
 }
 
 template <class Key, u32 Threads>

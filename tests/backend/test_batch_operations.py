@@ -46,10 +46,20 @@ def test_too_many_parts(used: Backend) -> None:
         used.multisplit(used.from_host(np.zeros(1, np.uint32)), 65537)
 
 
-@pytest.mark.parametrize("n", [0, 1, 1000, 100_003])
-def test_put_back(used: Backend, n: int) -> None:
+@pytest.mark.parametrize("n", [0, 1, 1000, 100_003, 300_000])
+@pytest.mark.parametrize("parts", [1, 4, 256, 300])
+@pytest.mark.parametrize("key", ["u4", "u8"])
+def test_deal_and_put_back(used: Backend, n: int, parts: int, key: str) -> None:
     random = np.random.default_rng(n)
-    numbers = random.permutation(n)
+    keys = random.integers(0, 2**32, n).astype(key)
+    values = random.integers(0, 2**62, n).astype(np.uint64)
+    dealt = used.deal(used.from_host(keys), used.from_host(values), parts=parts, seed=3)
+    owners = CPU.owner_of(CPU.hash_keys(keys, 3), parts)
+    order = np.argsort(owners, kind="stable")
+    np.testing.assert_array_equal(used.to_host(dealt.keys), keys[order])
+    np.testing.assert_array_equal(used.to_host(dealt.values), values[order])
+    counts = np.diff(used.to_host(dealt.starts).astype(np.int64))
+    np.testing.assert_array_equal(counts, np.bincount(owners, minlength=parts))
     columns: list[Array] = [
         random.integers(0, 2**32, n).astype(np.uint32),
         random.integers(0, 2**62, n),
@@ -57,11 +67,9 @@ def test_put_back(used: Backend, n: int) -> None:
         random.integers(0, 256, (n, 5)).astype(np.uint8),
     ]
     made = [used.from_host(np.zeros_like(column)) for column in columns]
-    used.put_back(used.from_host(numbers), [used.from_host(column) for column in columns], made)
+    dealt.put_back([used.from_host(column[order]) for column in columns], made)
     for column, back in zip(columns, made, strict=True):
-        wanted = np.zeros_like(column)
-        wanted[numbers] = column
-        np.testing.assert_array_equal(used.to_host(back), wanted)
+        np.testing.assert_array_equal(used.to_host(back), column)
 
 
 @pytest.mark.parametrize("n", [0, 1, 4095, 100_003])

@@ -27,14 +27,17 @@ DTYPES = [
     ("float64", "complex128"),
     ("datetime64[s]", "S5"),
 ]
+# Rows of a piece, and of a slice, by the number of ranks: one slice, several, many.
+ROWS = {1: (7, 7), 2: (7, 3), 3: (20, 1)}
 FEW = settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 class Ranks:
     """A table in parts, each with a thread and an end of a local exchange."""
 
-    def __init__(self, device: Any, size: int, piece_rows: int, *spec: Any) -> None:
-        self.device, self.size, self.piece_rows = device, size, piece_rows
+    def __init__(self, device: Any, size: int, rows: tuple[int, int], *spec: Any) -> None:
+        self.device, self.size = device, size
+        self.piece_rows, self.slice_rows = rows
         self.spec = TableSpec.of(*spec)
         self.parts = [Part(self.spec, 0, device.name) for _ in range(size)]
         self.ends = LocalCollective.group(size, limit=20)
@@ -55,7 +58,7 @@ class Ranks:
         def work(rank: int) -> list[list[Any]]:
             with_end = Asking(self.parts[rank], verb, chunks, rank, given[rank])
             try:
-                return with_end.go(self.ends[rank], self.piece_rows)
+                return with_end.go(self.ends[rank], self.piece_rows, self.slice_rows)
             except BaseException:
                 self.ends[rank].abort("failed")
                 raise
@@ -108,7 +111,7 @@ def bytes_of(device, column, dtype):
 
 @sequences
 def test_set(device, size, key, value, data):
-    ranks, model = Ranks(device, size, 7, "set", key), SetModel()
+    ranks, model = Ranks(device, size, ROWS[size], "set", key), SetModel()
     for verb, keys, _, layout in data.draw(
         steps(key, ["insert", "erase", "contains", "count", "add"])
     ):
@@ -128,7 +131,7 @@ def test_set(device, size, key, value, data):
 
 @sequences
 def test_map(device, size, key, value, data):
-    ranks, model = Ranks(device, size, 7, "map", key, value), MapModel()
+    ranks, model = Ranks(device, size, ROWS[size], "map", key, value), MapModel()
     default = numbered(value, 1, 77)[0]
     for verb, keys, seed, layout in data.draw(
         steps(key, ["insert", "insert", "upsert", "erase", "find"])
@@ -154,7 +157,7 @@ def test_map(device, size, key, value, data):
 
 @sequences
 def test_any_pair_of_a_key_is_whole(device, size, key, value, data):
-    ranks, pool = Ranks(device, size, 7, "map", key, value), key_pool(key)
+    ranks, pool = Ranks(device, size, ROWS[size], "map", key, value), key_pool(key)
     keys = data.draw(keys_from(key))
     model, values = MapModel(), numbered(value, len(keys), 5)
     choices = model.candidates(keys, values)
@@ -168,7 +171,7 @@ def test_any_pair_of_a_key_is_whole(device, size, key, value, data):
 
 @sequences
 def test_multi_map(device, size, key, value, data):
-    ranks, model = Ranks(device, size, 3, "multimap", key, value), MultiMapModel()
+    ranks, model = Ranks(device, size, ROWS[size], "multimap", key, value), MultiMapModel()
     for verb, keys, seed, layout in data.draw(
         steps(key, ["insert", "insert", "erase", "find", "count"])
     ):

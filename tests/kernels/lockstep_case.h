@@ -16,6 +16,7 @@
 #include "launch/join.cuh"
 #include "launch/open.cuh"
 #include "launch/partition.cuh"
+#include "launch/put_back.cuh"
 #include "launch/reduce.cuh"
 #include "launch/region.cuh"
 #include "launch/runs.cuh"

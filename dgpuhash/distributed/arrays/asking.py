@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from dgpuhash import backend as backends
+from dgpuhash.backend import Deal
 from dgpuhash.distributed.arrays.part import Part, Verb
 from dgpuhash.distributed.arrays.plan import Chunk, Piece, Plan
 from dgpuhash.distributed.arrays.rounds import Answer, Rounds, Sent
@@ -49,7 +50,7 @@ class Asking:
         self._answers: list[Any] = []
         self._lists: list[tuple[Any, Any]] = []
 
-    def go(self, collective: Collective, piece_rows: int) -> list[list[Any]]:
+    def go(self, collective: Collective, piece_rows: int, slice_rows: int) -> list[list[Any]]:
         """Carry it out; the arrays of the answer to each of the rank's chunks."""
         part, verb = self._part, self._verb
         in_order = part.in_order(verb)
@@ -64,7 +65,7 @@ class Asking:
             take=self._take,
             serve=lambda columns, counts: part.serve(verb, columns, counts),
             deliver=self._deliver,
-            numbered=part.answers(verb),
+            slice_rows=slice_rows,
         )
         if in_order:
             rounds.run_together()
@@ -102,10 +103,10 @@ class Asking:
         first, rows = sent.piece.place, sent.piece.rows
         if self._part.gives_lists(self._verb):
             counts, values = came[0].columns[0], came[1].columns[0]
-            self._lists.append(self._unmixed(sent.numbers, counts, values))
+            self._lists.append(self._unmixed(sent.deal, counts, values))
             return
         columns = came[0].columns
-        if rows == self._rows and sent.numbers is None:
+        if rows == self._rows and sent.deal is None:
             self._answers = columns
             return
         if not self._answers:
@@ -114,21 +115,21 @@ class Asking:
                 for column in columns
             ]
         places = [answer[first : first + rows] for answer in self._answers]
-        if sent.numbers is not None:
-            self._backend.put_back(sent.numbers, columns, places)
+        if sent.deal is not None:
+            sent.deal.put_back(columns, places)
             return
         for place, column in zip(places, columns, strict=True):
             place[...] = column
 
-    def _unmixed(self, numbers: Any, counts: Any, values: Any) -> tuple[Any, Any]:
+    def _unmixed(self, deal: Deal | None, counts: Any, values: Any) -> tuple[Any, Any]:
         """Counts and values of lists in the order of the piece's rows."""
         xp = self._backend.xp
-        if numbers is None:
+        if deal is None:
             return counts, values
         starts = xp.cumsum(counts) - counts
         counts_of = self._backend.empty(len(counts), np.int64)
         starts_of = self._backend.empty(len(counts), np.int64)
-        self._backend.put_back(numbers, [counts, starts], [counts_of, starts_of])
+        deal.put_back([counts, starts], [counts_of, starts_of])
         filled = xp.flatnonzero(counts_of)
         ends = xp.cumsum(counts_of[filled])
         offsets = xp.concatenate([xp.zeros(1, np.int64), ends])

@@ -131,7 +131,7 @@ class Part:
         of_rank = np.diff(backend.to_host(offsets[ends]))
         return [
             Answer([offsets[1:] - offsets[:-1]], counts),
-            Answer([layout.from_store(values)], of_rank),
+            Answer([layout.from_store(values)], of_rank, by_row=False),
         ]
 
     @property

@@ -80,6 +80,11 @@ class Plan:
         self.pieces = [_pieces(each, most_rows, in_order) for each in chunks]
         self.rounds = max((len(each) for each in self.pieces), default=0)
 
+    def most_rows(self, number: int) -> int:
+        """Of a rank's piece in round `number`."""
+        pieces = [self.piece(rank, number) for rank in range(len(self.pieces))]
+        return max((piece.rows for piece in pieces if piece is not None), default=0)
+
     def piece(self, rank: int, number: int) -> Piece | None:
         """What `rank` sends in round `number`; None when it has no more."""
         pieces = self.pieces[rank]

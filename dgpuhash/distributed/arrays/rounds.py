@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from dgpuhash.backend import Backend
+from dgpuhash.backend import Backend, Deal
 from dgpuhash.distributed.arrays.plan import Piece, Plan
 from dgpuhash.distributed.arrays.side_stream import SideStream
-from dgpuhash.distributed.exchange.collective import Collective, Received, Transfer
+from dgpuhash.distributed.exchange.collective import Collective, Places, Received, Transfer
 from dgpuhash.frames.keys import OWNER_SEED
 
 __all__ = ["Answer", "Rounds", "Sent"]
 
-# Rounds whose answers are on their way back while the next are served.
-LAG = 2
-# Rounds that are sent before the first is waited for, where all are served at once.
-AHEAD = 4
+# Rounds whose rows are on their way while one is served, and whose answers are while the next are.
+AHEAD, LAG = 2, 2
+# Pieces that are sent before the first is waited for, where all are served at once.
+TOGETHER = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,13 @@ class Answer:
 
     columns: list[Any]
     counts: np.ndarray
+    by_row: bool = True
+    """Whether a row of these answers a row that came."""
+
+    @property
+    def ends(self) -> np.ndarray:
+        """Where the rows of each rank end."""
+        return np.cumsum(self.counts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,37 +50,55 @@ class Sent:
         None when this rank has no more, and takes part for the others.
     columns : list of array
         Its rows in the order of their owners.
-    numbers : int64 array or None
-        The rows' places in the piece; None where they are in order, and where nothing comes back.
-    counts : numpy.ndarray of int64
-        Rows of each owner.
+    deal : Deal or None
+        The way back to the order of the piece; None where nothing was moved.
+    starts : int64 array
+        Where the rows of each owner begin, and the last one's end.
     """
 
     piece: Piece | None
     columns: list[Any]
-    numbers: Any
-    counts: np.ndarray
+    deal: Deal | None
+    starts: np.ndarray
 
 
 @dataclass(frozen=True, slots=True)
-class _Parted:
+class _Dealing:
     """A piece that is being put in order; `starts` waits until it is known where parts begin."""
 
     piece: Piece | None
     columns: list[Any]
-    numbers: Any
+    deal: Deal | None
     starts: Callable[[], np.ndarray]
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A piece of which some slices are on their way, or all, and what has come back for it."""
+
+    sent: Sent
+    slices: int
+    back: list[list[Answer]]
+    """Of each slice."""
+    places: list[list[Any]]
+    """For each answer that is by row the columns that it comes to, of all slices."""
+
+    def slice(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """Where a slice begins for each owner, and its rows."""
+        starts, counts = self.sent.starts[:-1], np.diff(self.sent.starts)
+        first = counts * number // self.slices
+        return starts + first, counts * (number + 1) // self.slices - first
 
 
 @dataclass(frozen=True, slots=True)
 class _Answered:
-    """A piece whose answers are on their way back, beside what was asked of this rank.
+    """A slice whose answers are on their way back, beside what was asked of this rank.
 
     That is kept, since its memory may be the side stream's, which follows when answers are back.
     """
 
-    sent: Sent
-    asked: Received
+    of: _Asked
+    came: Received
     answers: list[Answer]
     transfers: list[Transfer]
 
@@ -92,9 +118,9 @@ class Rounds:
     serve : callable
         This rank's answers to columns that came, by the rows that each rank has sent.
     deliver : callable
-        Is given each piece that was sent, and what came back for it, in the order of rounds.
-    numbered : bool
-        Whether answers come back.
+        Is given each piece that was sent, and what came back for all of it.
+    slice_rows : int
+        Of a piece that travel together, about.
 
     Attributes
     ----------
@@ -112,52 +138,95 @@ class Rounds:
         take: Callable[[Piece | None], list[Any]],
         serve: Callable[[list[Any], np.ndarray], list[Answer]],
         deliver: Callable[[Sent, list[Answer]], None],
-        numbered: bool,
+        slice_rows: int,
     ) -> None:
         self._backend, self._collective, self._plan = backend, collective, plan
         self._take, self._serve, self._deliver = take, serve, deliver
-        self._numbered = numbered
+        self._slice_rows = slice_rows
         self._side = side
         side.follow()
         self.peak_nbytes = 0
 
     def run(self) -> None:
-        """Serve each round by itself.
+        """Serve slice after slice.
 
-        While it is served, the rows of the next are on their way, those of the one after that are
-        put in order, and the answers of the `LAG` before are on their way back.
+        While one is served, the rows of the next are on their way, and the answers of those before
+        are on their way back; the next piece is put in order meanwhile.
         """
-        rounds = self._plan.rounds
-        parted = deque([self._part(0)] if rounds else [])
-        going: deque[tuple[Sent, Transfer]] = deque()
+        going: deque[tuple[_Asked, int, Transfer]] = deque()
         coming: deque[_Answered] = deque()
-        for number in range(rounds + 1):
-            if number < rounds:
-                going.append(self._send(parted.popleft()))
-            if number + 1 < rounds:
-                parted.append(self._part(number + 1))
-            if number >= 1:
-                sent, transfer = going.popleft()
-                received = transfer.wait()
-                answers = self._serve(received.columns, received.counts)
-                coming.append(_Answered(sent, received, answers, self._start_all(answers)))
-                self._note([sent for sent, _ in going], coming, [])
-                del received, answers
+        for asked, number in self._slices():
+            starts, counts = asked.slice(number)
+            with self._side.use():
+                transfer = self._start(asked.sent.columns, counts, starts=starts)
+            going.append((asked, number, transfer))
+            if len(going) > AHEAD:
+                self._answer(going, coming)
             if len(coming) > LAG:
                 self._take_back(coming.popleft())
-        for answered in coming:
-            self._take_back(answered)
+        while going:
+            self._answer(going, coming)
+        while coming:
+            self._take_back(coming.popleft())
+
+    def _slices(self) -> Iterator[tuple[_Asked, int]]:
+        """The slices of all pieces; while those of one are asked for, the next is dealt."""
+        dealing = self._deal(0) if self._plan.rounds else None
+        for number in range(self._plan.rounds):
+            assert dealing is not None
+            asked = _Asked(self._dealt(dealing), self._slices_of(number), [], [])
+            dealing = self._deal(number + 1) if number + 1 < self._plan.rounds else None
+            for each in range(asked.slices):
+                yield asked, each
+
+    def _slices_of(self, number: int) -> int:
+        """As many for all ranks."""
+        if self._collective.size == 1:
+            return 1
+        return max(1, math.ceil(self._plan.most_rows(number) / self._slice_rows))
+
+    def _answer(self, going: deque[tuple[_Asked, int, Transfer]], coming: deque[_Answered]) -> None:
+        """Serve the slice that was sent first, and let its answers go."""
+        asked, number, transfer = going.popleft()
+        came = transfer.wait()
+        answers = self._serve(came.columns, came.counts)
+        starts, _ = asked.slice(number)
+        transfers = []
+        for place, answer in enumerate(answers):
+            to = self._places(asked, place, answer, starts) if asked.slices > 1 else None
+            transfers.append(self._start(answer.columns, answer.counts, to=to))
+        coming.append(_Answered(asked, came, answers, transfers))
+        self._note({id(each): each for each, *_ in going}.values(), coming, [])
+
+    def _places(
+        self, asked: _Asked, number: int, answer: Answer, starts: np.ndarray
+    ) -> Places | None:
+        """Where answers of all slices stand in the order of the rows that were sent."""
+        if not answer.by_row:
+            return None
+        if number == len(asked.places):
+            rows = int(asked.sent.starts[-1])
+            asked.places.append(
+                [
+                    self._backend.empty((rows, *column.shape[1:]), column.dtype)
+                    for column in answer.columns
+                ]
+            )
+        return Places(asked.places[number], starts)
 
     def run_together(self) -> None:
         """Serve all rounds at once, their rows in the order that those of all ranks have."""
         if self._plan.rounds == 0:
             return
-        going: list[tuple[Sent, Transfer]] = []
+        going: list[tuple[_Asked, Transfer]] = []
         arrived: list[Received] = []
         for number in range(self._plan.rounds):
-            going.append(self._send(self._part(number)))
-            if number >= AHEAD:
-                arrived.append(going[number - AHEAD][1].wait())
+            asked = _Asked(self._dealt(self._deal(number)), 1, [], [])
+            with self._side.use():
+                transfer = self._start(asked.sent.columns, np.diff(asked.sent.starts))
+            going.append((asked, transfer))
+            if number >= TOGETHER:
+                arrived.append(going[number - TOGETHER][1].wait())
         arrived += [transfer.wait() for _, transfer in going[len(arrived) :]]
         segments = self._segments(arrived)
         in_order = sorted(segments, key=lambda segment: segment.first)
@@ -173,7 +242,9 @@ class Rounds:
             ]
         counts = np.sum([received.counts for received in arrived], axis=0)
         answers = self._serve(joined, counts)
-        self._note([sent for sent, _ in going], [], [*arrived, Received(joined, arrived[0].counts)])
+        self._note(
+            [asked for asked, _ in going], [], [*arrived, Received(joined, arrived[0].counts)]
+        )
         if not answers:
             return
         (answer,) = answers
@@ -190,51 +261,74 @@ class Rounds:
             ]
             columns = [_cut(self._backend, column, parts) for column in answer.columns]
             back.append([Answer(columns, received.counts)])
-        starting = [self._start_all(each) for each in back]
-        for (sent, _), asked, given, transfers in zip(going, arrived, back, starting, strict=True):
-            self._take_back(_Answered(sent, asked, given, transfers))
+        starting = [[self._start(each.columns, each.counts) for each in given] for given in back]
+        for (asked, _), came, given, transfers in zip(going, arrived, back, starting, strict=True):
+            self._take_back(_Answered(asked, came, given, transfers))
 
-    def _part(self, number: int) -> _Parted:
+    def _deal(self, number: int) -> _Dealing:
         """Begin to put the rows of a piece into the order of their owners."""
         piece = self._plan.piece(self._collective.rank, number)
         parts = self._collective.size
         if parts == 1:
             columns = self._take(piece)
-            return _Parted(piece, columns, None, lambda: np.array([0, len(columns[0])]))
+            return _Dealing(piece, columns, None, lambda: np.array([0, len(columns[0])]))
         with self._side.use():
-            columns = self._take(piece)
-            if len(columns[0]) == 0:
-                return _Parted(piece, columns, None, lambda: np.zeros(parts + 1))
-            keys, *values = columns
+            keys, *values = self._take(piece)
             narrow = len(values) == 1 and values[0].ndim == 1
-            numbered = self._numbered or (bool(values) and not narrow)
-            moved, starts = self._backend.split(
-                keys, values[0] if narrow else None,
-                parts=parts, seed=OWNER_SEED, numbered=numbered,
-            )  # fmt: skip
-            beside = [moved.values] if narrow else [column[moved.numbers] for column in values]
-            fetched = self._side.fetch(starts)
-        return _Parted(piece, [moved.keys, *beside], moved.numbers, fetched)
+            deal = self._backend.deal(
+                keys, values[0] if narrow else None, parts=parts, seed=OWNER_SEED
+            )
+            beside = [deal.values] if narrow else [deal.moved(column) for column in values]
+            fetched = self._side.fetch(deal.starts)
+        return _Dealing(piece, [deal.keys, *beside], deal, fetched)
 
-    def _send(self, parted: _Parted) -> tuple[Sent, Transfer]:
-        counts = np.diff(parted.starts().astype(np.int64))
-        sent = Sent(parted.piece, parted.columns, parted.numbers, counts)
-        with self._side.use():
-            return sent, self._start(sent.columns, counts)
+    def _dealt(self, dealing: _Dealing) -> Sent:
+        starts = dealing.starts().astype(np.int64)
+        return Sent(dealing.piece, dealing.columns, dealing.deal, starts)
 
-    def _start_all(self, answers: Sequence[Answer]) -> list[Transfer]:
-        return [self._start(answer.columns, answer.counts) for answer in answers]
-
-    def _start(self, columns: list[Any], counts: np.ndarray) -> Transfer:
+    def _start(self, columns: list[Any], counts: np.ndarray, **places: Any) -> Transfer:
         if self._collective.size == 1:
             return _Stayed(columns, counts)
-        return self._collective.start(columns, counts)
+        return self._collective.start(columns, counts, **places)
 
     def _take_back(self, answered: _Answered) -> None:
         came = [transfer.wait() for transfer in answered.transfers]
         self._note([], [answered], came)
-        self._deliver(answered.sent, [Answer(each.columns, each.counts) for each in came])
+        asked = answered.of
+        asked.back.append(
+            [
+                Answer(each.columns, each.counts, answer.by_row)
+                for each, answer in zip(came, answered.answers, strict=True)
+            ]
+        )
+        if len(asked.back) == asked.slices:
+            self._deliver(asked.sent, self._whole(asked))
+            asked.back.clear()
+            asked.places.clear()
         self._side.follow()
+
+    def _whole(self, asked: _Asked) -> list[Answer]:
+        """What came back for all slices, as if there had been one."""
+        if asked.slices == 1:
+            return asked.back[0]
+        whole = []
+        for answers in zip(*asked.back, strict=True):
+            counts = np.sum([answer.counts for answer in answers], axis=0)
+            columns = answers[0].columns
+            if not answers[0].by_row:
+                columns = [
+                    self._backend.xp.concatenate(
+                        [
+                            answer.columns[column][end - count : end]
+                            for rank in range(len(counts))
+                            for answer in answers
+                            for count, end in [(answer.counts[rank], answer.ends[rank])]
+                        ]
+                    )
+                    for column in range(len(columns))
+                ]
+            whole.append(Answer(columns, counts))
+        return whole
 
     def _segments(self, arrived: Sequence[Received]) -> list[_Segment]:
         """The rows that came, cut by round and rank."""
@@ -248,18 +342,19 @@ class Rounds:
         return segments
 
     def _note(
-        self, sent: Sequence[Sent], coming: Iterable[_Answered], came: Sequence[Received]
+        self, asked: Iterable[_Asked], coming: Iterable[_Answered], came: Sequence[Received]
     ) -> None:
         """What is held besides the arguments, the table, and the answers of the whole verb."""
         coming = list(coming)
-        pieces = [*sent, *(answered.sent for answered in coming)]
-        arrays = [array for each in pieces for array in [*each.columns, each.numbers]]
+        pieces = [*asked, *(answered.of for answered in coming)]
+        arrays = [array for each in pieces for array in each.sent.columns]
+        arrays += [array for each in pieces for columns in each.places for array in columns]
         arrays += [
             array for answered in coming for answer in answered.answers for array in answer.columns
         ]
-        came = [*came, *(answered.asked for answered in coming)]
+        came = [*came, *(answered.came for answered in coming)]
         arrays += [array for received in came for array in received.columns]
-        held = {id(array): array.nbytes for array in arrays if array is not None}
+        held = {id(array): array.nbytes for array in arrays}
         self.peak_nbytes = max(self.peak_nbytes, sum(held.values()))
 
 
