@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import click
 
@@ -54,7 +55,7 @@ def join(
     start = time.perf_counter()
     with client_for(scheduler) as client, DistributedIndex.load(index, client) as loaded:
         same_names = on is None or set(on) == set(loaded.on)
-        keys = {"on": on} if same_names else {"left_on": on}
+        keys: dict[str, Any] = {"on": on} if same_names else {"left_on": on}
         joined = loaded.merge(frame, **keys, how=how, suffixes=(suffixes[0], suffixes[1]))
         rows = files.write(joined, output, client)
     amount = "" if rows is None else f"{rows:,} rows "

@@ -21,7 +21,9 @@ How it works, from the bottom:
   before it was told to apply, applies. Before publishing, any failure leaves all as it was.
 * Bulk phases on arrays that lie on the workers exchange them in lockstep: a `group.Group` of
   workers has an `exchange.Collective` on each, which their shard threads use; when a worker is
-  lost, it ends for all. Sets, maps and multimaps in parts (`arrays`) are made of such phases.
+  lost, it ends for all. Sets, maps and multimaps in parts (`arrays`) are made of such phases, and
+  so are builds, inserts and merges of persisted frames with plain columns (`bulk`), in the place of
+  *open*, *put* and *prepare*, or of the tasks of a merge.
 * Keys with very many rows (`skew`) have them on all parts; `settling` sends on what tasks of a
   build have spread before it was known that a key is not among these.
 * Losses (`request`, `phase`): a comm that breaks, a worker that left, or an event loop that is

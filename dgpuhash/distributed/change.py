@@ -12,6 +12,7 @@ from typing import Any
 import dask
 from distributed import Client, Future
 
+from dgpuhash.distributed.bulk import put_together
 from dgpuhash.distributed.clients import workers_of
 from dgpuhash.distributed.conflict import Conflict
 from dgpuhash.distributed.descriptor import Descriptor, Placement, ShardAddress
@@ -96,7 +97,7 @@ def carry_out(
     change: Change,
     acts: Sequence[Act],
     publish: Callable[[Heavy], None],
-    moved: Callable[[], list[Receipt]] = list,
+    moved: Callable[[], list[Receipt]] | None = None,
 ) -> int:
     """Put the rows of `acts` into the shards, and make them visible.
 
@@ -125,18 +126,9 @@ def carry_out(
     """
     workers = change.workers
     try:
-        on_workers(client, workers, open_change, change)
-        first = moved()
-        receipts = _put(client, change, acts)
-        first += receipts[0]
-        later = [(act.verb, put) for act, put in zip(acts[1:], receipts[1:], strict=True)]
-        heavy = change.heavy
+        heavy = None if moved else put_together(client, change, acts)
         if heavy is None:
-            added = [one for verb, put in later if verb != "erase" for one in put]
-            heavy, moves = settled(client, change, [*first, *added])
-            first = moved_on(first, moves)
-            later = [(verb, moved_on(put, moves)) for verb, put in later]
-        on_workers(client, workers, prepare_change, change, first, later)
+            heavy = _prepare(client, change, acts, moved or list)
         new = any(act.verb != "erase" and act.partitions for act in acts)
         if change.placement is Placement.INDEPENDENT and change.unique and new:
             refuse_doubles(client, change)
@@ -156,6 +148,26 @@ def carry_out(
 def drop_shards(client: Client, uid: str, workers: Sequence[str]) -> None:
     """Free the shards of an index on those of `workers` that are there."""
     _on_those_there(client, workers, drop_shard, uid)
+
+
+def _prepare(
+    client: Client, change: Change, acts: Sequence[Act], moved: Callable[[], list[Receipt]]
+) -> Heavy:
+    """Prepare the change by tasks; the heavy keys."""
+    workers = change.workers
+    on_workers(client, workers, open_change, change)
+    first = moved()
+    receipts = _put(client, change, acts)
+    first += receipts[0]
+    later = [(act.verb, put) for act, put in zip(acts[1:], receipts[1:], strict=True)]
+    heavy = change.heavy
+    if heavy is None:
+        added = [one for verb, put in later if verb != "erase" for one in put]
+        heavy, moves = settled(client, change, [*first, *added])
+        first = moved_on(first, moves)
+        later = [(verb, moved_on(put, moves)) for verb, put in later]
+    on_workers(client, workers, prepare_change, change, first, later)
+    return heavy
 
 
 def _put(client: Client, change: Change, acts: Sequence[Act]) -> list[list[Receipt]]:

@@ -151,7 +151,7 @@ class Handle:
         change: Change,
         acts: Sequence[Act],
         step: Step | None = None,
-        moved: Callable[[], list[Receipt]] = list,
+        moved: Callable[[], list[Receipt]] | None = None,
         write: Callable[[Descriptor], None] = lambda newest: None,
     ) -> int:
         """Move the index, and this handle, to `end`, and remember `step`; rows added or erased.

@@ -13,6 +13,7 @@ import pandas as pd
 from distributed import Client
 
 from dgpuhash.distributed import checkpoint
+from dgpuhash.distributed.bulk import merge_together
 from dgpuhash.distributed.change import change_to, places
 from dgpuhash.distributed.choice import Choice
 from dgpuhash.distributed.clients import client_of
@@ -295,6 +296,7 @@ class DistributedIndex(Searchable, Upkeep):
         how: str = "inner",
         columns: Sequence[Hashable] | None = None,
         suffixes: tuple[str | None, str | None] = ("_x", "_y"),
+        persist: bool = False,
     ) -> Any:
         """A lazy Dask DataFrame: each partition of `left` merged with the index.
 
@@ -318,6 +320,11 @@ class DistributedIndex(Searchable, Upkeep):
             Columns of the index to add; default: all. Others are not moved.
         suffixes : tuple
             For columns of the same name on both sides.
+        persist : bool
+            Compute it at once and keep it on the workers, as ``client.persist`` of the lazy merge
+            does. Where `left` is persisted on workers with shards, and the columns that travel are
+            numbers or moments without nulls, all workers do it together in one phase, which takes
+            less than a task for each partition.
 
         Raises
         ------
@@ -337,13 +344,17 @@ class DistributedIndex(Searchable, Upkeep):
         names = join_columns(left._meta, descriptor.encoder, on, left_on)
         wanted = None if columns is None else tuple(column_labels(columns))
         probe = Probe.of(left._meta, descriptor, tuple(names), how, wanted, suffixes)
-        return left.map_partitions(
+        together = merge_together(self._client, probe, left) if persist else None
+        if together is not None:
+            return together
+        lazy = left.map_partitions(
             SealedProbe.of(probe),
             meta=probe.meta,
             enforce_metadata=False,
             transform_divisions=False,
             clear_divisions=True,
         )
+        return self._client.persist(lazy) if persist else lazy
 
     def _query(self, keys: Any) -> Query:
         descriptor = self._current()

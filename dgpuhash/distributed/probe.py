@@ -95,17 +95,21 @@ class Probe:
     def __call__(self, left: Any) -> Any:
         with host_of(hosting_worker()).ahead.task() as leave_thread:
             matches = match(left, self.descriptor, self.left_on, self.how, self.moved, leave_thread)
-            return assemble(
-                left,
-                matches.query_rows,
-                matches.frame,
-                index_meta=self.index_meta,
-                left_on=self.left_on,
-                right_on=self.descriptor.encoder.names,
-                how=self.how,
-                suffixes=self.suffixes,
-                meta=self.meta if _alike(left, self.left_meta) else None,
-            )
+            return self.put_together(left, *matches)
+
+    def put_together(self, left: Any, query_rows: Any, found: Any) -> Any:
+        """The merge of a partition, out of its `Matches`."""
+        return assemble(
+            left,
+            query_rows,
+            found,
+            index_meta=self.index_meta,
+            left_on=self.left_on,
+            right_on=self.descriptor.encoder.names,
+            how=self.how,
+            suffixes=self.suffixes,
+            meta=self.meta if _alike(left, self.left_meta) else None,
+        )
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         return (

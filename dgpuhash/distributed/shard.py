@@ -165,24 +165,19 @@ class Shards:
             staged.ready = True
             return 0
         rows = _joined(staged.inbox.collect(receipts), change)
-        if change.verb == "build":
-            staged.index = FrameIndex.build(
-                rows,
-                list(change.encoder.names),
-                None,
-                change.unique,
-                encoder=change.encoder,
-                device=change.device,
-            )
-            for verb, others in later:
-                more = _joined(staged.inbox.collect(others), replace(change, verb=verb))
-                (staged.index.insert if verb == "insert" else staged.index.erase)(more)
-        else:
-            staged.rows = rows
-            if change.verb == "insert" and change.unique:
-                staged.added = _distinct(self._shards[uid].index, rows, change)
+        self._take(staged, rows)
+        for verb, others in later:
+            more = _joined(staged.inbox.collect(others), replace(change, verb=verb))
+            assert staged.index is not None
+            (staged.index.insert if verb == "insert" else staged.index.erase)(more)
         staged.ready = True
         return len(rows)
+
+    def prepare_rows(self, uid: str, transaction: str, rows: Any) -> None:
+        """As `prepare`, with the rows for this shard, which no parcel has brought."""
+        staged = self._open(uid, transaction)
+        self._take(staged, rows)
+        staged.ready = True
 
     def new_keys(self, uid: str, transaction: str) -> Any:
         """A frame of the keys that a prepared build or insert of unique keys adds here."""
@@ -307,6 +302,22 @@ class Shards:
             keys, nbytes=nbytes, columns=columns, skip=skip, plain=True
         )
         return _narrow(rows, count), found, rest
+
+    def _take(self, staged: Staged, rows: Any) -> None:
+        change = staged.change
+        if change.verb == "build":
+            staged.index = FrameIndex.build(
+                rows,
+                list(change.encoder.names),
+                None,
+                change.unique,
+                encoder=change.encoder,
+                device=change.device,
+            )
+            return
+        staged.rows = rows
+        if change.verb == "insert" and change.unique:
+            staged.added = _distinct(self._shards[change.uid].index, rows, change)
 
     def _open(self, uid: str, transaction: str) -> Staged:
         staged = self._staged.get(uid)

@@ -131,6 +131,13 @@ class KeyEncoder:
         bits = self.types[0].bits if self.packing == "reserved" else self._packed_bits
         return np.dtype(np.uint32 if bits <= 32 else np.uint64)
 
+    @property
+    def codes_are_keys(self) -> bool:
+        """Whether codes are the bits of the only key column, where that has no nulls."""
+        only, bits = self.types[0], 8 * self.code_dtype.itemsize
+        plain = len(self.types) == 1 and only.kind in {"int", "uint"} and only.bits == bits
+        return plain and self.packing != "hashed"
+
     def encode(
         self, frame: Any, columns: Hashable | Sequence[Hashable] | None = None
     ) -> EncodedKeys:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
-from distributed import Client, Future
+from distributed import Client
 
 from dgpuhash.distributed.arrays.batch import Kept
 from dgpuhash.distributed.arrays.hosted import Outcome, answer_name
+from dgpuhash.distributed.claim import claim
 
 __all__ = ["claimed", "disclaimed"]
 
@@ -23,7 +23,7 @@ def claimed(
             who_has[stored.key] = [worker]
             nbytes[stored.key] = stored.nbytes
             shapes[stored.key] = stored.shape
-    futures = _claim(client, who_has, nbytes)
+    futures = claim(client, who_has, nbytes)
     kept = []
     for column in range(columns):
         name = answer_name(answer, column)
@@ -50,23 +50,4 @@ def disclaimed(
         for number in numbers
         for column in range(columns)
     }
-    _claim(client, who_has, {})
-
-
-def _claim(
-    client: Client, who_has: Mapping[Any, list[str]], nbytes: Mapping[Any, int]
-) -> dict[Hashable, Future]:
-    """Tell the scheduler that workers have these keys, as Dask's own scatter does."""
-
-    if not who_has:
-        return {}
-
-    async def tell() -> dict[Hashable, Future]:
-        futures: dict[Hashable, Future] = {key: Future(key, client) for key in who_has}
-        await client.scheduler.update_data(who_has=who_has, nbytes=nbytes, client=client.id)
-        for key in who_has:
-            client.futures[key].finish()
-        return futures
-
-    claimed: dict[Hashable, Future] = client.sync(tell)
-    return claimed
+    claim(client, who_has, {})

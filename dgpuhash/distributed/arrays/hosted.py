@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from dask.sizeof import sizeof
-from distributed.utils import sync
 
 from dgpuhash import backend as backends
 from dgpuhash.distributed.arrays.asking import Asking
@@ -16,6 +15,7 @@ from dgpuhash.distributed.arrays.part import Part, Verb
 from dgpuhash.distributed.arrays.plan import Chunk
 from dgpuhash.distributed.exchange.collective import Collective
 from dgpuhash.distributed.plugin import ShardHost
+from dgpuhash.distributed.worker_data import keep, kept
 from dgpuhash.errors import DgpuhashError, IndexLost
 from dgpuhash.spec import TableSpec
 
@@ -204,17 +204,14 @@ def _has_room(part: Part, order: Order) -> bool:
 
 
 def _arrays(host: ShardHost, chunks: Sequence[Chunk]) -> list[list[Any]]:
-    """The chunks' arrays, fetched on the event loop, which alone touches the worker's data."""
-
-    async def fetch() -> list[list[Any]]:
-        return [[host.worker.data[key] for key in chunk.columns] for chunk in chunks]
-
+    """The chunks' arrays."""
     try:
-        return list(sync(host.worker.loop, fetch))
+        flat = iter(kept(host.worker, [key for chunk in chunks for key in chunk.columns]))
     except KeyError as error:
         raise IndexLost(
             f"chunk {error} has left worker {host.worker.address}; call it again"
         ) from error
+    return [[next(flat) for _ in chunk.columns] for chunk in chunks]
 
 
 def _keep(host: ShardHost, order: Order, rank: int, answers: list[list[Any]]) -> list[Stored]:
@@ -222,16 +219,11 @@ def _keep(host: ShardHost, order: Order, rank: int, answers: list[list[Any]]) ->
     data, stored = {}, []
     for chunk, arrays in zip(order.chunks[rank], answers, strict=True):
         for column, array in enumerate(arrays):
-            kept = _on_host(array) if order.hosted else array
+            shown = _on_host(array) if order.hosted else array
             key = (answer_name(order.answer, column), chunk.number)
-            data[key] = kept
-            stored.append(Stored(key, kept.shape, sizeof(kept)))
-
-    async def update() -> None:
-        host.worker.update_data(data)
-
-    if data:
-        sync(host.worker.loop, update)
+            data[key] = shown
+            stored.append(Stored(key, shown.shape, sizeof(shown)))
+    keep(host.worker, data)
     return stored
 
 

@@ -1,0 +1,231 @@
+"""A merge in one phase: keys to their owners, and what matches them back into frames."""
+
+from __future__ import annotations
+
+import sys
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from dask.dataframe.dask_expr._collection import from_graph
+from distributed import Client
+
+from dgpuhash import backend
+from dgpuhash.distributed.arrival import of_any
+from dgpuhash.distributed.bulk.lying import Lying, by_rank, report
+from dgpuhash.distributed.bulk.parted import Parted, parted
+from dgpuhash.distributed.bulk.standing import run_together
+from dgpuhash.distributed.claim import claim
+from dgpuhash.distributed.descriptor import Placement
+from dgpuhash.distributed.exchange.collective import Collective, Received
+from dgpuhash.distributed.payload import is_plain, plain_arrays
+from dgpuhash.distributed.plugin import ShardHost
+from dgpuhash.distributed.probe import Probe
+from dgpuhash.distributed.sealed import Sealed
+from dgpuhash.distributed.skew import NO_HEAVY
+from dgpuhash.distributed.source import persisted
+from dgpuhash.distributed.split import split_to_all
+from dgpuhash.distributed.worker_data import keep, kept
+from dgpuhash.frames import FrameIndex, frames_of
+from dgpuhash.frames.order import in_query_order
+
+__all__ = ["merge_together"]
+
+# Positions of keys in what one rank asks another one travel in 32 bits.
+_MOST_ROWS = 2**32
+
+
+def merge_together(client: Client, probe: Probe, left: Any) -> Any:
+    """The merge of a persisted Dask DataFrame, persisted as well; None where it takes tasks.
+
+    Raises
+    ------
+    IndexLost
+        When a worker is lost, or the index was changed.
+    """
+    descriptor = probe.descriptor
+    lying = _reachable(client, probe, left)
+    what = f"merge with index {descriptor.uid}"
+    if isinstance(lying, str):
+        report(what, lying)
+        return None
+    name = f"dgpuhash-merge-{uuid.uuid4().hex}"
+    shares = run_together(client, descriptor.shards, merge_share, Sealed.of(probe), lying, name)
+    made = {
+        one.number: (worker, nbytes)
+        for worker, mine, share in zip(descriptor.workers, lying, shares, strict=True)
+        for one, nbytes in zip(mine, share.nbytes, strict=False)
+    }
+    keys = [(name, number) for number in sorted(made)]
+    futures = claim(
+        client,
+        {(name, number): [worker] for number, (worker, _) in made.items()},
+        {(name, number): nbytes for number, (_, nbytes) in made.items()},
+    )
+    refused = [share.refused for share in shares if share.refused]
+    report(what, *refused[:1])
+    if refused:
+        return None
+    divisions = (None,) * (len(keys) + 1)
+    return from_graph({key: futures[key] for key in keys}, probe.meta, divisions, keys, name)
+
+
+def _reachable(client: Client, probe: Probe, left: Any) -> list[list[Lying]] | str:
+    """The partitions of each worker; or why tasks are needed."""
+    descriptor = probe.descriptor
+    if descriptor.placement is not Placement.DISTRIBUTED or len(descriptor.shards) == 1:
+        return "keys have no owners"
+    moved = descriptor.meta[list(probe.moved)]
+    keys = descriptor.meta[list(descriptor.encoder.names)]
+    needed = [keys] if probe.how in {"semi", "anti"} else [keys, moved]
+    if any(plain_arrays(each, each) is None for each in needed):
+        return "columns are no plain arrays"
+    partitions = persisted(left)
+    return by_rank(client, descriptor.workers, partitions or [])
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a rank has done: the bytes of its results; or why tasks must do it."""
+
+    nbytes: list[int] = field(default_factory=list)
+    refused: str = ""
+
+
+def merge_share(
+    host: ShardHost,
+    collective: Collective,
+    seal: Sealed[Probe],
+    lying: list[list[Lying]],
+    name: str,
+) -> Share:
+    """Runs on each rank.
+
+    One that cannot take part sends no rows, and answers the others all the same.
+    """
+    probe, rank = seal.opened(), collective.rank
+    descriptor = probe.descriptor
+    uid, shard = descriptor.uid, descriptor.shards[rank]
+    index = host.shards.at(uid, descriptor.epoch, shard.incarnation)
+    asking = Asking(probe, [one.key for one in lying[rank]], host)
+    asked = asking.asked()
+    came = collective.all_to_all(asked.columns, asked.counts)
+    answers, refused = _answers(index, came, probe)
+    del came
+    back = collective.all_to_all(answers.columns, answers.counts)
+    del answers
+    refused = asking.refused or refused
+    if refused:
+        return Share(refused=refused)
+    frames = asking.results(asked, back)
+    keep(
+        host.worker,
+        {(name, one.number): each for one, each in zip(lying[rank], frames, strict=True)},
+    )
+    return Share([frames_of(frame).nbytes(frame) for frame in frames])
+
+
+class Asking:
+    """The partitions of one rank, and what it asks about them."""
+
+    def __init__(self, probe: Probe, keys: Sequence[Any], host: ShardHost) -> None:
+        self._probe = probe
+        descriptor = probe.descriptor
+        self._like = descriptor.meta[list(descriptor.encoder.names)]
+        self._frames = frames_of(descriptor.meta)
+        self._lefts: list[Any] = []
+        self.refused = ""
+        try:
+            self._lefts = kept(host.worker, keys)
+        except KeyError as error:
+            self.refused = f"partition {error} has left its worker"
+        given = [plain_arrays(left[list(probe.left_on)], self._like) for left in self._lefts]
+        if any(arrays is None for arrays in given):
+            self.refused = "a key column has nulls, or another dtype than the index"
+        elif sum(map(len, self._lefts)) >= _MOST_ROWS:
+            self.refused = "a worker has too many rows"
+        nothing = plain_arrays(self._like, self._like)
+        self._keys = [nothing] if self.refused or not given else given
+
+    def asked(self) -> Parted:
+        """The keys in the order of the parts that are asked about them."""
+        probe, xp = self._probe, self._frames.xp
+        descriptor = probe.descriptor
+        encoder, parts = descriptor.encoder, len(descriptor.shards)
+        columns = [
+            column[0] if len(column) == 1 else xp.concatenate(column)
+            for column in zip(*self._keys, strict=True)
+        ]
+        encoded = encoder.encode_arrays(columns, self._frames)
+        only_owners = encoder.exact and probe.how in {"semi", "anti"}
+        heavy = NO_HEAVY if only_owners else descriptor.heavy
+        owned: Any = split_to_all(encoded, encoder, parts, heavy) if heavy else parts
+        key = 0 if encoder.codes_are_keys else None
+        return parted(columns, key, encoded, owned, numbered=True)
+
+    def results(self, asked: Parted, back: Received) -> list[Any]:
+        """The frame of each partition."""
+        probe, frames = self._probe, self._frames
+        xp = frames.xp
+        rows, *payload = back.columns
+        rows = asked.numbers[_shifted(rows, back.counts, _firsts(asked.counts), xp)]
+        total = sum(map(len, self._lefts))
+        if probe.how in {"semi", "anti"}:
+            rows = of_any(rows, total, probe.how, xp)
+        if len(self._lefts) == 1:
+            return [self._result(self._lefts[0], rows, payload)]
+        if probe.how not in {"semi", "anti"}:
+            order = in_query_order(rows, total, xp)
+            rows, payload = rows[order], [column[order] for column in payload]
+        firsts = np.concatenate([[0], np.cumsum([len(left) for left in self._lefts])])
+        cuts = backend.get(frames.device).to_host(xp.searchsorted(rows, xp.asarray(firsts)))
+        return [
+            self._result(left, rows[start:end] - int(first), [one[start:end] for one in payload])
+            for left, first, (start, end) in zip(
+                self._lefts, firsts, pairwise(cuts.tolist()), strict=False
+            )
+        ]
+
+    def _result(self, left: Any, rows: Any, payload: Sequence[Any]) -> Any:
+        found = None
+        if self._probe.how not in {"semi", "anti"}:
+            like = self._probe.descriptor.meta[list(self._probe.moved)]
+            found = self._frames.from_arrays(payload, like)
+        return self._probe.put_together(left, rows, found)
+
+
+def _answers(index: FrameIndex, came: Received, probe: Probe) -> tuple[Parted, str]:
+    """For each rank that asked, the positions of its keys that match, and what they match."""
+    frames, refused = frames_of(index.meta), ""
+    xp, keys = frames.xp, tuple(came.columns)
+    moved = list(probe.moved)
+    found: Any = ()
+    if probe.how in {"semi", "anti"}:
+        rows = index.match(keys, how="semi").query_rows
+    else:
+        (rows, found), _ = index.page(keys, nbytes=sys.maxsize, columns=moved, plain=True)
+        if not is_plain(found):
+            refused = "a stored column has nulls"
+            like = index.meta[moved]
+            rows, found = rows[:0], plain_arrays(like, like)
+    ends = xp.asarray(np.cumsum(came.counts))
+    ends = backend.get(frames.device).to_host(xp.searchsorted(rows, ends))
+    counts = np.diff(ends, prepend=0).astype(np.int64)
+    positions = _shifted(rows, counts, -_firsts(came.counts), xp).astype(np.uint32)
+    return Parted([positions, *found], None, counts), refused
+
+
+def _firsts(counts: np.ndarray) -> np.ndarray:
+    return np.cumsum(counts) - counts
+
+
+def _shifted(rows: Any, counts: np.ndarray, firsts: np.ndarray, xp: Any) -> Any:
+    """Row numbers, of which each rank has `counts`, counted on from its first one."""
+    shifted = xp.empty(len(rows), np.int64)
+    stops = np.cumsum(counts)
+    for first, start, stop in zip(firsts, stops - counts, stops, strict=True):
+        xp.add(rows[start:stop], int(first), out=shifted[start:stop], dtype=np.int64)
+    return shifted

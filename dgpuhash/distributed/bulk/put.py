@@ -1,0 +1,233 @@
+"""A build or insert in one phase: rows to the owners of their keys, and into their shards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from distributed import Client
+
+from dgpuhash import backend
+from dgpuhash.distributed.bulk.lying import Lying, by_rank, report
+from dgpuhash.distributed.bulk.parted import Parted, parted
+from dgpuhash.distributed.bulk.standing import run_together
+from dgpuhash.distributed.descriptor import Placement
+from dgpuhash.distributed.exchange.collective import Collective, Received
+from dgpuhash.distributed.payload import plain_arrays
+from dgpuhash.distributed.plugin import ShardHost
+from dgpuhash.distributed.sealed import Sealed
+from dgpuhash.distributed.shard import Change
+from dgpuhash.distributed.skew import NO_HEAVY, NO_TALLY, Heavy, Tally, agreed, candidates
+from dgpuhash.distributed.split import split
+from dgpuhash.distributed.worker_data import kept
+from dgpuhash.errors import DgpuhashError
+from dgpuhash.frames import frames_of
+
+if TYPE_CHECKING:
+    from dgpuhash.distributed.change import Act
+
+__all__ = ["put_together"]
+
+
+def put_together(client: Client, change: Change, acts: Sequence[Act]) -> Heavy | None:
+    """Open a change and prepare it with the rows of `acts`, on all shards; the heavy keys.
+
+    None, and no shard is prepared, where tasks have to put the rows.
+
+    Raises
+    ------
+    IndexLost
+        When a worker is lost.
+    ColumnError
+        When a key of a unique index is there twice.
+    """
+    what = f"{change.verb} of index {change.uid}"
+    lying = _reachable(client, change, acts)
+    if isinstance(lying, str):
+        report(what, lying)
+        return None
+    shares = run_together(client, change.shards, put_share, Sealed.of(change), lying)
+    refused = [share.refused for share in shares if share.refused]
+    report(what, *refused[:1])
+    if refused:
+        return None
+    for share in shares:
+        if share.error is not None:
+            raise share.error
+    return shares[0].heavy
+
+
+def _reachable(client: Client, change: Change, acts: Sequence[Act]) -> list[list[Lying]] | str:
+    """The partitions of each worker; or why tasks are needed."""
+    if change.placement is not Placement.DISTRIBUTED or len(change.shards) == 1:
+        return "rows go to no owners of keys"
+    if len(acts) != 1 or change.verb == "erase" or change.kept or change.lost is not None:
+        return "it is more than new rows"
+    if plain_arrays(change.meta, change.meta) is None:
+        return "columns are no plain arrays"
+    return by_rank(client, change.workers, acts[0].partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a rank has done.
+
+    Attributes
+    ----------
+    refused : str
+        Why nothing was done anywhere.
+    error : DgpuhashError or None
+        Why the rows cannot be stored.
+    heavy : Heavy
+    """
+
+    refused: str = ""
+    error: DgpuhashError | None = None
+    heavy: Heavy = NO_HEAVY
+
+
+@dataclass(frozen=True, slots=True)
+class Vote:
+    """What a rank tells the others before rows travel."""
+
+    refused: str
+    rows: int
+    tally: Tally
+    segments: list[list[int]]
+    """Of each owner the rows from each partition, where the order of rows hangs on it."""
+
+
+def put_share(
+    host: ShardHost, collective: Collective, seal: Sealed[Change], lying: list[list[Lying]]
+) -> Share:
+    """Runs on each rank, which is the number of its part."""
+    change, rank = seal.opened(), collective.rank
+    host.shards.open(change, rank)
+    leaving = Leaving(change, [one.key for one in lying[rank]], host)
+    numbers = [one.number for each in lying for one in each]
+    told = numbers != sorted(numbers)
+    if not leaving.refused:
+        leaving.part(change.heavy or NO_HEAVY, told)
+    votes = collective.gather(
+        Vote(leaving.refused, leaving.rows, leaving.tally(), leaving.segments if told else [])
+    )
+    refused = [vote.refused for vote in votes if vote.refused]
+    if refused:
+        return Share(refused[0])
+    heavy = change.heavy
+    if heavy is None:
+        rows = sum(vote.rows for vote in votes)
+        heavy = agreed([vote.tally for vote in votes], rows, len(votes))
+        if heavy:
+            leaving.part(heavy, told)
+            segments = collective.gather(leaving.segments) if told else []
+        else:
+            segments = [vote.segments for vote in votes]
+    else:
+        segments = [vote.segments for vote in votes]
+    came = collective.all_to_all(leaving.parted.columns, leaving.parted.counts)
+    del leaving
+    columns = came.columns
+    if told:
+        columns = _in_order(came, lying, [each[rank] for each in segments])
+    frames = frames_of(change.meta)
+    try:
+        rows = frames.from_arrays(columns, change.meta)
+        host.shards.prepare_rows(change.uid, change.transaction, rows)
+    except DgpuhashError as error:
+        return Share(error=error)
+    return Share(heavy=heavy)
+
+
+class Leaving:
+    """The rows of one rank on their way to their owners."""
+
+    def __init__(self, change: Change, keys: Sequence[Any], host: ShardHost) -> None:
+        self._change = change
+        self._frames = frames_of(change.meta)
+        self.refused = ""
+        self.segments: list[list[int]] = []
+        self.parted: Parted
+        try:
+            given = [self._arrays(frame) for frame in kept(host.worker, keys)]
+        except KeyError as error:
+            self.refused = f"partition {error} has left its worker"
+            return
+        except DgpuhashError as error:
+            self.refused = str(error)
+            return
+        if any(arrays is None for arrays in given):
+            self.refused = "a column has nulls, or another dtype than the index"
+            return
+        given = given or [plain_arrays(change.meta, change.meta)]
+        self._ends = np.cumsum([len(arrays[0]) for arrays in given])
+        xp = self._frames.xp
+        self._columns = [
+            column[0] if len(column) == 1 else xp.concatenate(column)
+            for column in zip(*given, strict=True)
+        ]
+        labels = list(change.meta)
+        self._keys = [labels.index(name) for name in change.encoder.names]
+        keys = [self._columns[position] for position in self._keys]
+        self._encoded = change.encoder.encode_arrays(keys, self._frames)
+
+    @property
+    def rows(self) -> int:
+        """How many there are."""
+        return 0 if self.refused else len(self._columns[0])
+
+    def tally(self) -> Tally:
+        """The keys that may be heavy, where the change is to find them."""
+        if self._change.heavy is not None or self.refused:
+            return NO_TALLY
+        parts = len(self._change.shards)
+        return candidates(self._encoded.codes, parts, parts)
+
+    def part(self, heavy: Heavy, told: bool) -> None:
+        """Put the rows in the order of their owners, those of heavy keys among all parts."""
+        encoder, parts = self._change.encoder, len(self._change.shards)
+        owned: Any = split(self._encoded, encoder, parts, heavy) if heavy else parts
+        key = self._keys[0] if encoder.codes_are_keys else None
+        several = told and len(self._ends) > 1
+        self.parted = parted(self._columns, key, self._encoded, owned, numbered=several)
+        self.segments = self._counted() if several else self.parted.counts[:, None].tolist()
+
+    def _counted(self) -> list[list[int]]:
+        """Of each part the rows from each partition."""
+        xp = self._frames.xp
+        edges = xp.asarray(self._ends)
+        ends = np.concatenate([[0], np.cumsum(self.parted.counts)]).tolist()
+        cuts = [
+            xp.searchsorted(self.parted.numbers[start:end], edges) for start, end in pairwise(ends)
+        ]
+        found = backend.get(self._frames.device).to_host(xp.stack(cuts))
+        return np.diff(found, axis=1, prepend=0).tolist()
+
+    def _arrays(self, frame: Any) -> Any:
+        return plain_arrays(self._frames.conform(frame, self._change.meta), self._change.meta)
+
+
+def _in_order(
+    came: Received, lying: Sequence[Sequence[Lying]], segments: Sequence[Sequence[int]]
+) -> list[Any]:
+    """The rows that came, in the order of their partitions.
+
+    Parameters
+    ----------
+    came : Received
+    lying : sequence of sequence of Lying
+        The partitions of each rank.
+    segments : sequence of sequence of int
+        How many rows came of each.
+    """
+    found, place = {}, 0
+    for each, counts in zip(lying, segments, strict=True):
+        for one, count in zip(each, counts, strict=False):
+            found[one.number] = slice(place, place + count)
+            place += count
+    spans = [found[number] for number in sorted(found)]
+    xp = backend.get(None, *came.columns).xp
+    return [xp.concatenate([column[span] for span in spans]) for column in came.columns]

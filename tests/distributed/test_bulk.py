@@ -1,0 +1,244 @@
+"""Changes and merges in one phase: what pandas gives, tasks for all that ranks cannot exchange."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from clusters import assert_same, joined
+from distributed import Client, wait
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dgpuhash.distributed import DistributedIndex
+from dgpuhash.distributed.bulk.standing import _known
+from dgpuhash.distributed.skew import LEAST_ROWS
+from dgpuhash.errors import ColumnError, IndexLost
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+
+HOWS = ["inner", "left", "semi", "anti"]
+
+
+def placed(client: Client, frame: pd.DataFrame, on_workers: list[int]) -> dd.DataFrame:
+    """A persisted frame, whose partition i is on the worker of that number, one row being first."""
+    workers = sorted(client.nthreads())
+    ends = np.linspace(0, len(frame), len(on_workers) + 1).astype(int)
+    futures = [
+        client.scatter(frame.iloc[start:end], workers=[workers[number % len(workers)]], hash=False)
+        for start, end, number in zip(ends, ends[1:], on_workers, strict=False)
+    ]
+    lying = client.persist(dd.from_delayed(futures, meta=frame.iloc[:0], verify_meta=False))
+    wait(lying)
+    return lying
+
+
+@contextmanager
+def all_together(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """A block in which no tasks are needed."""
+    caplog.clear()
+    with caplog.at_level(logging.INFO, logger="dgpuhash.bulk"):
+        yield
+    assert reports(caplog) and all("in one phase" in report for report in reports(caplog))
+
+
+@contextmanager
+def by_tasks(caplog: pytest.LogCaptureFixture, why: str) -> Iterator[None]:
+    """A block in which tasks are needed."""
+    caplog.clear()
+    with caplog.at_level(logging.INFO, logger="dgpuhash.bulk"):
+        yield
+    assert any("by tasks" in report and why in report for report in reports(caplog))
+
+
+def reports(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [one.getMessage() for one in caplog.records if one.name == "dgpuhash.bulk"]
+
+
+def integers(rng: np.random.Generator, rows: int, keys: int) -> pd.DataFrame:
+    return pd.DataFrame({"v": np.arange(rows), "k": rng.integers(0, keys, rows)})
+
+
+def pairs(rng: np.random.Generator, rows: int, keys: int) -> pd.DataFrame:
+    """Two key columns, which are hashed, several others, and narrow ones."""
+    frame = integers(rng, rows, keys)
+    frame["day"] = pd.Timestamp("2026-01-01") + pd.to_timedelta(frame["k"] % 3, unit="D")
+    return frame.assign(flag=frame["v"] % 2 == 0, small=frame["v"].astype("int16"), x=frame.v / 4)
+
+
+def floats(rng: np.random.Generator, rows: int, keys: int) -> pd.DataFrame:
+    frame = integers(rng, rows, keys)
+    return frame.assign(k=np.where(frame["k"] == 3, -0.0, frame["k"] / 2))
+
+
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize(
+    ("make", "on"), [(integers, ["k"]), (pairs, ["k", "day"]), (floats, ["k"])]
+)
+def test_build_and_merge_are_pandas(
+    client: Client,
+    caplog: pytest.LogCaptureFixture,
+    make: Callable[..., pd.DataFrame],
+    on: list[str],
+    how: str,
+) -> None:
+    rng = np.random.default_rng(5)
+    right, left = make(rng, 900, 300), make(rng, 700, 500)
+    left = left[[*on, "v"]].rename(columns={"v": "w"})
+    rights = placed(client, right, [2, 0, 1, 1, 0, 2])
+    lefts = placed(client, left, [1, 0, 0, 2])
+    with all_together(caplog), DistributedIndex.build(rights, on=on, client=client) as index:
+        assert_same(
+            index.merge(lefts, how=how, persist=True).compute(), joined(left, right, on, how)
+        )
+
+
+@given(data=st.data())
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_any_rows_anywhere(threads: Client, data: st.DataObject) -> None:
+    keys = st.lists(st.integers(0, 12), max_size=40)
+    places = st.lists(st.integers(0, 2), min_size=1, max_size=5)
+    right, left, more = (
+        pd.DataFrame({"k": np.array(data.draw(keys), np.int64)}).assign(**{name: lambda f: f.index})
+        for name in ["v", "x", "v"]
+    )
+    index = DistributedIndex.build(placed(threads, right, data.draw(places)), "k", client=threads)
+    with index:
+        assert index.insert(placed(threads, more, data.draw(places))) == len(more)
+        merged = index.merge(placed(threads, left, data.draw(places)), persist=True)
+        assert_same(merged.compute(), left.merge(pd.concat([right, more]), on="k"))
+
+
+def test_result_is_persisted_where_its_rows_were(threads: Client) -> None:
+    left = pd.DataFrame({"k": np.arange(60), "x": np.arange(60)})
+    lefts = placed(threads, left, [2, 1, 0])
+    with DistributedIndex.build(placed(threads, left, [0, 1]), on="k") as index:
+        merged = index.merge(lefts, persist=True)
+        held = threads.who_has(merged)
+        assert len(held) == 3 and len({holder for (holder,) in held.values()}) == 3
+        assert_same(
+            index.merge(merged[["k", "x_x"]].persist(), persist=True).compute(),
+            left.assign(x_x=left.x, x=left.x)[["k", "x_x", "x"]],
+        )
+    del merged
+    while threads.who_has(lefts).keys() & held.keys():
+        pass
+
+
+def test_heavy_keys_are_spread(threads: Client, caplog: pytest.LogCaptureFixture) -> None:
+    rng = np.random.default_rng(6)
+    rows = 30 * LEAST_ROWS
+    keys = np.where(rng.random(rows) < 0.4, 7, rng.integers(0, rows, rows))
+    right = pd.DataFrame({"k": keys, "v": np.arange(rows)})
+    left = pd.DataFrame({"k": [7, 8, 9, 7, rows + 1], "x": range(5)})
+    with all_together(caplog):
+        rights = placed(threads, right, [1, 0, 2, 1, 0])
+        with DistributedIndex.build(rights, on="k") as index:
+            counts = index.stats()["rows"]
+            assert counts.sum() == rows and counts.max() < 1.3 * counts.mean()
+            for how in HOWS:
+                lefts = placed(threads, left, [0, 1, 1])
+                found = index.merge(lefts, how=how, persist=True).compute()
+                wanted = joined(left, right, ["k"], how)
+                by = [label for label in ["x", "v"] if label in wanted]
+                assert_same(found.sort_values(by), wanted.sort_values(by))
+
+
+def test_doubles_of_a_unique_key_are_refused(client: Client) -> None:
+    frame = pd.DataFrame({"k": np.arange(40), "v": np.arange(40)})
+    doubled = pd.concat([frame, frame[17:18]])
+    with pytest.raises(ColumnError, match=r"unique.*'k': 17"):
+        DistributedIndex.build(placed(client, doubled, [0, 1]), on="k", unique=True, client=client)
+    with DistributedIndex.build(
+        placed(client, frame, [0, 1]), on="k", unique=True, client=client
+    ) as index:
+        with pytest.raises(ColumnError, match="unique and already has"):
+            index.insert(placed(client, frame[9:11], [1]))
+        assert len(index) == 40
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda frame: frame.assign(v=frame.v.astype(str)), "columns are no plain arrays"),
+        (lambda frame: frame.assign(v=pd.array(frame.v, dtype="Int64")), "no plain arrays"),
+    ],
+)
+def test_other_columns_take_tasks(
+    threads: Client,
+    caplog: pytest.LogCaptureFixture,
+    change: Callable[[pd.DataFrame], pd.DataFrame],
+    why: str,
+) -> None:
+    right = change(pd.DataFrame({"k": np.arange(50), "v": np.arange(50)}))
+    left = pd.DataFrame({"k": np.arange(30, 80), "x": np.arange(50)})
+    with by_tasks(caplog, why):
+        index = DistributedIndex.build(placed(threads, right, [0, 2]), on="k")
+    with index, by_tasks(caplog, why):
+        merged = index.merge(placed(threads, left, [1, 0]), persist=True)
+        assert_same(merged.compute(), left.merge(right, on="k"))
+
+
+def test_frames_of_another_kind_take_tasks(
+    threads: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    right = pd.DataFrame({"k": np.arange(50), "v": np.arange(50)})
+    left = pd.DataFrame({"k": np.arange(30, 80), "x": np.arange(50)})
+    narrow = left.astype({"k": "int32"})
+    lazy = dd.from_pandas(left, npartitions=2, sort=False)
+    with DistributedIndex.build(placed(threads, right, [0, 2]), on="k") as index:
+        with by_tasks(caplog, "another dtype than the index"):
+            merged = index.merge(placed(threads, narrow, [0, 1]), persist=True)
+        assert_same(merged.compute(), narrow.merge(right, on="k"))
+        with by_tasks(caplog, "not persisted"):
+            assert_same(index.merge(lazy, persist=True).compute(), left.merge(right, on="k"))
+        more = left.rename(columns={"x": "v"})
+        with by_tasks(caplog, "not persisted"):
+            assert index.insert(dd.from_pandas(more, npartitions=2, sort=False)) == 50
+        with all_together(caplog):
+            assert index.insert(more) == 50
+            assert index.insert(placed(threads, more.astype({"v": float}), [0, 1])) == 50
+    workers = sorted(threads.nthreads())
+    with (
+        DistributedIndex.build(
+            placed(threads, right, [0, 1]), on="k", workers=workers[:2]
+        ) as index,
+        by_tasks(caplog, "on no worker with a shard"),
+    ):
+        merged = index.merge(placed(threads, left, [2, 0]), persist=True)
+        assert_same(merged.compute(), left.merge(right, on="k"))
+
+
+def test_old_handles_are_told(threads: Client) -> None:
+    frame = pd.DataFrame({"k": np.arange(50), "v": np.arange(50)})
+    lefts = placed(threads, frame, [0, 1])
+    with DistributedIndex.build(placed(threads, frame, [0, 2]), on="k") as index:
+        other = DistributedIndex.open(index.name)
+        other.insert(lefts)
+        with pytest.raises(IndexLost, match=r"index\.refresh\(\)"):
+            index.merge(lefts, persist=True)
+        index.refresh()
+        assert len(index.merge(lefts, persist=True)) == 100
+
+
+def test_group_that_failed_is_formed_anew(threads: Client) -> None:
+    frame = pd.DataFrame({"k": np.arange(50), "v": np.arange(50)})
+    lefts = placed(threads, frame, [0, 1])
+    with DistributedIndex.build(lefts, on="k") as index:
+        shards = index._descriptor.shards
+        group = _known[threads][shards]
+        group.close(threads)
+        assert len(index.merge(lefts, persist=True)) == 50
+        other = _known[threads][shards]
+        assert other != group
+        with Client(threads.scheduler.address) as second, second.as_current():
+            again = DistributedIndex.open(index.name, client=second)
+            assert len(again.merge(placed(second, frame, [0, 1]), persist=True)) == 50
+            assert _known[second] == {shards: other}
