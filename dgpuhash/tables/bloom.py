@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from typing import Any
 
@@ -17,25 +18,22 @@ _BLOCK_KEYS = 24
 
 
 class BloomFilter:
-    """A split block Bloom filter, or those of its blocks that a range of hashes has.
+    """A split block Bloom filter, of all hashes or of a range of them.
 
-    Of equal seed and size, the filters of the keys of consecutive owners (`Backend.owner_of`) make,
-    one after the other, the filter of all their keys.
+    The `range` of an owner's hashes (`Backend.owner_of`) takes the owner's keys.
 
     Parameters
     ----------
     backend : Backend
     blocks : int
-        Of the whole filter, 32 bytes each.
+        32 bytes each.
     seed : int
         Of the hash.
-    first, held : int
-        The first block that is here, and how many are; as many as there are when left out.
 
     Attributes
     ----------
     words : array of uint64
-        The bits of the blocks that are here, `WORDS` for each.
+        The bits of the blocks, `WORDS` for each.
 
     Examples
     --------
@@ -49,12 +47,9 @@ class BloomFilter:
 
     WORDS = args.BLOOM_WORDS
 
-    def __init__(
-        self, backend: Backend, blocks: int, *, seed: int, first: int = 0, held: int | None = None
-    ) -> None:
-        self._backend, self._blocks, self._seed, self._first = backend, blocks, seed, first
-        held = blocks if held is None else held
-        self.words = backend.zeros(held * self.WORDS, np.uint64)
+    def __init__(self, backend: Backend, blocks: int, *, seed: int) -> None:
+        self._backend, self._blocks, self._seed, self._first = backend, blocks, seed, 0
+        self.words = backend.zeros(blocks * self.WORDS, np.uint64)
 
     @staticmethod
     def blocks_for(keys: int) -> int:
@@ -63,11 +58,22 @@ class BloomFilter:
 
     @property
     def nbytes(self) -> int:
-        """Of the blocks that are here."""
+        """Bytes of the blocks."""
         return int(self.words.nbytes)
 
+    def range(self, number: int, ranges: int) -> BloomFilter:
+        """One of equal ranges of the hashes, which shares its blocks with this filter.
+
+        `ranges` divides their number.
+        """
+        made = copy.copy(self)
+        held = self._blocks // ranges
+        made._first = number * held
+        made.words = self.words[made._first * self.WORDS :][: held * self.WORDS]
+        return made
+
     def add(self, keys: Any) -> None:
-        """Let keys (words) pass, whose blocks are here."""
+        """Let keys (words) pass; of a range, those whose hashes are in it."""
         kernel = args.bloom_add(keys.dtype)
         self._backend.run(kernel, args.BLOOM_ADD, len(keys), filter=self._fields, keys=keys)
 

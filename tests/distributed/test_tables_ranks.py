@@ -17,6 +17,7 @@ from strategies import key_pool, keys_from
 from dgpuhash.distributed.arrays.asking import Asking
 from dgpuhash.distributed.arrays.part import Part, Verb
 from dgpuhash.distributed.arrays.plan import Chunk
+from dgpuhash.distributed.arrays.sparing import Sparing
 from dgpuhash.distributed.exchange import LocalCollective
 from dgpuhash.spec import TableSpec
 
@@ -29,6 +30,13 @@ DTYPES = [
 ]
 # Rows of a piece, and of a slice, by the number of ranks: one slice, several, many.
 ROWS = {1: (7, 7), 2: (7, 3), 3: (20, 1)}
+# What may be left out of a question.
+SPARINGS = [
+    Sparing(),
+    Sparing(bloom_filter=True),
+    Sparing(deduplicate=True),
+    Sparing(bloom_filter=True, deduplicate=True),
+]
 FEW = settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
@@ -112,10 +120,10 @@ def bytes_of(device, column, dtype):
 @sequences
 def test_set(device, size, key, value, data):
     ranks, model = Ranks(device, size, ROWS[size], "set", key), SetModel()
-    for verb, keys, _, layout in data.draw(
+    for verb, keys, seed, layout in data.draw(
         steps(key, ["insert", "erase", "contains", "count", "add"])
     ):
-        got = ranks.joined(Verb(verb), *layout, keys)
+        got = ranks.joined(Verb(verb, sparing=SPARINGS[seed % 4]), *layout, keys)
         if verb == "insert":
             fresh_once(keys, got[0], model.insert(keys))
         elif verb == "add":
@@ -148,7 +156,8 @@ def test_map(device, size, key, value, data):
             got = ranks.joined(Verb(verb), *layout, keys)
             fresh_once(keys, got[0], model.erase(keys))
         else:
-            found, there = ranks.joined(Verb(verb, default=default), *layout, keys)
+            question = Verb(verb, default=default, sparing=SPARINGS[seed % 4])
+            found, there = ranks.joined(question, *layout, keys)
             assert there.tolist() == model.contains(keys)
             wanted = model.find(keys, numbered(value, 1, 77).tobytes())
             assert bytes_of(device, found, value) == wanted
@@ -182,10 +191,12 @@ def test_multi_map(device, size, key, value, data):
         elif verb == "erase":
             fresh_once(keys, ranks.joined(Verb(verb), *layout, keys)[0], model.erase(keys))
         elif verb == "count":
-            assert ranks.joined(Verb(verb), *layout, keys)[0].tolist() == model.count(keys)
+            question = Verb(verb, sparing=SPARINGS[seed % 4])
+            assert ranks.joined(question, *layout, keys)[0].tolist() == model.count(keys)
         else:
             rows, counts = [], []
-            for found, offsets in ranks.ask(Verb(verb), *layout, keys):
+            question = Verb(verb, sparing=SPARINGS[seed % 4])
+            for found, offsets in ranks.ask(question, *layout, keys):
                 assert offsets[0] == 0 and offsets[-1] == len(found)
                 rows += rows_of(device.host(found, value))
                 counts += np.diff(device.backend.to_host(offsets)).tolist()

@@ -12,10 +12,13 @@ from dgpuhash.backend import Deal
 from dgpuhash.distributed.arrays.part import Part, Verb
 from dgpuhash.distributed.arrays.plan import Chunk, Piece, Plan
 from dgpuhash.distributed.arrays.rounds import Answer, Rounds, Sent
+from dgpuhash.distributed.arrays.thinning import Thinned, gathered, thinned
 from dgpuhash.distributed.exchange.collective import Collective
-from dgpuhash.tables.lists import owners_of
 
 __all__ = ["Asking"]
+
+# Answers that tell how many keys are absent; fewer tell nothing.
+_TOLD_ROWS = 2**16
 
 
 class Asking:
@@ -54,13 +57,19 @@ class Asking:
         """Carry it out; the arrays of the answer to each of the rank's chunks."""
         part, verb = self._part, self._verb
         in_order = part.in_order(verb)
+        chunks = self._chunks
+        spared = self._spare(collective)
+        if spared is not None:
+            rows = collective.gather(len(spared.keys))
+            chunks = [[Chunk(0, (), 0, count)] for count in rows]
+            self._columns, self._rows = [[spared.keys]], len(spared.keys)
         if collective.size == 1:
             # Nothing travels, and nothing but answers takes memory.
             piece_rows = max(1, self._rows)
         rounds = Rounds(
             self._backend,
             collective,
-            Plan(self._chunks, most_rows=piece_rows, in_order=in_order),
+            Plan(chunks, most_rows=piece_rows, in_order=in_order),
             part.side,
             take=self._take,
             serve=lambda columns, counts: part.serve(verb, columns, counts),
@@ -71,8 +80,45 @@ class Asking:
             rounds.run_together()
         else:
             rounds.run()
-        part.peak_nbytes = rounds.peak_nbytes
+        part.peak_nbytes = rounds.peak_nbytes + (0 if spared is None else spared.nbytes)
+        if spared is not None:
+            self._spread(spared)
         return self._result()
+
+    def _spare(self, collective: Collective) -> Thinned | None:
+        """Leave questions out that need not travel, where the verb lets."""
+        self._part.absent_rows = self._part.repeated_rows = 0
+        if self._verb.changes:
+            return None
+        most = max(sum(chunk.rows for chunk in chunks) for chunks in self._chunks)
+        keys = [columns[0] for columns in self._columns] or self._nothing
+        spared = thinned(self._part, collective, self._verb.sparing, keys, most)
+        if spared is not None:
+            self._part.absent_rows, self._part.repeated_rows = spared.absent, spared.repeated
+        return spared
+
+    def _spread(self, spared: Thinned) -> None:
+        """Make the answers to some rows those of all."""
+        self._rows = sum(chunk.rows for chunk in self._mine)
+        if self._part.gives_lists(self._verb):
+            counts, values = self._joined_lists()
+            blank = self._backend.zeros(self._rows, np.int64)
+            self._lists = [spared.spread_lists(counts, values, blank)]
+            return
+        blank = self._part.absent(self._verb, self._rows)
+        self._answers = spared.spread(self._answers or [each[:0] for each in blank], blank)
+
+    @property
+    def absent_rows(self) -> int:
+        """How many of the rows that were asked for have no answer, as a few of them tell."""
+        if self._rows < _TOLD_ROWS:
+            return 0
+        if self._part.gives_lists(self._verb):
+            answers = self._backend.xp.concatenate([counts for counts, _ in self._lists])
+        else:
+            answers = self._answers[-1]
+        told = answers[:: self._rows // _TOLD_ROWS]
+        return int((told == 0).sum()) * self._rows // len(told)
 
     def _words(self, arrays: Sequence[Any]) -> list[Any]:
         layout = self._part.layout
@@ -130,12 +176,7 @@ class Asking:
         counts_of = self._backend.empty(len(counts), np.int64)
         starts_of = self._backend.empty(len(counts), np.int64)
         deal.put_back([counts, starts], [counts_of, starts_of])
-        filled = xp.flatnonzero(counts_of)
-        ends = xp.cumsum(counts_of[filled])
-        offsets = xp.concatenate([xp.zeros(1, np.int64), ends])
-        owners = owners_of(self._backend, offsets, len(values))
-        shifts = starts_of[filled] - offsets[:-1]
-        return counts_of, values[xp.arange(len(values)) + shifts[owners]]
+        return counts_of, gathered(self._backend, counts_of, starts_of, values)
 
     def _result(self) -> list[list[Any]]:
         """The answers to each chunk, as users see them."""
@@ -159,9 +200,7 @@ class Asking:
 
     def _result_of_lists(self) -> list[list[Any]]:
         xp, layout = self._backend.xp, self._part.layout
-        nothing = [(self._empty(np.int64), layout.column(self._backend, 0))]
-        parts = self._lists or nothing
-        counts, words = (xp.concatenate(list(column)) for column in zip(*parts, strict=True))
+        counts, words = self._joined_lists()
         values = layout.answer(self._backend, words)
         offsets = xp.concatenate([xp.zeros(1, np.int64), xp.cumsum(counts)])
         edges = self._edges()
@@ -170,6 +209,13 @@ class Asking:
             [values[start:stop], offsets[first : last + 1] - start]
             for (first, last), (start, stop) in zip(edges, ends.tolist(), strict=True)
         ]
+
+    def _joined_lists(self) -> tuple[Any, Any]:
+        """Lengths and values of all lists."""
+        xp, layout = self._backend.xp, self._part.layout
+        nothing = [(self._empty(np.int64), layout.column(self._backend, 0))]
+        counts, words = zip(*(self._lists or nothing), strict=True)
+        return xp.concatenate(list(counts)), xp.concatenate(list(words))
 
     def _edges(self) -> list[tuple[int, int]]:
         edges, last = [], 0

@@ -7,6 +7,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -19,6 +20,7 @@ from dgpuhash.distributed.arrays.batch import Batch, Kept, Shown, batch_of
 from dgpuhash.distributed.arrays.claims import claimed, disclaimed
 from dgpuhash.distributed.arrays.hosted import Order
 from dgpuhash.distributed.arrays.part import Verb
+from dgpuhash.distributed.arrays.sparing import Absences, Sparing, Switch
 from dgpuhash.distributed.change import places
 from dgpuhash.distributed.clients import asking_the_scheduler, client_of, giving_way
 from dgpuhash.distributed.group import Group, Transport, form_group
@@ -64,6 +66,7 @@ class DistributedTable:
         self._transport = self._group.exchange
         self._open = False
         self._epoch = 0
+        self._absences = Absences()
         self._lost: str | None = None
         self._closed = False
         self._turn = threading.RLock()
@@ -101,13 +104,35 @@ class DistributedTable:
     def __len__(self) -> int:
         return sum(self._phase(hosted.size_of))
 
-    def contains(self, keys: Any) -> Any:
-        """Whether each key is stored: a mask in input order, in the form of `keys`."""
-        return self._ask(Verb("contains"), keys, shown=[MASK])[0]
+    def contains(
+        self, keys: Any, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
+    ) -> Any:
+        """Whether each key is stored: a mask in input order, in the form of `keys`.
 
-    def count(self, keys: Any) -> Any:
-        """How often each key is stored: int64 in input order, in the form of `keys`."""
-        return self._ask(Verb("count"), keys, shown=[Shown(np.dtype(np.int64))])[0]
+        Parameters
+        ----------
+        keys : Dask array, or array of the client's
+        bloom_filter : {"auto", True, False}
+            Whether workers leave absent keys out before they ask the others, nearly all by a filter
+            of about 11 bits for each key of the table, of which every worker keeps a copy until
+            keys are added. ``"auto"``: where earlier questions had many absent keys: as many, since
+            the last change, as the table has keys, and at least a quarter in the last one.
+        deduplicate : {"auto", True, False}
+            Whether workers ask for each of their keys once. ``"auto"``: where a sample says that
+            keys come often enough for that to pay.
+        """
+        verb = Verb("contains", sparing=Sparing.of(bloom_filter, deduplicate))
+        return self._ask(verb, keys, shown=[MASK])[0]
+
+    def count(
+        self, keys: Any, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
+    ) -> Any:
+        """How often each key is stored: int64 in input order, in the form of `keys`.
+
+        Parameters are those of `contains`.
+        """
+        verb = Verb("count", sparing=Sparing.of(bloom_filter, deduplicate))
+        return self._ask(verb, keys, shown=[Shown(np.dtype(np.int64))])[0]
 
     def erase(self, keys: Any) -> Any:
         """Remove keys: a mask in the form of `keys`, true in one row of each that was stored."""
@@ -128,7 +153,10 @@ class DistributedTable:
 
         Its ``part`` and ``worker``, the device, the figures of `dgpuhash.tables.TableStats`.
         ``exchange_nbytes``: the most that the last verb has held there besides the table, its
-        arguments and its answers. ``seconds``: how long it was at work there.
+        arguments and its answers. ``seconds``: how long it was at work there. ``filter_nbytes``:
+        what the worker's copy of a Bloom filter takes. ``absent_rows``, ``repeated_rows``: rows of
+        the last verb that it did not ask for, as the filter had no such key, and as other rows had
+        the same.
         """
         rows = self._phase(hosted.figures)
         frame = pd.DataFrame(rows)
@@ -185,7 +213,8 @@ class DistributedTable:
 
     def _order(self, verb: Verb, batch: Batch, columns: int) -> list[Kept]:
         """Let all ranks carry out `verb`; what they keep of its answer."""
-        client, workers = self._client, self._workers
+        client, workers, rows = self._client, self._workers, sum(batch.rows)
+        verb = replace(verb, sparing=self._absences.informed(verb.sparing, rows=rows))
         order = Order(
             uid=self._uid,
             epoch=self._epoch,
@@ -206,6 +235,11 @@ class DistributedTable:
             if outcome.refused is not None:
                 raise outcome.refused
         self._epoch += verb.changes
+        if verb.stores:
+            self._absences.forget()
+        elif not verb.changes:
+            absent_rows = sum(outcome.absent_rows for outcome in outcomes)
+            self._absences.note(rows=rows, absent_rows=absent_rows)
         return claimed(client, workers, outcomes, order.answer, columns)
 
     def _give_up(self, order: Order, error: BaseException, columns: int) -> None:

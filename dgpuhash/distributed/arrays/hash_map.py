@@ -13,6 +13,7 @@ from dgpuhash import backend as backends
 from dgpuhash.distributed.arrays.base import MASK, DistributedTable
 from dgpuhash.distributed.arrays.batch import Shown, dtype_of
 from dgpuhash.distributed.arrays.part import Verb
+from dgpuhash.distributed.arrays.sparing import Sparing, Switch
 from dgpuhash.distributed.group import Transport
 from dgpuhash.errors import SpecError
 from dgpuhash.spec import TableSpec
@@ -136,7 +137,14 @@ class DistributedMap(DistributedTable):
         """
         self._ask(Verb("upsert"), keys, values)
 
-    def find(self, keys: Any, default: Any = None) -> tuple[Any, Any]:
+    def find(
+        self,
+        keys: Any,
+        default: Any = None,
+        *,
+        bloom_filter: Switch = "auto",
+        deduplicate: Switch = "auto",
+    ) -> tuple[Any, Any]:
         """The value of each key, and whether it is stored.
 
         Parameters
@@ -144,6 +152,8 @@ class DistributedMap(DistributedTable):
         keys : Dask array, or array of the client's
         default : scalar, optional
             The value where a key is absent; zero bytes when None.
+        bloom_filter, deduplicate
+            As for `contains`.
 
         Returns
         -------
@@ -160,5 +170,6 @@ class DistributedMap(DistributedTable):
         assert self.value_dtype is not None
         default_row(backends.get("cpu"), default, self.value_dtype)
         shown = [Shown(self.value_dtype), Shown(np.dtype(bool))]
-        values, found = self._ask(Verb("find", default=default), keys, shown=shown)
+        verb = Verb("find", default=default, sparing=Sparing.of(bloom_filter, deduplicate))
+        values, found = self._ask(verb, keys, shown=shown)
         return values, found

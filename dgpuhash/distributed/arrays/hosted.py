@@ -90,10 +90,14 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a rank has done: its answers, or why it refused before anything was changed."""
+    """What a rank has done: its answers, or why it refused before anything was changed.
+
+    `absent_rows`: about how many of its rows asked for keys that are not stored.
+    """
 
     stored: list[Stored]
     refused: DgpuhashError | None = None
+    absent_rows: int = 0
 
 
 @dataclass
@@ -185,6 +189,7 @@ def carry_out(host: ShardHost, collective: Collective, order: Order) -> Outcome:
     assert asking is not None
     try:
         answers = asking.go(collective, order.piece_rows or PIECE_ROWS, slice_rows)
+        absent_rows = 0 if order.verb.changes else asking.absent_rows
         backends.get(part.table.device).synchronize()
         part.seconds = time.perf_counter() - start
     except BaseException as error:
@@ -192,7 +197,7 @@ def carry_out(host: ShardHost, collective: Collective, order: Order) -> Outcome:
             hosted.broken = f"{type(error).__name__}: {error}"
         raise
     hosted.epoch += order.verb.changes
-    return Outcome(_keep(host, order, rank, answers))
+    return Outcome(_keep(host, order, rank, answers), absent_rows=absent_rows)
 
 
 def _has_room(part: Part, order: Order) -> bool:

@@ -82,6 +82,15 @@ class Layout:
             return backend.empty((rows, self.value.itemsize), np.uint8)
         return backend.empty(rows, self.stored_value)
 
+    def filled(self, backend: Backend, rows: int, default: Any) -> Any:
+        """A column of values that are all `default`."""
+        made, value = self.column(backend, rows), self.default(backend, default)
+        if self._wide:
+            made[...] = backend.from_host(np.frombuffer(value.tobytes(), np.uint8))
+        else:
+            made.fill(made.dtype.type(value))
+        return made
+
     def default(self, backend: Backend, default: Any) -> Any:
         """`default` as the owners' tables take it.
 

@@ -12,6 +12,7 @@ from numpy.typing import DTypeLike
 from dgpuhash.distributed.arrays.base import DistributedTable
 from dgpuhash.distributed.arrays.batch import Shown, dtype_of
 from dgpuhash.distributed.arrays.part import Verb
+from dgpuhash.distributed.arrays.sparing import Sparing, Switch
 from dgpuhash.distributed.group import Transport
 from dgpuhash.spec import TableSpec
 
@@ -118,8 +119,12 @@ class DistributedMultiMap(DistributedTable):
         """
         self._ask(Verb("insert"), keys, values)
 
-    def find(self, keys: Any) -> tuple[Any, Any]:
+    def find(
+        self, keys: Any, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
+    ) -> tuple[Any, Any]:
         """All values of each key.
+
+        Parameters are those of `contains`.
 
         Returns
         -------
@@ -143,5 +148,6 @@ class DistributedMultiMap(DistributedTable):
             Shown(self.value_dtype, by_row=False),
             Shown(np.dtype(np.int64), by_row=False, offsets=True),
         ]
-        values, offsets = self._ask(Verb("find"), keys, shown=shown)
+        verb = Verb("find", sparing=Sparing.of(bloom_filter, deduplicate))
+        values, offsets = self._ask(verb, keys, shown=shown)
         return values, offsets

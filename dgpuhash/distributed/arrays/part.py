@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,10 +11,13 @@ from dgpuhash.backend import Backend
 from dgpuhash.distributed.arrays.layout import Layout
 from dgpuhash.distributed.arrays.rounds import Answer
 from dgpuhash.distributed.arrays.side_stream import SideStream
+from dgpuhash.distributed.arrays.sparing import Sparing
 from dgpuhash.spec import TableSpec
 from dgpuhash.tables import HashMap, HashSet, MultiMap
+from dgpuhash.tables.bloom import BloomFilter
+from dgpuhash.tables.storage import Storage
 
-__all__ = ["CHANGING", "Part", "Verb"]
+__all__ = ["CHANGING", "Part", "Replica", "Verb"]
 
 #: Verbs that change the table.
 CHANGING = frozenset({"insert", "add", "upsert", "erase"})
@@ -32,11 +35,14 @@ class Verb:
         Of a map's insert.
     default : Any
         Of a map's find.
+    sparing : Sparing
+        Of the verbs that change nothing.
     """
 
     name: str
     keep: str = "any"
     default: Any = None
+    sparing: Sparing = field(default_factory=Sparing)
 
     @property
     def changes(self) -> bool:
@@ -47,6 +53,21 @@ class Verb:
     def stores(self) -> bool:
         """Whether it brings keys."""
         return self.changes and self.name != "erase"
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """A rank's copy of the filter of all parts' keys.
+
+    Attributes
+    ----------
+    name : str
+        All ranks' copies of a filter have one name.
+    filter : BloomFilter
+    """
+
+    name: str
+    filter: BloomFilter
 
 
 class Part:
@@ -65,11 +86,15 @@ class Part:
         self.layout = Layout.of(spec)
         self._spec = spec
         self.table: Any = self._table(capacity, device)
-        self.side = SideStream(self._backend)
+        self.side = SideStream(self.backend)
         self.peak_nbytes = 0
         """What the last verb has held at most besides table, arguments and answers."""
         self.seconds = 0.0
         """What the last verb took on this worker, waits for the others included."""
+        self.replica: Replica | None = None
+        """A filter of the keys of all parts; erased ones may pass."""
+        self.absent_rows = self.repeated_rows = 0
+        """Rows that this worker did not ask for: the filter had no such key; another row had it."""
 
     def _table(self, capacity: int, device: str) -> HashSet | HashMap | MultiMap:
         spec, key = self._spec, self.layout.stored_key
@@ -104,6 +129,8 @@ class Part:
     def serve(self, verb: Verb, columns: list[Any], counts: np.ndarray) -> list[Answer]:
         """Carry out `verb` on rows that came, of which each rank has sent `counts`."""
         table, keys = self.table, columns[0]
+        if verb.stores:
+            self.replica = None
         if verb.name in {"contains", "erase"}:
             return [Answer([getattr(table, verb.name)(keys).view(np.uint8)], counts)]
         if verb.name == "count":
@@ -122,7 +149,7 @@ class Part:
         return [] if fresh is None else [Answer([fresh.view(np.uint8)], counts)]
 
     def _find(self, verb: Verb, keys: Any, counts: np.ndarray) -> list[Answer]:
-        layout, backend = self.layout, self._backend
+        layout, backend = self.layout, self.backend
         if self._spec.kind == "map":
             values, found = self.table.find(keys, layout.default(backend, verb.default))
             return [Answer([layout.from_store(values), found.view(np.uint8)], counts)]
@@ -134,9 +161,25 @@ class Part:
             Answer([layout.from_store(values)], of_rank, by_row=False),
         ]
 
+    def absent(self, verb: Verb, rows: int) -> list[Any]:
+        """The columns of an answer to so many keys that are not stored."""
+        if verb.name == "count":
+            return [self.backend.zeros(rows, np.int64)]
+        flags = self.backend.zeros(rows, np.uint8)
+        if verb.name != "find":
+            return [flags]
+        return [self.layout.filled(self.backend, rows, verb.default), flags]
+
     @property
-    def _backend(self) -> Backend:
+    def backend(self) -> Backend:
+        """Where the part is."""
         found: Backend = self.table._home()
+        return found
+
+    @property
+    def store(self) -> Storage:
+        """The words of the distinct keys."""
+        found: Storage = self.table._opened()
         return found
 
     def stats(self) -> dict[str, Any]:
@@ -146,4 +189,7 @@ class Part:
             **asdict(self.table.stats()),
             "exchange_nbytes": self.peak_nbytes,
             "seconds": self.seconds,
+            "filter_nbytes": 0 if self.replica is None else self.replica.filter.nbytes,
+            "absent_rows": self.absent_rows,
+            "repeated_rows": self.repeated_rows,
         }

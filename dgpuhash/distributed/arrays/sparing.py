@@ -1,0 +1,89 @@
+"""Which queries shall be spared the way to the owners of their keys, and when that pays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal, Self
+
+from dgpuhash.errors import SpecError
+
+__all__ = ["Absences", "Sparing", "Switch"]
+
+Switch = Literal["auto"] | bool
+
+# Fewer rows of all workers are not worth a filter.
+_LEAST_ROWS = 2**18
+# Share of absent keys from which a filter that is there pays.
+_LEAST_SHARE = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Sparing:
+    """What may be done with the keys of a question before they travel.
+
+    Attributes
+    ----------
+    bloom_filter : {True, False, "auto"}
+        Whether to leave keys out that a filter of all stored keys, which each worker has a copy of,
+        says to be absent. ``"auto"``: when that pays, as far as earlier questions tell.
+    deduplicate : {True, False, "auto"}
+        Whether to ask for each of a worker's keys once. ``"auto"``: when a sample says that it
+        pays.
+    absent_rows : int
+        Rows of earlier questions whose keys were not stored.
+    """
+
+    bloom_filter: Switch = False
+    deduplicate: Switch = False
+    absent_rows: int = 0
+
+    @classmethod
+    def of(cls, bloom_filter: Switch, deduplicate: Switch) -> Self:
+        """As a user says it.
+
+        Raises
+        ------
+        SpecError
+            When a switch has none of its three positions.
+        """
+        given = {"bloom_filter": bloom_filter, "deduplicate": deduplicate}
+        for name, switch in given.items():
+            if not (isinstance(switch, bool) or switch == "auto"):
+                raise SpecError(f"{name}={switch!r}; use True, False or 'auto'")
+        return cls(bloom_filter, deduplicate)
+
+
+class Absences:
+    """What the questions since a table's last change tell of how often keys are absent.
+
+    Examples
+    --------
+    >>> seen, wanted = Absences(), Sparing("auto", False)
+    >>> seen.informed(wanted, rows=2**20).bloom_filter
+    False
+    >>> seen.note(rows=2**20, absent_rows=2**19)
+    >>> seen.informed(wanted, rows=2**20)
+    Sparing(bloom_filter='auto', deduplicate=False, absent_rows=524288)
+    """
+
+    def __init__(self) -> None:
+        self._absent_rows = 0
+        self._share = 0.0
+
+    def note(self, *, rows: int, absent_rows: int) -> None:
+        """What an answer says."""
+        if rows >= _LEAST_ROWS:
+            self._absent_rows += absent_rows
+            self._share = absent_rows / rows
+
+    def forget(self) -> None:
+        """After keys were added."""
+        self._absent_rows = 0
+
+    def informed(self, sparing: Sparing, *, rows: int) -> Sparing:
+        """`sparing` for a question of so many rows, as the workers are told it."""
+        if sparing.bloom_filter != "auto":
+            return sparing
+        if rows < _LEAST_ROWS or self._share < _LEAST_SHARE or not self._absent_rows:
+            return replace(sparing, bloom_filter=False)
+        return replace(sparing, absent_rows=self._absent_rows)
