@@ -33,7 +33,7 @@ class BloomFilter:
     Attributes
     ----------
     words : array of uint64
-        The bits of the blocks, `WORDS` for each.
+        The bits of the blocks.
 
     Examples
     --------
@@ -45,11 +45,11 @@ class BloomFilter:
     (True, np.True_)
     """
 
-    WORDS = args.BLOOM_WORDS
+    BLOCK_NBYTES = 8 * args.BLOOM_WORDS
 
     def __init__(self, backend: Backend, blocks: int, *, seed: int) -> None:
         self._backend, self._blocks, self._seed, self._first = backend, blocks, seed, 0
-        self.words = backend.zeros(blocks * self.WORDS, np.uint64)
+        self.words = backend.zeros(blocks * args.BLOOM_WORDS, np.uint64)
 
     @staticmethod
     def blocks_for(keys: int) -> int:
@@ -69,7 +69,8 @@ class BloomFilter:
         made = copy.copy(self)
         held = self._blocks // ranges
         made._first = number * held
-        made.words = self.words[made._first * self.WORDS :][: held * self.WORDS]
+        first, size = made._first * args.BLOOM_WORDS, held * args.BLOOM_WORDS
+        made.words = self.words[first : first + size]
         return made
 
     def add(self, keys: Any) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from dgpuhash.backend import Backend
 from dgpuhash.tables.group_table import GroupTable
 
-__all__ = ["Estimate", "Groups", "Placed", "fill"]
+__all__ = ["Estimate", "Groups", "Placed", "fill", "population"]
 
 # Of the records, where each row may have a key of its own.
 _MAX_LOAD = 0.6
@@ -39,7 +39,7 @@ class Estimate:
         table = GroupTable(backend, bits.dtype, 2 * len(sample))
         seen = table.place(sample, slots, repeats=True)
         assert seen is not None, "every row of the sample has room"
-        return Estimate(seen, min(rows, _population(seen, len(sample))))
+        return Estimate(seen, min(rows, population(seen, len(sample))))
 
 
 def fill(
@@ -155,12 +155,12 @@ class Groups:
         return self._table.find(bits)[0]
 
 
-def _population(distinct: int, drawn: int) -> int:
+def population(distinct: int, drawn: int) -> int:
     """How many equally frequent keys show `distinct` different ones in `drawn` draws.
 
     Examples
     --------
-    >>> _population(100, 100_000), 900 < _population(632, 1000) < 1100
+    >>> population(100, 100_000), 900 < population(632, 1000) < 1100
     (100, True)
     """
     if distinct >= drawn:

@@ -64,6 +64,23 @@ def test_map(client, exchange, piece_rows):
         assert not table.contains(asked).any()
 
 
+@pytest.mark.parametrize("exchange", ["comm", "nccl", "peer"])
+def test_questions_that_need_not_travel(client, exchange):
+    keys, numbers = np.arange(300_000), np.random.default_rng(3).integers(0, 400_000, 1_000_000)
+    with DistributedMap.from_arrays(
+        on_gpus(client, keys), on_gpus(client, keys * 3), client=client, exchange=exchange
+    ) as table:
+        for asked in (numbers, numbers % 1000 + 299_500, keys + 300_000):
+            there = asked < 300_000
+            for sparing in ({"bloom_filter": True}, {"deduplicate": True}, {}):
+                values, found = table.find(on_gpus(client, asked), default=-1, **sparing)
+                assert (found.compute().get() == there).all()
+                assert (values.compute().get() == np.where(there, asked * 3, -1)).all()
+        assert table.stats()["absent_rows"].sum() > 290_000
+        table.insert(on_gpus(client, keys + 300_000), on_gpus(client, keys))
+        assert table.contains(on_gpus(client, keys + 300_000), bloom_filter=True).all()
+
+
 def test_multi_map(client):
     random = np.random.default_rng(2)
     keys, asked = random.integers(0, 50_000, 400_000), random.integers(0, 60_000, 100_000)

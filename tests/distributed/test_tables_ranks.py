@@ -17,8 +17,8 @@ from strategies import key_pool, keys_from
 from dgpuhash.distributed.arrays.asking import Asking
 from dgpuhash.distributed.arrays.part import Part, Verb
 from dgpuhash.distributed.arrays.plan import Chunk
-from dgpuhash.distributed.arrays.sparing import Sparing
 from dgpuhash.distributed.exchange import LocalCollective
+from dgpuhash.distributed.sparing import Sparing
 from dgpuhash.spec import TableSpec
 
 DTYPES = [

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dgpuhash.distributed import DistributedMap, DistributedMultiMap, DistributedSet
-from dgpuhash.distributed.arrays.sparing import Absences, Sparing
+from dgpuhash.distributed.sparing import Absences, Sparing
 from dgpuhash.errors import SpecError
 from dgpuhash.tables import MultiMap
 

@@ -6,6 +6,7 @@
   same `plan.Plan` of everybody's chunks, and goes through it (`asking.Asking`).
 * `rounds.Rounds` are its course: a piece in the order of its owners, to them, through their
   `part.Part` of the table, and back, three pieces on their way at once.
+* `thinning` leaves out what need not be asked, where that is wanted and pays.
 * `layout.Layout` says what keys and values are while they travel.
 """
 

@@ -20,12 +20,12 @@ from dgpuhash.distributed.arrays.batch import Batch, Kept, Shown, batch_of
 from dgpuhash.distributed.arrays.claims import claimed, disclaimed
 from dgpuhash.distributed.arrays.hosted import Order
 from dgpuhash.distributed.arrays.part import Verb
-from dgpuhash.distributed.arrays.sparing import Absences, Sparing, Switch
 from dgpuhash.distributed.change import places
 from dgpuhash.distributed.clients import asking_the_scheduler, client_of, giving_way
 from dgpuhash.distributed.group import Group, Transport, form_group
 from dgpuhash.distributed.phase import on_workers
 from dgpuhash.distributed.request import REMEDY
+from dgpuhash.distributed.sparing import Absences, Sparing, Switch
 from dgpuhash.errors import ClosedError, DeviceError, DgpuhashError, IndexLost, SpecError
 from dgpuhash.spec import TableSpec, check_capacity
 

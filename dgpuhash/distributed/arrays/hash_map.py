@@ -13,8 +13,8 @@ from dgpuhash import backend as backends
 from dgpuhash.distributed.arrays.base import MASK, DistributedTable
 from dgpuhash.distributed.arrays.batch import Shown, dtype_of
 from dgpuhash.distributed.arrays.part import Verb
-from dgpuhash.distributed.arrays.sparing import Sparing, Switch
 from dgpuhash.distributed.group import Transport
+from dgpuhash.distributed.sparing import Sparing, Switch
 from dgpuhash.errors import SpecError
 from dgpuhash.spec import TableSpec
 from dgpuhash.tables.intake import default_row

@@ -12,8 +12,8 @@ from numpy.typing import DTypeLike
 from dgpuhash.distributed.arrays.base import DistributedTable
 from dgpuhash.distributed.arrays.batch import Shown, dtype_of
 from dgpuhash.distributed.arrays.part import Verb
-from dgpuhash.distributed.arrays.sparing import Sparing, Switch
 from dgpuhash.distributed.group import Transport
+from dgpuhash.distributed.sparing import Sparing, Switch
 from dgpuhash.spec import TableSpec
 
 __all__ = ["DistributedMultiMap"]

@@ -11,13 +11,13 @@ from dgpuhash.backend import Backend
 from dgpuhash.distributed.arrays.layout import Layout
 from dgpuhash.distributed.arrays.rounds import Answer
 from dgpuhash.distributed.arrays.side_stream import SideStream
-from dgpuhash.distributed.arrays.sparing import Sparing
+from dgpuhash.distributed.replica import Replica
+from dgpuhash.distributed.sparing import Sparing
 from dgpuhash.spec import TableSpec
 from dgpuhash.tables import HashMap, HashSet, MultiMap
-from dgpuhash.tables.bloom import BloomFilter
 from dgpuhash.tables.storage import Storage
 
-__all__ = ["CHANGING", "Part", "Replica", "Verb"]
+__all__ = ["CHANGING", "Part", "Verb"]
 
 #: Verbs that change the table.
 CHANGING = frozenset({"insert", "add", "upsert", "erase"})
@@ -53,21 +53,6 @@ class Verb:
     def stores(self) -> bool:
         """Whether it brings keys."""
         return self.changes and self.name != "erase"
-
-
-@dataclass(frozen=True, slots=True)
-class Replica:
-    """A rank's copy of the filter of all parts' keys.
-
-    Attributes
-    ----------
-    name : str
-        All ranks' copies of a filter have one name.
-    filter : BloomFilter
-    """
-
-    name: str
-    filter: BloomFilter
 
 
 class Part:

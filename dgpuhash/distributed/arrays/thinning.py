@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from dgpuhash.backend import Backend
-from dgpuhash.distributed.arrays.part import Part, Replica
-from dgpuhash.distributed.arrays.sparing import Sparing
-from dgpuhash.distributed.exchange.collective import Collective, Places
-from dgpuhash.frames.keys import OWNER_SEED
+from dgpuhash.distributed.arrays.part import Part
+from dgpuhash.distributed.exchange.collective import Collective
+from dgpuhash.distributed.replica import Replica, Standing
+from dgpuhash.distributed.sparing import Sparing
 from dgpuhash.tables.bloom import BloomFilter
-from dgpuhash.tables.compacting import Groups
+from dgpuhash.tables.compacting import Groups, population
 from dgpuhash.tables.found import found_rows
 from dgpuhash.tables.lists import owners_of
 from dgpuhash.tables.sampling import Sample
@@ -24,23 +22,8 @@ __all__ = ["Thinned", "gathered", "thinned"]
 
 # Fewer rows of a rank are not sampled.
 _LEAST_ROWS = 2**16
-# So often must a sampled key come in a batch for its rows to be asked for once.
-_LEAST_REPEATS = {"cpu": 2, "cuda": 8}
-# A filter made without being asked for takes no more than this part of the memory that is free.
-_MEMORY_SHARE = 1 / 8
-
-
-@dataclass(frozen=True, slots=True)
-class _Told:
-    """What ranks tell each other before they decide."""
-
-    name: str | None
-    """Of the filter that the rank has."""
-    new_name: str
-    keys: int
-    free_nbytes: int
-    repeats: bool
-    """Whether it will ask for each key once."""
+# So often must a sampled key come in a batch for its rows to be asked for once; never between GPUs.
+_LEAST_REPEATS = {"cpu": 8}
 
 
 def thinned(
@@ -64,47 +47,21 @@ def thinned(
     may_repeat = sparing.deduplicate is True or (
         sparing.deduplicate == "auto"
         and most_rows >= _LEAST_ROWS
-        and _LEAST_REPEATS[backend.name] is not None
+        and backend.name in _LEAST_REPEATS
     )
     if collective.size == 1 or not (may_repeat or sparing.bloom_filter):
         return None
-    name = None if part.replica is None else part.replica.name
     repeats = may_repeat and (sparing.deduplicate is True or _repeats(backend, keys))
-    mine = _Told(name, uuid.uuid4().hex, len(part.store), backend.memory()[0], repeats)
-    told = collective.gather(mine)
-    if sparing.bloom_filter and {each.name for each in told} != {name}:
-        part.replica = None
-    if sparing.bloom_filter and part.replica is None:
-        part.replica = _replica(part, collective, told, sparing)
-    replica = part.replica if sparing.bloom_filter else None
-    if replica is None and not any(each.repeats for each in told):
+    standing = Standing.of(part.replica, len(part.store), backend)
+    told, repeating = zip(*collective.gather((standing, repeats)), strict=True)
+    replica = None
+    if sparing.bloom_filter:
+        part.replica = replica = Replica.agreed(
+            part.replica, told, sparing, collective, backend, lambda: part.store.items()[0]
+        )
+    if replica is None and not any(repeating):
         return None
-    bloom = None if replica is None else replica.filter
-    return Thinned(backend, keys, bloom, deduplicate=repeats)
-
-
-def _replica(
-    part: Part, collective: Collective, told: Sequence[_Told], sparing: Sparing
-) -> Replica | None:
-    """A filter of all ranks' keys, unless none is worth it."""
-    ranks, rank = collective.size, collective.rank
-    held = BloomFilter.blocks_for(max(each.keys for each in told))
-    words = held * BloomFilter.WORDS
-    if sparing.bloom_filter == "auto" and (
-        sparing.absent_rows < sum(each.keys for each in told)
-        or 8 * words * ranks > _MEMORY_SHARE * min(each.free_nbytes for each in told)
-    ):
-        return None
-    made = BloomFilter(part.backend, held * ranks, seed=OWNER_SEED)
-    # A key's block is in the range of its owner, since both follow from the same hash.
-    made.range(rank, ranks).add(part.store.items()[0])
-    counts = np.full(ranks, words)
-    counts[rank] = 0
-    collective.start(
-        [made.words], counts,
-        starts=np.full(ranks, rank * words), to=Places([made.words], np.arange(ranks) * words),
-    ).wait()  # fmt: skip
-    return Replica(told[0].new_name, made)
+    return Thinned(backend, keys, None if replica is None else replica.filter, deduplicate=repeats)
 
 
 class Thinned:
@@ -210,12 +167,13 @@ def _joined(backend: Backend, arrays: Sequence[Any]) -> Any:
     return arrays[0] if len(arrays) == 1 else backend.xp.concatenate(arrays)
 
 
-def _repeats(backend: Backend, keys: Sequence[Any]) -> bool:
+def _repeats(backend: Backend, chunks: Sequence[Any]) -> bool:
     """Whether keys seem to come so often that it pays to look for them."""
-    rows = sum(map(len, keys))
+    rows = sum(map(len, chunks))
     if rows < _LEAST_ROWS:
         return False
     # Odd steps, since keys often repeat after a power of two.
     step = rows // _LEAST_ROWS | 1
-    sample = Sample.of(backend, _joined(backend, [chunk[::step] for chunk in keys]))
-    return sample.keys * _LEAST_REPEATS[backend.name] <= rows
+    sample = Sample.of(backend, _joined(backend, [chunk[::step] for chunk in chunks]))
+    keys = population(sample.rows - sample.repeated, sample.rows)
+    return keys * _LEAST_REPEATS[backend.name] <= rows
