@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from distributed import Client
 
 from dgpuhash.distributed.descriptor import Descriptor, Saved
+from dgpuhash.distributed.envelope import MANIFEST, manifest_in, required_manifest
 from dgpuhash.distributed.folder import Folder
 from dgpuhash.distributed.log import last_revision, records, take_over
-from dgpuhash.distributed.manifest import MANIFEST, Manifest
+from dgpuhash.distributed.manifest import WHAT, Manifest
 from dgpuhash.distributed.phase import on_workers
 from dgpuhash.distributed.plugin import ShardHost
 from dgpuhash.distributed.rows_file import RowsFile, check_sizes, write_rows
@@ -132,14 +133,7 @@ def read_manifest(folder: Folder) -> Manifest:
     FormatError
         When that is no saved index, or a damaged one.
     """
-    nbytes = folder.size(MANIFEST)
-    if nbytes is None:
-        raise FormatError(
-            f"{folder.url} holds no saved index (no {MANIFEST}); pass what index.save wrote"
-        )
-    if nbytes > Manifest.LONGEST:
-        raise FormatError(f"{folder.url} is damaged: its manifest has {nbytes:,} bytes")
-    manifest = Manifest.from_bytes(folder.read(MANIFEST), f"{folder.url}/{MANIFEST}")
+    manifest = required_manifest(folder, WHAT, Manifest.from_bytes)
     check_sizes(folder, manifest.shards)
     return manifest
 
@@ -198,34 +192,23 @@ def _write(
 ) -> tuple[Sequence[RowsFile], Sequence[RowsFile]]:
     """The files that were written, and those that a manifest named before."""
     token = uuid.uuid4().hex[:12]
-    apart = target.local and there is None
-    folder = Folder(f"{target.url}.{token}.part") if apart else target
     names = [f"shard-{part:05}-{token}.arrow" for part in range(len(descriptor.whole))]
-    folder.make()
-    try:
+    files: Sequence[RowsFile] = ()
+
+    def write(folder: Folder) -> bytes:
+        nonlocal files, there
         files = on_workers(
             client, descriptor.whole, write_shard, descriptor, change, folder.url, names
         )
-        manifest = Manifest.of(descriptor, files, frames_of(descriptor.meta), logged=logged)
         if there is not None:
             # Another index may have been saved here meanwhile.
             there = _manifest_in(folder)
-        folder.replace(MANIFEST, manifest.to_bytes())
-        if apart:
-            folder.rename(target)
-    except BaseException:
-        if apart:
-            folder.system.rm(folder.path, recursive=True)
-        else:
-            folder.remove(names)
-        raise
+        return Manifest.of(descriptor, files, frames_of(descriptor.meta), logged=logged).to_bytes()
+
+    target.fill(names, MANIFEST, write, fresh=there is None)
     return files, there.shards if there else ()
 
 
 def _manifest_in(folder: Folder) -> Manifest | None:
     """Of the saved index in a folder; None when the folder is empty, or is not there."""
-    if folder.has(MANIFEST):
-        return Manifest.from_bytes(folder.read(MANIFEST), f"{folder.url}/{MANIFEST}")
-    if folder.names() or (folder.exists() and not folder.system.isdir(folder.path)):
-        raise FormatError(f"{folder.url} exists and holds no saved index; choose another place")
-    return None
+    return manifest_in(folder, WHAT, Manifest.from_bytes)

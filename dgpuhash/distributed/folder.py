@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -121,6 +121,28 @@ class Folder:
         for name in names:
             with suppress(FileNotFoundError):
                 self.system.rm_file(self._at(name))
+
+    def fill(
+        self, names: Sequence[str], last: str, write: Callable[[Folder], bytes], *, fresh: bool
+    ) -> None:
+        """Have `write` make the files `names`, and then put what it returns into the file `last`.
+
+        A local folder that is `fresh` appears under its name when it is complete. When this fails
+        nothing is left.
+        """
+        apart = self.local and fresh
+        folder = Folder(f"{self.url}.{uuid.uuid4().hex[:12]}.part") if apart else self
+        folder.make()
+        try:
+            folder.replace(last, write(folder))
+            if apart:
+                folder.rename(self)
+        except BaseException:
+            if apart:
+                folder.system.rm(folder.path, recursive=True)
+            else:
+                folder.remove(names)
+            raise
 
     def rename(self, new: Folder) -> None:
         """Give a local folder the name of an empty one, or of none."""

@@ -18,8 +18,9 @@ from dataclasses import asdict, dataclass
 from distributed import Client
 
 from dgpuhash.distributed.descriptor import Descriptor
+from dgpuhash.distributed.envelope import MANIFEST
 from dgpuhash.distributed.folder import Folder
-from dgpuhash.distributed.manifest import MANIFEST, Manifest
+from dgpuhash.distributed.manifest import Manifest
 from dgpuhash.distributed.phase import on_workers
 from dgpuhash.distributed.plugin import ShardHost
 from dgpuhash.distributed.rows_file import RowsFile, digest_of, write_rows

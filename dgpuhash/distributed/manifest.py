@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import pyarrow as pa
 
 from dgpuhash.distributed.conflict import Conflict
 from dgpuhash.distributed.descriptor import Descriptor, Placement
-from dgpuhash.distributed.rows_file import RowsFile, digest_of
-from dgpuhash.errors import DgpuhashError, FormatError
+from dgpuhash.distributed.envelope import opened, sealed
+from dgpuhash.distributed.rows_file import RowsFile
 from dgpuhash.frames import KeyEncoder, frames_named
 
-__all__ = ["MANIFEST", "Manifest", "body_digest"]
+__all__ = ["WHAT", "Manifest"]
 
-MANIFEST = "manifest.json"
-FORMAT = "dgpuhash index"
+WHAT = "index"
 VERSION = 2
 
 
@@ -47,8 +45,6 @@ class Manifest:
     logged : bool
         Whether changes since then stand in a log beside them.
     """
-
-    LONGEST: ClassVar[int] = 1 << 26
 
     name: str
     encoder: KeyEncoder
@@ -104,8 +100,7 @@ class Manifest:
             "revision": self.revision,
             "logged": self.logged,
         }
-        whole = {"format": FORMAT, "version": VERSION, "blake2b": body_digest(body), "index": body}
-        return json.dumps(whole, indent=1).encode()
+        return sealed(WHAT, VERSION, body)
 
     @classmethod
     def from_bytes(cls, data: bytes, where: str) -> Manifest:
@@ -116,30 +111,7 @@ class Manifest:
         FormatError
             When it is foreign, newer than this program, or damaged.
         """
-        try:
-            whole = json.loads(data)
-            version = whole["version"] if whole["format"] == FORMAT else None
-        except (ValueError, TypeError, KeyError, RecursionError):
-            version = None
-        if version is None:
-            raise FormatError(
-                f"{where} is foreign or damaged: no manifest of a saved index; pass the directory "
-                "that index.save wrote"
-            )
-        if version != VERSION:
-            raise FormatError(
-                f"{where} has format version {version} and this dgpuhash reads version {VERSION}; "
-                "load it with the release that saved it"
-            )
-        try:
-            body = whole["index"]
-            if body_digest(body) != whole["blake2b"]:
-                raise ValueError("its checksum is wrong")
-            return cls._from_body(body)
-        except (ValueError, TypeError, KeyError, AttributeError, pa.ArrowException) as error:
-            if isinstance(error, DgpuhashError) and not isinstance(error, FormatError):
-                raise
-            raise FormatError(f"{where} is damaged: {error}") from error
+        return opened(WHAT, VERSION, data, where, cls._from_body)
 
     @classmethod
     def _from_body(cls, body: dict[str, Any]) -> Manifest:
@@ -178,8 +150,3 @@ def _from_text(text: str) -> pa.Table:
     if table.num_rows:
         raise ValueError("its specimen has rows")
     return table
-
-
-def body_digest(body: Any) -> str:
-    """The checksum of plain values."""
-    return str(digest_of(json.dumps(body, sort_keys=True).encode()).hexdigest())

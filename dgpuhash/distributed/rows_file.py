@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,15 @@ from dgpuhash.distributed.folder import Folder
 from dgpuhash.errors import FormatError
 from dgpuhash.frames import frames_named, frames_of
 
-__all__ = ["RowsFile", "check_sizes", "digest_of", "partitions_in", "write_rows"]
+__all__ = [
+    "RowsFile",
+    "batches_in",
+    "check_sizes",
+    "digest_of",
+    "partitions_in",
+    "write_rows",
+    "write_table",
+]
 
 BATCH_NBYTES = 32 << 20
 _PIECE = 1 << 22
@@ -46,7 +54,12 @@ class RowsFile:
 def write_rows(frame: Any, folder: Folder, name: str) -> RowsFile:
     """Write `frame` to a new file; nothing is left of it when that fails."""
     table = frames_of(frame).to_arrow(frame).combine_chunks().unify_dictionaries()
-    step = max(1, len(frame) * BATCH_NBYTES // max(1, table.nbytes))
+    return write_table(table, folder, name)
+
+
+def write_table(table: pa.Table, folder: Folder, name: str) -> RowsFile:
+    """As `write_rows`, of an Arrow table."""
+    step = max(1, table.num_rows * BATCH_NBYTES // max(1, table.nbytes))
     batches = table.to_batches(max_chunksize=step)
     with folder.writing(name) as file:
         sink = _Digesting(file)
@@ -75,11 +88,18 @@ def check_sizes(folder: Folder, files: Iterable[RowsFile]) -> None:
 
 def partitions_in(url: str, files: Iterable[RowsFile], library: str) -> list[Any]:
     """The rows of files as Delayed frames, read after the checksum has been found right."""
+    return batches_in(url, files, read_frame, library)
+
+
+def batches_in(
+    url: str, files: Iterable[RowsFile], form: Callable[..., Any], *args: Any
+) -> list[Any]:
+    """``form(table, *args)`` of each batch of checked files, as Delayed."""
     check, read = dask.delayed(check_file, pure=False), dask.delayed(read_batch, pure=False)
     found = []
     for rows in files:
         checked = check(url, rows)
-        found += [read(checked, url, rows, batch, library) for batch in range(len(rows.batches))]
+        found += [read(checked, url, rows, batch, form, args) for batch in range(len(rows.batches))]
     return found
 
 
@@ -93,8 +113,20 @@ def check_file(url: str, rows: RowsFile) -> None:
         raise FormatError(f"{url} is damaged: the checksum of {rows.file} is wrong; {REMEDY}")
 
 
-def read_batch(checked: None, url: str, rows: RowsFile, batch: int, library: str) -> Any:
-    """Runs as a Dask task: one batch of rows of a checked file."""
+def read_frame(table: pa.Table, library: str) -> Any:
+    """The rows as a frame."""
+    return frames_named(library).from_arrow(table)
+
+
+def read_batch(
+    checked: None,
+    url: str,
+    rows: RowsFile,
+    batch: int,
+    form: Callable[..., Any],
+    args: tuple[Any, ...],
+) -> Any:
+    """Runs as a Dask task: one batch of rows of a checked file, in this form."""
     try:
         with Folder(url).open(rows.file) as file:
             reader = pa.ipc.open_file(pa.PythonFile(file, "r"))
@@ -102,7 +134,7 @@ def read_batch(checked: None, url: str, rows: RowsFile, batch: int, library: str
         found.validate(full=True)
         if found.num_rows != rows.batches[batch]:
             raise ValueError(f"{found.num_rows} rows instead of {rows.batches[batch]}")
-        return frames_named(library).from_arrow(pa.Table.from_batches([found]))
+        return form(pa.Table.from_batches([found]), *args)
     except (pa.ArrowException, ValueError, KeyError, TypeError, IndexError) as error:
         raise FormatError(f"{url} is damaged: {rows.file} cannot be read ({error})") from error
 

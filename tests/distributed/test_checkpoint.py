@@ -125,7 +125,7 @@ def shard_of(saved: Path) -> Path:
 
 def edit(saved: Path, change) -> None:
     """Change the manifest and make its checksum right, as a hostile hand would."""
-    from dgpuhash.distributed.manifest import body_digest
+    from dgpuhash.distributed.envelope import body_digest
 
     path = saved / "manifest.json"
     whole = json.loads(path.read_text())

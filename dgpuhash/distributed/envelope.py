@@ -1,0 +1,99 @@
+"""Manifests of saved things: plain JSON, with what it is, a version and a checksum. No pickle."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from dgpuhash.distributed.folder import Folder
+from dgpuhash.distributed.rows_file import digest_of
+from dgpuhash.errors import DgpuhashError, FormatError
+
+__all__ = ["MANIFEST", "body_digest", "manifest_in", "opened", "required_manifest", "sealed"]
+
+Made = TypeVar("Made")
+
+MANIFEST = "manifest.json"
+LONGEST = 1 << 26
+
+
+def sealed(what: str, version: int, body: Any) -> bytes:
+    """JSON of plain values that say `what` was saved, with a checksum of themselves."""
+    whole = {
+        "format": f"dgpuhash {what}",
+        "version": version,
+        "blake2b": body_digest(body),
+        what: body,
+    }
+    return json.dumps(whole, indent=1).encode()
+
+
+def opened(
+    what: str, version: int, data: bytes, where: str, made_of: Callable[[Any], Made]
+) -> Made:
+    """``made_of(body)`` of what `sealed` wrote.
+
+    Raises
+    ------
+    FormatError
+        When it is foreign, newer than this program, or damaged.
+    """
+    try:
+        whole = json.loads(data)
+        found = whole["version"] if whole["format"] == f"dgpuhash {what}" else None
+    except (ValueError, TypeError, KeyError, RecursionError):
+        found = None
+    if found is None:
+        raise FormatError(
+            f"{where} is foreign or damaged: no manifest of a saved {what}; pass the directory "
+            f"that {what}.save wrote"
+        )
+    if found != version:
+        raise FormatError(
+            f"{where} has format version {found} and this dgpuhash reads version {version}; "
+            "load it with the release that saved it"
+        )
+    try:
+        body = whole[what]
+        if body_digest(body) != whole["blake2b"]:
+            raise ValueError("its checksum is wrong")
+        return made_of(body)
+    except (ValueError, TypeError, KeyError, AttributeError, pa.ArrowException) as error:
+        if isinstance(error, DgpuhashError) and not isinstance(error, FormatError):
+            raise
+        raise FormatError(f"{where} is damaged: {error}") from error
+
+
+def required_manifest(folder: Folder, what: str, made_of: Callable[[bytes, str], Made]) -> Made:
+    """``made_of(data, where)`` of the manifest in a folder that must have one.
+
+    Raises
+    ------
+    FormatError
+        When there is none, or it is damaged.
+    """
+    nbytes = folder.size(MANIFEST)
+    if nbytes is None:
+        raise FormatError(
+            f"{folder.url} holds no saved {what} (no {MANIFEST}); pass what {what}.save wrote"
+        )
+    if nbytes > LONGEST:
+        raise FormatError(f"{folder.url} is damaged: its manifest has {nbytes:,} bytes")
+    return made_of(folder.read(MANIFEST), f"{folder.url}/{MANIFEST}")
+
+
+def manifest_in(folder: Folder, what: str, made_of: Callable[[bytes, str], Made]) -> Made | None:
+    """As `required_manifest`; None when the folder is empty, or is not there."""
+    if folder.has(MANIFEST):
+        return made_of(folder.read(MANIFEST), f"{folder.url}/{MANIFEST}")
+    if folder.names() or (folder.exists() and not folder.system.isdir(folder.path)):
+        raise FormatError(f"{folder.url} exists and holds no saved {what}; choose another place")
+    return None
+
+
+def body_digest(body: Any) -> str:
+    """The checksum of plain values."""
+    return str(digest_of(json.dumps(body, sort_keys=True).encode()).hexdigest())
