@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+from html import escape
 
 import dask.array as da
 import dask.dataframe as dd
@@ -29,6 +30,7 @@ from dgpuhash.errors import (
     UnsupportedError,
 )
 from dgpuhash.tables import MultiMap
+from dgpuhash.tables.stats import bytes_in_words
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(90)]
 
@@ -178,10 +180,18 @@ def test_chunks_of_unknown_length(threads):
 def test_stats_and_repr(threads):
     with DistributedMap("int64", "int64", 3000, piece_rows=500) as table:
         assert repr(table) == (
-            "<DistributedMap int64 -> int64: 3 parts, no device yet, exchange comm, epoch 0>"
+            "<DistributedMap int64 -> int64: 0 pairs, 0 B, distributed over 3 workers, "
+            "no device yet, exchange comm, epoch 0>"
         )
         table.insert(np.arange(3000), np.arange(3000))
         stats = table.stats()
+        held = f"3,000 pairs, {bytes_in_words(int(stats['nbytes'].sum()))}"
+        assert repr(table) == (
+            f"<DistributedMap int64 -> int64: {held}, distributed over 3 workers, cpu, "
+            "exchange comm, epoch 1>"
+        )
+        assert escape(repr(table)) in table._repr_html_()
+        assert "lines_per_lookup" in table._repr_html_()
         assert stats["part"].tolist() == [0, 1, 2]
         assert stats["worker"].tolist() == table.workers
         assert stats["size"].sum() == 3000

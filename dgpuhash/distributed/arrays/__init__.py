@@ -8,6 +8,9 @@
   `part.Part` of the table, and back, three pieces on their way at once.
 * `thinning` leaves out what need not be asked, where that is wanted and pays.
 * `layout.Layout` says what keys and values are while they travel.
+* `upkeep.Upkeep` has the verbs of a table as a whole, of which `contents` is what workers do: its
+  items, copies, and files, which `columns` and `saved` read and write. `holding.Holding` frees what
+  workers hold for a handle that is gone.
 """
 
 from __future__ import annotations

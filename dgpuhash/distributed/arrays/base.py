@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import threading
 import uuid
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from html import escape
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -18,7 +20,8 @@ from distributed.comm.core import CommClosedError
 from dgpuhash.distributed.arrays import hosted
 from dgpuhash.distributed.arrays.batch import Batch, Kept, Shown, batch_of
 from dgpuhash.distributed.arrays.claims import claimed, disclaimed
-from dgpuhash.distributed.arrays.hosted import Order
+from dgpuhash.distributed.arrays.holding import Holding
+from dgpuhash.distributed.arrays.hosted import Held, Order
 from dgpuhash.distributed.arrays.part import Verb
 from dgpuhash.distributed.change import places
 from dgpuhash.distributed.clients import asking_the_scheduler, client_of, giving_way
@@ -28,6 +31,7 @@ from dgpuhash.distributed.request import REMEDY
 from dgpuhash.distributed.sparing import Absences, Sparing, Switch
 from dgpuhash.errors import ClosedError, DeviceError, DgpuhashError, IndexLost, SpecError
 from dgpuhash.spec import TableSpec, check_capacity
+from dgpuhash.tables.stats import bytes_in_words
 
 __all__ = ["MASK", "DistributedTable"]
 
@@ -62,14 +66,21 @@ class DistributedTable:
         self._piece_rows = piece_rows
         self._uid = uuid.uuid4().hex
         self._workers = [place.worker for place in places(self._client, workers)]
-        self._group: Group | None = form_group(self._client, self._workers, exchange)
-        self._transport = self._group.exchange
+        self._hold(form_group(self._client, self._workers, exchange))
         self._open = False
         self._epoch = 0
         self._absences = Absences()
+        self._held: list[Held] = []
         self._lost: str | None = None
         self._closed = False
         self._turn = threading.RLock()
+
+    def _hold(self, group: Group) -> None:
+        """Have the workers free what they hold for this handle when it is gone."""
+        self._transport = group.exchange
+        self._holding = Holding(self._client, self._uid, self._workers, group)
+        self._finalizer = weakref.finalize(self, self._holding.abandon)
+        self._finalizer.atexit = False
 
     @property
     def spec(self) -> TableSpec:
@@ -142,7 +153,7 @@ class DistributedTable:
         """Forget every key; the capacity stays."""
         with self._turn:
             try:
-                self._phase(hosted.clear_part)
+                self._held = self._phase(hosted.clear_part)
             except IndexLost as error:
                 self._lost = self._lost or f"its clear failed ({error})"
                 raise
@@ -168,14 +179,12 @@ class DistributedTable:
         if self._closed:
             return
         self._closed = True
-        there = [one for one in self._workers if one in self._client.nthreads()]
-        try:
-            if self._group is not None:
-                self._group.close(self._client)
-            on_workers(self._client, there, hosted.drop_part, self._uid, limit=10.0)
-        except IndexLost:
-            # Whoever is lost holds nothing.
-            return
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Have the workers free what they hold."""
+        self._finalizer.detach()
+        self._holding.free()
 
     def __enter__(self) -> Self:
         return self
@@ -187,11 +196,20 @@ class DistributedTable:
         value = self.value_dtype
         types = str(self.key_dtype) if value is None else f"{self.key_dtype} -> {value}"
         state = "closed" if self._closed else "lost" if self._lost else f"epoch {self._epoch}"
-        where = self.device or "no device yet"
+        size = sum(held.size for held in self._held)
+        nbytes = bytes_in_words(sum(held.nbytes for held in self._held))
         return (
-            f"<{type(self).__name__} {types}: {len(self._workers)} parts, {where}, exchange "
-            f"{self._transport}, {state}>"
+            f"<{type(self).__name__} {types}: {size:,} {'keys' if value is None else 'pairs'}, "
+            f"{nbytes}, distributed over {len(self._workers)} workers, "
+            f"{self._device or 'no device yet'}, exchange {self._transport}, {state}>"
         )
+
+    def _repr_html_(self) -> str:
+        title = f"<p>{escape(repr(self))}</p>"
+        try:
+            return title + (self.stats().to_html(index=False) if self._open else "")
+        except (DgpuhashError, OSError) as error:
+            return f"{title}<p>{escape(str(error))}</p>"
 
     def _ask(
         self, verb: Verb, keys: Any, values: Any = None, *, shown: Sequence[Shown] = ()
@@ -201,8 +219,7 @@ class DistributedTable:
         if values is not None:
             assert self.value_dtype is not None
             arguments.append((values, self.value_dtype, "values"))
-        with giving_way(self._client), self._turn, self._losing_workers():
-            self._check()
+        with self._at_work():
             batch = batch_of(self._client, self._workers, arguments)
             self._settle(batch.device)
             kept = self._order(verb, batch, len(shown))
@@ -224,10 +241,10 @@ class DistributedTable:
             hosted=batch.hosted,
             piece_rows=self._piece_rows,
         )
-        if self._group is None:
-            self._group = form_group(client, workers, self._exchange)
+        if self._holding.group is None:
+            self._holding.group = form_group(client, workers, self._exchange)
         try:
-            outcomes = self._group.run(client, hosted.carry_out, order)
+            outcomes = self._holding.group.run(client, hosted.carry_out, order)
         except BaseException as error:
             self._give_up(order, error, columns)
             raise
@@ -240,13 +257,16 @@ class DistributedTable:
         elif not verb.changes:
             absent_rows = sum(outcome.absent_rows for outcome in outcomes)
             self._absences.note(rows=rows, absent_rows=absent_rows)
+        self._held = [
+            outcome.held or held for outcome, held in zip(outcomes, self._held, strict=True)
+        ]
         return claimed(client, workers, outcomes, order.answer, columns)
 
     def _give_up(self, order: Order, error: BaseException, columns: int) -> None:
         """After a failure: the group is of no use, nor is a table that was being changed."""
         if order.verb.changes:
             self._lost = f"its {order.verb.name} failed ({type(error).__name__}: {error})"
-        group, self._group = self._group, None
+        group, self._holding.group = self._holding.group, None
         numbers = {
             worker: [chunk.number for chunk in chunks]
             for worker, chunks in zip(self._workers, order.chunks, strict=True)
@@ -294,21 +314,31 @@ class DistributedTable:
                 f"{remedy}(x) (a Dask array: x.map_blocks({remedy}))"
             )
         if not self._open:
-            share = self._capacity / len(self._workers)
-            # Keys are dealt by hash, so that some parts have more than their share.
-            capacity = math.ceil(share + 6 * math.sqrt(share)) if share else 0
-            on_workers(
+            self._held = on_workers(
                 self._client, self._workers, hosted.open_part,
-                self._uid, self._spec, capacity, device,
+                self._uid, self._epoch, self._spec, self._share, device,
             )  # fmt: skip
             self._device, self._open = device, True
 
-    def _phase(self, function: Callable[..., Result]) -> list[Result]:
-        """``function(host, uid, epoch)`` on all workers."""
+    @property
+    def _share(self) -> int:
+        """The keys that each part has room for at first."""
+        share = self._capacity / len(self._workers)
+        # Keys are dealt by hash, so that some parts have more than their share.
+        return math.ceil(share + 6 * math.sqrt(share)) if share else 0
+
+    def _phase(self, function: Callable[..., Result], *args: Any) -> list[Result]:
+        """``function(host, uid, epoch, *args)`` on all workers."""
+        with self._at_work():
+            self._settle(None)
+            return on_workers(self._client, self._workers, function, self._uid, self._epoch, *args)
+
+    @contextmanager
+    def _at_work(self) -> Iterator[None]:
+        """A block that one thread at a time is in, with a table that is there."""
         with giving_way(self._client), self._turn, self._losing_workers():
             self._check()
-            self._settle(None)
-            return on_workers(self._client, self._workers, function, self._uid, self._epoch)
+            yield
 
     def _check(self) -> None:
         if self._closed:

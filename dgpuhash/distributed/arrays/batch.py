@@ -22,7 +22,7 @@ from dgpuhash.tables.bits import carrier
 from dgpuhash.tables.casts import cast
 from dgpuhash.tables.intake import adopt, natural_dtype, same_length
 
-__all__ = ["Batch", "Kept", "Shown", "batch_of", "dtype_of"]
+__all__ = ["Batch", "Kept", "Shown", "array_of", "batch_of", "dtype_of", "until_done"]
 
 # Host arrays are spread over the workers in chunks of at least so many rows.
 SMALL_ROWS = 1 << 12
@@ -103,7 +103,7 @@ class Batch(ABC):
             keys = tuple(column[number].key for column in self.columns)
             chunks[rank].append(Chunk(number, keys, first, rows))
             first += rows
-        _await([future for column in self.columns for future in column])
+        until_done([future for column in self.columns for future in column])
         return chunks
 
 
@@ -118,7 +118,7 @@ class DaskBatch(Batch):
         self.rows = [int(rows) for rows in keys.chunks[0]]
         self.columns = [_futures(client, array) for array in arrays]
         self.hosted = False
-        _await([future for column in self.columns for future in column])
+        until_done([future for column in self.columns for future in column])
 
     @staticmethod
     def _beside(values: Any, keys: Any) -> Any:
@@ -133,16 +133,7 @@ class DaskBatch(Batch):
         return backends.device_of(self._keys._meta)
 
     def answer(self, client: Client, shown: Shown, kept: Kept) -> Any:
-        used = backends.get(self.device)
-        carried = carrier(used, shown.dtype)
-        _, *inner = kept.shapes[0]
-        meta = used.xp.zeros((0,) * (1 + len(inner)), carried)
-        graph = {
-            (kept.name, number, *(0 for _ in inner)): future
-            for number, future in enumerate(kept.futures)
-        }
-        chunks = (tuple(shape[0] for shape in kept.shapes), *((size,) for size in inner))
-        return da.Array(graph, kept.name, chunks, dtype=carried, meta=meta)
+        return array_of(kept, shown.dtype, self.device)
 
 
 class HostBatch(Batch):
@@ -179,6 +170,20 @@ class HostBatch(Batch):
         if self.hosted and joined.dtype != shown.dtype:
             joined = np.ascontiguousarray(joined).view(shown.dtype).reshape(len(joined))
         return self._taken.wrap(joined, shown.dtype, by_row=shown.by_row)
+
+
+def array_of(kept: Kept, dtype: np.dtype[Any], device: str | None) -> Any:
+    """A Dask array of what workers keep, which is computed already."""
+    used = backends.get(device)
+    carried = carrier(used, dtype)
+    _, *inner = kept.shapes[0]
+    meta = used.xp.zeros((0,) * (1 + len(inner)), carried)
+    graph = {
+        (kept.name, number, *(0 for _ in inner)): future
+        for number, future in enumerate(kept.futures)
+    }
+    chunks = (tuple(shape[0] for shape in kept.shapes), *((size,) for size in inner))
+    return da.Array(graph, kept.name, chunks, dtype=carried, meta=meta)
 
 
 def batch_of(
@@ -270,7 +275,7 @@ def _futures(client: Client, array: Any) -> list[Future]:
     return [held[key] for key in keys]
 
 
-def _await(futures: list[Future]) -> None:
+def until_done(futures: Sequence[Future]) -> None:
     """Wait until all are there; raises what a task raised."""
     if all(future.status == "finished" for future in futures):
         return

@@ -10,8 +10,9 @@ from distributed import Client
 from numpy.typing import DTypeLike
 
 from dgpuhash import backend as backends
-from dgpuhash.distributed.arrays.base import MASK, DistributedTable
+from dgpuhash.distributed.arrays.base import MASK
 from dgpuhash.distributed.arrays.batch import Shown, dtype_of
+from dgpuhash.distributed.arrays.pair_table import PairTable
 from dgpuhash.distributed.arrays.part import Verb
 from dgpuhash.distributed.group import Transport
 from dgpuhash.distributed.sparing import Sparing, Switch
@@ -22,7 +23,7 @@ from dgpuhash.tables.intake import default_row
 __all__ = ["DistributedMap"]
 
 
-class DistributedMap(DistributedTable):
+class DistributedMap(PairTable):
     """A map from keys to values on the workers of a Dask cluster: a `HashMap` in parts.
 
     A key belongs to one worker, by its hash. See `DistributedSet` for how verbs work, what they
@@ -58,8 +59,16 @@ class DistributedMap(DistributedTable):
     >>> values, found = squares.find(da.arange(4, 8, chunks=2), default=-1)
     >>> values.compute(), found.compute()
     (array([16, 25, -1, -1]), array([ True,  True, False, False]))
+    >>> keys, values = squares.items()
+    >>> bool((values == keys * keys).all().compute())
+    True
+    >>> squares.save("memory://squares")
+    >>> len(DistributedMap.load("memory://squares", client=client))
+    6
     >>> squares.close(); client.close()
     """
+
+    kind = "map"
 
     def __init__(
         self,

@@ -8,16 +8,17 @@ from typing import Any
 from distributed import Client
 from numpy.typing import DTypeLike
 
-from dgpuhash.distributed.arrays.base import MASK, DistributedTable
+from dgpuhash.distributed.arrays.base import MASK
 from dgpuhash.distributed.arrays.batch import dtype_of
 from dgpuhash.distributed.arrays.part import Verb
+from dgpuhash.distributed.arrays.upkeep import Upkeep
 from dgpuhash.distributed.group import Transport
 from dgpuhash.spec import TableSpec
 
 __all__ = ["DistributedSet"]
 
 
-class DistributedSet(DistributedTable):
+class DistributedSet(Upkeep):
     """A set of distinct keys on the workers of a Dask cluster: a `HashSet` in parts.
 
     A key belongs to one worker, by its hash. A verb works on all of them at once: each puts the
@@ -80,6 +81,8 @@ class DistributedSet(DistributedTable):
     >>> seen.close(); client.close()
     """
 
+    kind = "set"
+
     def __init__(
         self,
         key_dtype: DTypeLike,
@@ -124,3 +127,7 @@ class DistributedSet(DistributedTable):
             When a part cannot grow; the table is lost.
         """
         return self._ask(Verb("insert"), keys, shown=[MASK])[0]
+
+    def items(self) -> Any:
+        """All keys: `keys`, by the name that all tables have for their content."""
+        return self.keys()

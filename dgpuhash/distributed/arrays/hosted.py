@@ -21,16 +21,20 @@ from dgpuhash.spec import TableSpec
 
 __all__ = [
     "REMEDY",
+    "Held",
+    "Hosted",
     "Order",
     "Outcome",
     "Stored",
     "answer_name",
+    "at",
     "carry_out",
     "clear_part",
     "drop_part",
     "figures",
     "open_part",
     "size_of",
+    "store",
 ]
 
 # Rows of a rank that are dealt to their owners at once, which bounds the memory that they take, and
@@ -38,7 +42,10 @@ __all__ = [
 PIECE_ROWS = 1 << 27
 SLICE_ROWS = 1 << 24
 
-REMEDY = "make the table again from its source"
+REMEDY = (
+    "call rebuild() if it was saved after its last change, else make the table again from its "
+    "source, or load an older save"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,15 +96,30 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
+class Held:
+    """The entries of a part, and the bytes that they take."""
+
+    size: int
+    nbytes: int
+
+    @classmethod
+    def by(cls, part: Part) -> Held:
+        """What `part` has now."""
+        return cls(len(part.table), part.table.nbytes)
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """What a rank has done: its answers, or why it refused before anything was changed.
 
     `absent_rows`: about how many of its rows asked for keys that are not stored.
+    `held`: what its part has after a change.
     """
 
     stored: list[Stored]
     refused: DgpuhashError | None = None
     absent_rows: int = 0
+    held: Held | None = None
 
 
 @dataclass
@@ -114,18 +136,23 @@ def answer_name(answer: str, column: int) -> str:
     return f"{answer}-{column}"
 
 
-def open_part(host: ShardHost, uid: str, spec: TableSpec, capacity: int, device: str) -> None:
-    host.tables[uid] = Hosted(Part(spec, capacity, device), 0)
+def open_part(
+    host: ShardHost, uid: str, epoch: int, spec: TableSpec, capacity: int, device: str
+) -> Held:
+    part = Part(spec, capacity, device)
+    host.tables[uid] = Hosted(part, epoch)
+    return Held.by(part)
 
 
 def drop_part(host: ShardHost, uid: str) -> None:
     host.tables.pop(uid, None)
 
 
-def clear_part(host: ShardHost, uid: str, epoch: int) -> None:
+def clear_part(host: ShardHost, uid: str, epoch: int) -> Held:
     hosted = at(host, uid, epoch)
     hosted.part.table.clear()
     hosted.epoch += 1
+    return Held.by(hosted.part)
 
 
 def figures(host: ShardHost, uid: str, epoch: int) -> dict[str, Any]:
@@ -197,7 +224,9 @@ def carry_out(host: ShardHost, collective: Collective, order: Order) -> Outcome:
             hosted.broken = f"{type(error).__name__}: {error}"
         raise
     hosted.epoch += order.verb.changes
-    return Outcome(_keep(host, order, rank, answers), absent_rows=absent_rows)
+    stored = _keep(host, order, rank, answers)
+    held = Held.by(part) if order.verb.changes else None
+    return Outcome(stored, absent_rows=absent_rows, held=held)
 
 
 def _has_room(part: Part, order: Order) -> bool:
@@ -220,16 +249,20 @@ def _arrays(host: ShardHost, chunks: Sequence[Chunk]) -> list[list[Any]]:
 
 
 def _keep(host: ShardHost, order: Order, rank: int, answers: list[list[Any]]) -> list[Stored]:
-    """Put the answers among the worker's data, where the client finds them."""
-    data, stored = {}, []
-    for chunk, arrays in zip(order.chunks[rank], answers, strict=True):
-        for column, array in enumerate(arrays):
-            shown = _on_host(array) if order.hosted else array
-            key = (answer_name(order.answer, column), chunk.number)
-            data[key] = shown
-            stored.append(Stored(key, shown.shape, sizeof(shown)))
+    data = {
+        (answer_name(order.answer, column), chunk.number): array
+        for chunk, arrays in zip(order.chunks[rank], answers, strict=True)
+        for column, array in enumerate(arrays)
+    }
+    if order.hosted:
+        data = {key: _on_host(array) for key, array in data.items()}
+    return store(host, data)
+
+
+def store(host: ShardHost, data: dict[tuple[str, int], Any]) -> list[Stored]:
+    """Put arrays among the worker's data, where the client finds them."""
     keep(host.worker, data)
-    return stored
+    return [Stored(key, array.shape, sizeof(array)) for key, array in data.items()]
 
 
 def _on_host(array: Any) -> Any:

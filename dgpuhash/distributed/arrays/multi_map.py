@@ -9,8 +9,9 @@ import numpy as np
 from distributed import Client
 from numpy.typing import DTypeLike
 
-from dgpuhash.distributed.arrays.base import DistributedTable
+from dgpuhash.distributed.arrays import contents
 from dgpuhash.distributed.arrays.batch import Shown, dtype_of
+from dgpuhash.distributed.arrays.pair_table import PairTable
 from dgpuhash.distributed.arrays.part import Verb
 from dgpuhash.distributed.group import Transport
 from dgpuhash.distributed.sparing import Sparing, Switch
@@ -19,7 +20,7 @@ from dgpuhash.spec import TableSpec
 __all__ = ["DistributedMultiMap"]
 
 
-class DistributedMultiMap(DistributedTable):
+class DistributedMultiMap(PairTable):
     """A map from keys to lists of values on the workers of a Dask cluster: a `MultiMap` in parts.
 
     A key belongs to one worker, by its hash. See `DistributedSet` for how verbs work, what they
@@ -61,6 +62,8 @@ class DistributedMultiMap(DistributedTable):
     3
     >>> routes.close(); client.close()
     """
+
+    kind = "multimap"
 
     def __init__(
         self,
@@ -104,6 +107,11 @@ class DistributedMultiMap(DistributedTable):
         with made._closed_on_error():
             made.insert(keys, values)
         return made
+
+    @property
+    def n_keys(self) -> int:
+        """Distinct keys stored."""
+        return sum(self._phase(contents.key_count))
 
     def insert(self, keys: Any, values: Any) -> None:
         """Append each value to its key's list, in row order.

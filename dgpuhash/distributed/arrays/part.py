@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -15,6 +16,7 @@ from dgpuhash.distributed.replica import Replica
 from dgpuhash.distributed.sparing import Sparing
 from dgpuhash.spec import TableSpec
 from dgpuhash.tables import HashMap, HashSet, MultiMap
+from dgpuhash.tables.bits import keys_of
 from dgpuhash.tables.storage import Storage
 
 __all__ = ["CHANGING", "Part", "Verb"]
@@ -80,6 +82,14 @@ class Part:
         """A filter of the keys of all parts; erased ones may pass."""
         self.absent_rows = self.repeated_rows = 0
         """Rows that this worker did not ask for: the filter had no such key; another row had it."""
+
+    def copy(self) -> Part:
+        """An independent part with the same content."""
+        made = copy.copy(self)
+        made.table = self.table.copy()
+        made.side = SideStream(self.backend)
+        made.replica = None
+        return made
 
     def _table(self, capacity: int, device: str) -> HashSet | HashMap | MultiMap:
         spec, key = self._spec, self.layout.stored_key
@@ -154,6 +164,36 @@ class Part:
         if verb.name != "find":
             return [flags]
         return [self.layout.filled(self.backend, rows, verb.default), flags]
+
+    def items(self) -> list[Any]:
+        """All keys, and values, as users see them."""
+        found = self.table.items()
+        words, *values = found if isinstance(found, tuple) else (found,)
+        return [
+            keys_of(self.backend, words, self._spec.key),
+            *(self.layout.answer(self.backend, self.layout.from_store(each)) for each in values),
+        ]
+
+    @property
+    def dtypes(self) -> list[np.dtype[Any]]:
+        """Of keys, and values, as users see them."""
+        return [self._spec.key] if self._spec.value is None else [self._spec.key, self._spec.value]
+
+    def on_host(self, column: Any) -> np.ndarray:
+        """One of these columns as a host array of the bytes that it has here."""
+        return self.backend.to_host(column)
+
+    def distinct(self) -> Any:
+        """The distinct keys, as users see them, in the order of `items`."""
+        keys = self.items()[0]
+        if self._spec.kind != "multimap":
+            return keys
+        xp = self.backend.xp
+        first = xp.ones(len(keys), bool)
+        # Equal keys stand together; a key may not be equal to itself, its words are.
+        words = self.layout.keys(self.backend, keys)
+        first[1:] = words[1:] != words[:-1]
+        return keys[first]
 
     @property
     def backend(self) -> Backend:

@@ -1,0 +1,82 @@
+"""What workers hold for a handle, and the end of it."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+from collections.abc import Sequence
+from typing import Any
+
+from distributed import Client
+
+from dgpuhash.distributed.arrays.hosted import drop_part
+from dgpuhash.distributed.exchange.membership import begun
+from dgpuhash.distributed.group import Group, close_end
+from dgpuhash.distributed.phase import GRACE
+from dgpuhash.distributed.plugin import NAME
+
+__all__ = ["Holding"]
+
+
+class Holding:
+    """The parts of a table, and its ends of an exchange.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    uid : str
+        Of the table.
+    workers : sequence of str
+        Addresses.
+    group : Group, optional
+        None when the last one failed.
+    """
+
+    def __init__(
+        self, client: Client, uid: str, workers: Sequence[str], group: Group | None
+    ) -> None:
+        self._client, self._uid, self._workers = client, uid, list(workers)
+        self.group = group
+        # Before Dask ends the clients that are still there, as it was imported earlier.
+        atexit.register(self.free)
+
+    def free(self) -> None:
+        """Let the workers that are there free all of it; one that is busy does so later."""
+
+        async def wait() -> None:
+            await asyncio.wait([begun(self._tell())], timeout=GRACE)
+
+        atexit.unregister(self.free)
+        if self._client.status == "running":
+            self._client.sync(wait)
+
+    def abandon(self) -> None:
+        """As `free`, and waits for nobody: the collector may call it anywhere, on any thread."""
+
+        def begin() -> None:
+            begun(self._tell())
+
+        atexit.unregister(self.free)
+        loop = self._client.loop
+        if loop is not None and self._client.status == "running":
+            loop.add_callback(begin)
+
+    async def _tell(self) -> None:
+        there = set(await self._client.scheduler.ncores()) & set(self._workers)
+        await self._client.run(
+            forget,
+            self._uid,
+            None if self.group is None else self.group.name,
+            workers=sorted(there),
+            on_error="ignore",
+            asynchronous=True,
+        )
+
+
+async def forget(uid: str, group: str | None, dask_worker: Any) -> None:
+    """Runs on a worker: frees its part of a table."""
+    if group is not None:
+        await close_end(group, dask_worker)
+    host = dask_worker.plugins.get(NAME)
+    if host is not None:
+        await host.thread.run(drop_part, host, uid)

@@ -1,0 +1,314 @@
+"""Verbs of a distributed table as a whole: its contents, copies, saves and losses."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Self
+
+from distributed import Client
+
+from dgpuhash.distributed.arrays import contents
+from dgpuhash.distributed.arrays.base import DistributedTable
+from dgpuhash.distributed.arrays.batch import array_of
+from dgpuhash.distributed.arrays.claims import claimed, disclaimed
+from dgpuhash.distributed.arrays.hosted import open_part
+from dgpuhash.distributed.arrays.part import Verb
+from dgpuhash.distributed.arrays.saved import SavedBatch, SavedTable
+from dgpuhash.distributed.change import places
+from dgpuhash.distributed.clients import client_of, giving_way, workers_of
+from dgpuhash.distributed.descriptor import Saved
+from dgpuhash.distributed.envelope import MANIFEST
+from dgpuhash.distributed.folder import Folder
+from dgpuhash.distributed.group import Transport, form_group
+from dgpuhash.distributed.phase import on_workers
+from dgpuhash.distributed.rows_file import RowsFile
+from dgpuhash.errors import ClosedError, DgpuhashError, FormatError, IndexLost
+from dgpuhash.spec import check_capacity
+
+__all__ = ["Upkeep"]
+
+
+class Upkeep(DistributedTable):
+    """What sets, maps and multimaps can do beside asking for keys."""
+
+    kind = ""
+    _saved: tuple[Saved, int] | None = None
+    """The last save, and the epoch whose content it has."""
+    _unfilled: tuple[int, ...] = ()
+    """The parts that a rebuild has begun, and not ended."""
+
+    def keys(self) -> Any:
+        """The distinct keys, in no particular order: a Dask array with a chunk for each part.
+
+        It lies on the workers, computed already; later changes of the table do not change it.
+        """
+        return self._contents("keys", [self.key_dtype])[0]
+
+    def reserve(self, keys: int) -> None:
+        """Make room for `keys` distinct keys in all, so that inserts up to there do not grow.
+
+        Raises
+        ------
+        SpecError
+            When `keys` is negative or absurd.
+        OutOfMemoryError
+            When a worker has not enough memory; the content is as it was.
+        IndexLost
+            When a worker was lost, or the table has been.
+        """
+        wanted = check_capacity(keys, "reserve")
+        with self._at_work():
+            self._capacity = max(self._capacity, wanted)
+            if self._open:
+                self._held = self._phase(contents.reserve_part, self._share)
+
+    def copy(self) -> Self:
+        """An independent table with the same content, on the same workers and devices.
+
+        Raises
+        ------
+        OutOfMemoryError
+            When a worker has no memory for it.
+        IndexLost
+            When a worker was lost, or the table has been.
+        """
+        with self._at_work():
+            made = self._like_this()
+            with made._closed_on_error():
+                if self._open:
+                    made._held = self._phase(contents.copy_part, made._uid)
+                    made._open = True
+        return made
+
+    def __copy__(self) -> Self:
+        return self.copy()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self.copy()
+
+    def save(self, url: str | os.PathLike[str]) -> None:
+        """Write the table to a directory: an Arrow file for each part, and a manifest.
+
+        Any Arrow library reads the columns ``key`` and ``value``: numbers and times as such, times
+        that Arrow has no unit for as int64, and values of other dtypes as fixed bytes.
+
+        Parameters
+        ----------
+        url : str or path
+            A path that all workers see, or any fsspec URL. A saved table that is there is replaced,
+            at once and when all is written.
+
+        Raises
+        ------
+        FormatError
+            When there is something else.
+        OSError
+            When it cannot be written; what was there is as it was.
+        IndexLost
+            When a worker was lost, or the table has been.
+        """
+        folder = Folder(url)
+        token = uuid.uuid4().hex[:12]
+        names = {
+            worker: f"part-{rank:05}-{token}.arrow" for rank, worker in enumerate(self._workers)
+        }
+        replaced = SavedTable.replaced_in(folder)
+
+        def write(place: Folder) -> bytes:
+            files = self._phase(contents.write_part, names, place.url)
+            size = sum(sum(rows.batches) for rows in files)
+            return SavedTable(self._spec, size, self._uid, self._epoch, tuple(files)).to_bytes()
+
+        with self._at_work():
+            folder.fill(list(names.values()), MANIFEST, write, fresh=replaced is None)
+            self._saved = Saved(folder.url, self._uid, self._epoch), self._epoch
+        if replaced is not None:
+            folder.remove(rows.file for rows in replaced.files)
+
+    @classmethod
+    def load(
+        cls,
+        url: str | os.PathLike[str],
+        *,
+        device: str | None = None,
+        client: Client | None = None,
+        workers: Sequence[str] | None = None,
+        exchange: Transport = "auto",
+        piece_rows: int | None = None,
+    ) -> Self:
+        """The table that was saved to `url`, on the workers of now, however many they are.
+
+        Parameters
+        ----------
+        url : str or path
+            A path that all workers see, or any fsspec URL.
+        device : {"cpu", "cuda"}, optional
+            Default: ``"cpu"``.
+        client, workers, exchange, piece_rows
+            As for the class.
+
+        Raises
+        ------
+        FormatError
+            When there is no saved table of this class, or it is damaged.
+        """
+        folder = Folder(url)
+        saved = SavedTable.found_in(folder)
+        if saved.spec.kind != cls.kind:
+            raise FormatError(
+                f"{folder.url} holds a {saved.spec.kind} and not a {cls.kind}; load it with the "
+                "class that it was saved from"
+            )
+        made: Self = object.__new__(cls)
+        DistributedTable.__init__(
+            made,
+            saved.spec,
+            saved.size,
+            client=client_of(client),
+            workers=workers,
+            exchange=exchange,
+            device=device or "cpu",
+            piece_rows=piece_rows,
+        )
+        with made._closed_on_error(), made._at_work():
+            made._fill(folder, saved, saved.files)
+        return made
+
+    def rebuild(self) -> tuple[int, ...]:
+        """Make the parts that are lost anew from the last save, if nothing has changed since.
+
+        Parts that are there stay, when there are workers enough for the others; else all parts are
+        made anew, on the workers that there are.
+
+        Returns
+        -------
+        tuple of int
+            The numbers of the parts that were made anew, as in `stats`.
+
+        Raises
+        ------
+        IndexLost
+            When it was not saved after its last change, or another worker is lost meanwhile.
+        FormatError
+            When the save is damaged, or was replaced by another.
+        """
+        if self._closed:
+            raise ClosedError(f"this {type(self).__name__} was closed; make it again")
+        with giving_way(self._client), self._turn, self._losing_workers():
+            if self._saved is None or self._saved[1] != self._epoch:
+                raise IndexLost(
+                    f"this {type(self).__name__} cannot be rebuilt: it was not saved after its "
+                    "last change; make it again from its source, or load an older save with "
+                    f"{type(self).__name__}.load(url)"
+                )
+            where, _ = self._saved
+            folder = Folder(where.url)
+            saved = SavedTable.found_in(folder)
+            if (saved.uid, saved.epoch) != (where.uid, where.revision):
+                raise FormatError(
+                    f"{where.url} holds another state than this table had: it was saved to again; "
+                    "load that, or make the table again from its source"
+                )
+            lost = self._lost_parts()
+            lost = self._lost_parts()
+            if lost:
+                self._lost = "its rebuild failed"
+                files = self._replace(lost, saved.files)
+                self._fill(folder, saved, files)
+            made, self._unfilled, self._lost = self._unfilled, (), None
+            return made
+
+    def _lost_parts(self) -> list[int]:
+        """The parts that nobody has as they were after the last change."""
+        there = workers_of(self._client)
+        reachable = [worker for worker in self._workers if worker in there]
+        found = on_workers(self._client, reachable, contents.holds_part, self._uid, self._epoch)
+        whole = {worker for worker, holds in zip(reachable, found, strict=True) if holds}
+        return [
+            part
+            for part, worker in enumerate(self._workers)
+            if worker not in whole or part in self._unfilled
+        ]
+
+    def _replace(self, lost: Sequence[int], files: Sequence[RowsFile]) -> Sequence[RowsFile]:
+        """Have empty parts where some are lost; the `files` of what they are to have.
+
+        All parts begin anew where workers are too few, or `files` those of another number of parts.
+        """
+        staying = [worker for part, worker in enumerate(self._workers) if part not in lost]
+        spare = [place.worker for place in places(self._client) if place.worker not in staying]
+        # A worker that came back gets its part again.
+        spare.sort(key=lambda worker: worker not in self._workers)
+        apart = bool(staying) and len(spare) >= len(lost) and len(files) == len(self._workers)
+        if apart:
+            self._finalizer.detach()
+            if self._holding.group is not None:
+                self._holding.group.close(self._client)
+        else:
+            self._let_go()
+            self._uid, self._epoch, self._open = uuid.uuid4().hex, 0, False
+            self._saved = self._saved and (self._saved[0], 0)
+        new = iter(spare)
+        self._workers = (
+            [next(new) if part in lost else one for part, one in enumerate(self._workers)]
+            if apart
+            else sorted([*staying, *spare])
+        )
+        self._unfilled = tuple(lost if apart else range(len(self._workers)))
+        self._hold(form_group(self._client, self._workers, self._exchange))
+        if not apart:
+            return files
+        on_workers(
+            self._client, [self._workers[part] for part in lost], open_part,
+            self._uid, self._epoch, self._spec, self._share, self._device,
+        )  # fmt: skip
+        return [files[part] for part in lost]
+
+    def _fill(self, folder: Folder, saved: SavedTable, files: Sequence[RowsFile]) -> None:
+        """Store what is saved in `files`, after which all that is `saved` is there."""
+        self._settle(None)
+        batch = SavedBatch(self._client, self._workers, folder, saved.spec, files)
+        if batch.rows:
+            self._order(Verb("insert" if self.kind == "multimap" else "add"), batch, 0)
+        size = sum(held.size for held in self._held)
+        if size != saved.size:
+            raise FormatError(
+                f"{folder.url} is damaged: it holds {size:,} distinct entries and claims "
+                f"{saved.size:,}; save the table again"
+            )
+        self._saved = Saved(folder.url, saved.uid, saved.epoch), self._epoch
+
+    def _contents(self, what: str, dtypes: Sequence[Any]) -> tuple[Any, ...]:
+        """Columns of all parts, as Dask arrays that lie on the workers."""
+        name = f"dgpuhash-{what}-{uuid.uuid4().hex}"
+        ranks = {worker: rank for rank, worker in enumerate(self._workers)}
+        with self._at_work():
+            try:
+                outcomes = self._phase(contents.keep_contents, ranks, what, name)
+                kept = claimed(self._client, self._workers, outcomes, name, len(dtypes))
+            except BaseException:
+                with suppress(DgpuhashError, OSError, RuntimeError):
+                    numbers = {worker: [rank] for worker, rank in ranks.items()}
+                    disclaimed(self._client, numbers, name, len(dtypes))
+                raise
+            return tuple(
+                array_of(column, dtype, self._device)
+                for column, dtype in zip(kept, dtypes, strict=True)
+            )
+
+    def _like_this(self) -> Self:
+        made: Self = object.__new__(type(self))
+        DistributedTable.__init__(
+            made,
+            self._spec,
+            self._capacity,
+            client=self._client,
+            workers=self._workers,
+            exchange=self._exchange,
+            device=self._device,
+            piece_rows=self._piece_rows,
+        )
+        return made
