@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar
 from distributed import Client
 
 from dgpuhash import backend
+from dgpuhash.distributed.clients import giving_way
 from dgpuhash.distributed.exchange import (
     Collective,
     CommCollective,
@@ -22,9 +23,9 @@ from dgpuhash.distributed.exchange import (
 )
 from dgpuhash.distributed.exchange.membership import Membership, begun
 from dgpuhash.distributed.exchange.worker_end import WorkerEnd
-from dgpuhash.distributed.lock import locked
 from dgpuhash.distributed.phase import GRACE, installed, on_workers
 from dgpuhash.distributed.plugin import NAME, ShardHost
+from dgpuhash.distributed.relay import end_turn
 from dgpuhash.errors import IndexLost, SpecError, UnsupportedError
 
 __all__ = ["Group", "Transport", "form_group"]
@@ -38,9 +39,6 @@ ENDS: dict[str, type[WorkerEnd]] = {
     "nccl": NcclCollective,
     "peer": PeerCollective,
 }
-
-# Two phases in lockstep at once could each have some of the workers, and wait for the others.
-LOCK = "exchange"
 
 _log = logging.getLogger("dgpuhash.exchange")
 
@@ -87,24 +85,31 @@ class Group:
         DgpuhashError
             What `function` raised on a worker.
         """
+        # Of two in lockstep at once each could have some of the workers, and wait for the others.
+        turn = uuid.uuid4().hex
         try:
-            with locked(client, LOCK):
+            with giving_way(client):
                 return on_workers(
-                    client, self.workers, take_part, self.name, function, args, limit=limit
-                )
+                    client, self.workers, take_part, self.name, function, args,
+                    limit=limit, turn=turn,
+                )  # fmt: skip
         except BaseException as error:
             # Their shard threads wait in the exchange: only the event loops can be told.
-            self._tell(client, abort_end, f"{type(error).__name__} at the client")
+            self._tell(client, abort_end, f"{type(error).__name__} at the client", turn=turn)
             raise
 
     def close(self, client: Client) -> None:
         """Free what the workers that are there hold for it."""
-        self._tell(client, close_end)
+        self._tell(client, close_end, turn=self.name)
 
-    def _tell(self, client: Client, function: Callable[..., Any], *args: Any) -> None:
+    def _tell(
+        self, client: Client, function: Callable[..., Any], *args: Any, turn: str | None = None
+    ) -> None:
         """Call `function` on the event loops; who cannot be reached notices by itself."""
 
         async def tell() -> None:
+            if turn is not None:
+                await end_turn(client, turn)
             there = set(await client.scheduler.ncores()) & set(self.workers)
             await client.run(
                 function,
@@ -151,8 +156,7 @@ def form_group(client: Client, workers: Sequence[str], exchange: Transport = "au
     try:
         places = on_workers(client, group.workers, join_group, name, group.workers)
         for way in ways_between(places) if exchange == "auto" else [exchange]:
-            with locked(client, LOCK):
-                refusals = on_workers(client, group.workers, connect_group, name, way)
+            refusals = on_workers(client, group.workers, connect_group, name, way, turn=name)
             if not any(refusals):
                 break
             if exchange != "auto":

@@ -13,6 +13,7 @@ from distributed.comm import CommClosedError
 
 from dgpuhash.distributed.clients import asking_the_scheduler, workers_of
 from dgpuhash.distributed.plugin import arriving_host_of
+from dgpuhash.distributed.relay import relayed
 from dgpuhash.distributed.request import REMEDY
 from dgpuhash.errors import IndexLost
 from dgpuhash.tables.scarcity import call_says_memory
@@ -36,6 +37,7 @@ def on_workers(
     function: Callable[..., Result],
     *args: Any,
     limit: float | None = None,
+    turn: str | None = None,
 ) -> list[Result]:
     """``function(host, *args)`` on the shard threads of `workers`, all at the same time.
 
@@ -48,6 +50,8 @@ def on_workers(
         Of a module, so that it travels by name.
     limit : float, optional
         Seconds to wait for the results; default: as long as the workers are alive.
+    turn : str, optional
+        As for `relayed`.
 
     Returns
     -------
@@ -63,9 +67,7 @@ def on_workers(
     """
 
     async def phase() -> list[Result]:
-        answers = client.run(
-            run_phase, function, args, workers=list(workers), on_error="return", asynchronous=True
-        )
+        answers = relayed(client, workers, run_phase, (function, args), turn)
         with asking_the_scheduler():
             found = await _watch(client, workers, answers, limit)
         return _results([found[worker] for worker in workers])
@@ -118,7 +120,7 @@ def asked(client: Client, workers: Sequence[str], function: Callable[..., Result
     """
 
     async def ask() -> list[Result]:
-        answers = client.run(function, workers=list(workers), on_error="return", asynchronous=True)
+        answers = relayed(client, workers, function)
         with asking_the_scheduler():
             found = await _watch(client, workers, answers)
         return _results([found[worker] for worker in workers])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -23,10 +22,10 @@ __all__ = ["run_together"]
 Result = TypeVar("Result")
 Shards = tuple[ShardAddress, ...]
 
-PREFIX = "dgpuhash-group/"
-
-# What the scheduler was asked for before; another client may have ended it since.
+# What each client has asked its scheduler for; another client may have ended it since.
 _known: WeakKeyDictionary[Client, dict[Shards, Group]] = WeakKeyDictionary()
+# Of each scheduler in this process.
+_groups: WeakKeyDictionary[Any, dict[Shards, Group]] = WeakKeyDictionary()
 
 
 def run_together(
@@ -62,8 +61,7 @@ def _run(
         _known[client].pop(shards, None)
         with suppress(DgpuhashError, OSError, RuntimeError):
             group.close(client)
-            if client.get_dataset(_name(shards), default=None) == group:
-                client.unpublish_dataset(_name(shards))
+            client.run_on_scheduler(forget_group, shards, group)
         raise
 
 
@@ -71,19 +69,37 @@ def _standing(client: Client, shards: Shards) -> Group:
     """The group of these workers, formed where there is none."""
     known = _known.setdefault(client, {})
     if shards not in known:
-        name = _name(shards)
-        with locked(client, name), asking_the_scheduler():
-            group = client.get_dataset(name, default=None)
+        workers = [shard.worker for shard in shards]
+        with locked(client, "group"), asking_the_scheduler():
+            group = client.run_on_scheduler(find_group, shards)
             if group is None:
-                group = form_group(client, [shard.worker for shard in shards])
-                client.publish_dataset(group, name=name)
+                group = form_group(client, workers)
+                client.run_on_scheduler(keep_group, shards, group)
             known[shards] = group
     return known[shards]
 
 
-def _name(shards: Shards) -> str:
-    """Of other workers, and of those that were started anew, it is another."""
-    return PREFIX + hashlib.blake2b(repr(shards).encode(), digest_size=16).hexdigest()
+def find_group(shards: Shards, dask_scheduler: Any) -> Group | None:
+    """Runs on the scheduler."""
+    return _groups.get(dask_scheduler, {}).get(shards)
+
+
+def keep_group(shards: Shards, group: Group, dask_scheduler: Any) -> None:
+    """Runs on the scheduler, which keeps one for workers as they were started."""
+    groups = _groups.setdefault(dask_scheduler, {})
+    gone = [
+        each for each in groups if not {one.worker for one in each} <= set(dask_scheduler.workers)
+    ]
+    for each in gone:
+        del groups[each]
+    groups[shards] = group
+
+
+def forget_group(shards: Shards, group: Group, dask_scheduler: Any) -> None:
+    """Runs on the scheduler."""
+    groups = _groups.get(dask_scheduler, {})
+    if groups.get(shards) == group:
+        del groups[shards]
 
 
 def _all_answer(client: Client, shards: Shards) -> bool:
