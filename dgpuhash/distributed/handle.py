@@ -16,6 +16,7 @@ from dgpuhash.distributed.conflict import Conflict
 from dgpuhash.distributed.descriptor import Descriptor, Placement
 from dgpuhash.distributed.exchange import Receipt
 from dgpuhash.distributed.history import History, Step, acts_of
+from dgpuhash.distributed.merging import Merging
 from dgpuhash.distributed.registry import Registry
 from dgpuhash.distributed.shard import Change
 from dgpuhash.distributed.skew import Heavy
@@ -33,11 +34,16 @@ class Handle:
         self._given_client = client
         self._history = History()
         self._closed = False
+        self._merging: Merging | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         # Neither a client nor the futures of a source travel: where the handle arrives, the
         # client there is used, and `rebuild` needs a save.
-        return self.__dict__ | {"_given_client": None, "_history": History()}
+        return self.__dict__ | {
+            "_given_client": None,
+            "_history": History(),
+            "_merging": None,
+        }
 
     @property
     def _client(self) -> Client:

@@ -23,9 +23,9 @@ from dgpuhash.distributed.folder import Folder
 from dgpuhash.distributed.history import Step, acts_of
 from dgpuhash.distributed.lookup import are_stored, look_up
 from dgpuhash.distributed.manifest import Manifest
-from dgpuhash.distributed.probe import Probe, SealedProbe
+from dgpuhash.distributed.merging import Merging
 from dgpuhash.distributed.registry import Registry, check_name
-from dgpuhash.distributed.source import check_library, collection_of, frame_of, meta_of
+from dgpuhash.distributed.source import collection_of, frame_of, meta_of
 from dgpuhash.distributed.upkeep import Upkeep
 from dgpuhash.errors import (
     DgpuhashError,
@@ -37,9 +37,6 @@ from dgpuhash.frames import (
     Lookup,
     Query,
     Searchable,
-    check_how,
-    column_labels,
-    join_columns,
     kept_columns,
     key_names,
     keys_frame,
@@ -336,20 +333,18 @@ class DistributedIndex(Searchable, Upkeep):
             When the index was closed.
         """
         descriptor = self._current()
-        check_how(how)
         left = frame_of(left)
-        check_library(left, descriptor.meta)
+        if self._merging is None or self._merging.epoch != descriptor.epoch:
+            self._merging = Merging(descriptor)
+        plan = self._merging.plan(meta_of(left), on, left_on, how, columns, suffixes)
         if not isinstance(left, dd.DataFrame):
             left = dd.from_pandas(left, npartitions=1, sort=False)
-        names = join_columns(left._meta, descriptor.encoder, on, left_on)
-        wanted = None if columns is None else tuple(column_labels(columns))
-        probe = Probe.of(left._meta, descriptor, tuple(names), how, wanted, suffixes)
-        together = merge_together(self._client, probe, left) if persist else None
+        together = merge_together(self._client, plan, left) if persist else None
         if together is not None:
             return together
         lazy = left.map_partitions(
-            SealedProbe.of(probe),
-            meta=probe.meta,
+            plan.sealed,
+            meta=plan.probe.meta,
             enforce_metadata=False,
             transform_divisions=False,
             clear_divisions=True,

@@ -21,6 +21,7 @@ from dgpuhash.distributed.bulk.standing import run_together
 from dgpuhash.distributed.claim import claim
 from dgpuhash.distributed.descriptor import Placement
 from dgpuhash.distributed.exchange.collective import Collective, Received
+from dgpuhash.distributed.merging import Plan
 from dgpuhash.distributed.payload import is_plain, plain_arrays
 from dgpuhash.distributed.plugin import ShardHost
 from dgpuhash.distributed.probe import Probe
@@ -38,7 +39,7 @@ __all__ = ["merge_together"]
 _MOST_ROWS = 2**32
 
 
-def merge_together(client: Client, probe: Probe, left: Any) -> Any:
+def merge_together(client: Client, plan: Plan, left: Any) -> Any:
     """The merge of a persisted Dask DataFrame, persisted as well; None where it takes tasks.
 
     Raises
@@ -46,14 +47,15 @@ def merge_together(client: Client, probe: Probe, left: Any) -> Any:
     IndexLost
         When a worker is lost, or the index was changed.
     """
+    probe = plan.probe
     descriptor = probe.descriptor
-    lying = _reachable(client, probe, left)
+    lying = _reachable(client, plan, left)
     what = f"merge with index {descriptor.uid}"
     if isinstance(lying, str):
         report(what, lying)
         return None
     name = f"dgpuhash-merge-{uuid.uuid4().hex}"
-    shares = run_together(client, descriptor.shards, merge_share, Sealed.of(probe), lying, name)
+    shares = run_together(client, descriptor.shards, merge_share, plan.sealed.seal, lying, name)
     made = {
         one.number: (worker, nbytes)
         for worker, mine, share in zip(descriptor.workers, lying, shares, strict=True)
@@ -73,15 +75,12 @@ def merge_together(client: Client, probe: Probe, left: Any) -> Any:
     return from_graph({key: futures[key] for key in keys}, probe.meta, divisions, keys, name)
 
 
-def _reachable(client: Client, probe: Probe, left: Any) -> list[list[Lying]] | str:
+def _reachable(client: Client, plan: Plan, left: Any) -> list[list[Lying]] | str:
     """The partitions of each worker; or why tasks are needed."""
-    descriptor = probe.descriptor
+    descriptor = plan.probe.descriptor
     if descriptor.placement is not Placement.DISTRIBUTED or len(descriptor.shards) == 1:
         return "keys have no owners"
-    moved = descriptor.meta[list(probe.moved)]
-    keys = descriptor.meta[list(descriptor.encoder.names)]
-    needed = [keys] if probe.how in {"semi", "anti"} else [keys, moved]
-    if any(plain_arrays(each, each) is None for each in needed):
+    if not plan.plain:
         return "columns are no plain arrays"
     partitions = persisted(left)
     return by_rank(client, descriptor.workers, partitions or [])

@@ -1,0 +1,102 @@
+"""What a client plans of a merge, once for all frames of one kind."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dgpuhash.distributed.descriptor import Descriptor
+from dgpuhash.distributed.payload import plain_arrays
+from dgpuhash.distributed.probe import Probe, SealedProbe
+from dgpuhash.distributed.source import check_library
+from dgpuhash.frames import check_how, column_labels, frames_of, join_columns
+
+__all__ = ["Merging"]
+
+# Kinds of frames that are remembered.
+KINDS = 8
+
+Columns = Hashable | Sequence[Hashable] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The probe of all partitions.
+
+    Attributes
+    ----------
+    probe : Probe
+    sealed : SealedProbe
+        As tasks and phases carry it.
+    plain : bool
+        Whether what travels between workers can be arrays.
+    """
+
+    probe: Probe
+    sealed: SealedProbe
+    plain: bool
+
+    @classmethod
+    def of(cls, probe: Probe) -> Plan:
+        """The plan with this probe."""
+        meta = probe.descriptor.meta
+        needed = [meta[list(probe.descriptor.encoder.names)]]
+        if probe.how not in {"semi", "anti"}:
+            needed.append(meta[list(probe.moved)])
+        plain = all(plain_arrays(each, each) is not None for each in needed)
+        return cls(probe, SealedProbe.of(probe), plain)
+
+
+class Merging:
+    """The plans of merges with one epoch of an index, by their options and the left columns.
+
+    Planning makes empty frames and pickles them, which takes milliseconds where frames are in GPU
+    memory.
+    """
+
+    def __init__(self, descriptor: Descriptor) -> None:
+        self._descriptor = descriptor
+        self._plans: dict[Any, Plan] = {}
+
+    @property
+    def epoch(self) -> int:
+        """Of the index that merges are planned with."""
+        return self._descriptor.epoch
+
+    def plan(
+        self,
+        left_meta: Any,
+        on: Columns,
+        left_on: Columns,
+        how: str,
+        columns: Sequence[Hashable] | None,
+        suffixes: tuple[str | None, str | None],
+    ) -> Plan:
+        """That of partitions like `left_meta`; see `DistributedIndex.merge`."""
+        wanted = None if columns is None else tuple(column_labels(columns))
+        kind = _kind(left_meta)
+        asked = repr((kind, on, left_on, how, wanted, suffixes))
+        if kind is not None and asked in self._plans:
+            return self._plans[asked]
+        descriptor = self._descriptor
+        check_how(how)
+        check_library(left_meta, descriptor.meta)
+        names = join_columns(left_meta, descriptor.encoder, on, left_on)
+        plan = Plan.of(Probe.of(left_meta, descriptor, tuple(names), how, wanted, suffixes))
+        if kind is not None:
+            while len(self._plans) >= KINDS:
+                del self._plans[next(iter(self._plans))]
+            self._plans[asked] = plan
+        return plan
+
+
+def _kind(meta: Any) -> Any:
+    """Equal for frames that are planned alike; None for others, such as those with categories."""
+    frames, labels = frames_of(meta), meta.index
+    dtypes = [*frames.dtypes(meta), getattr(labels, "dtype", None)]
+    if not all(isinstance(dtype, np.dtype) and dtype.kind != "O" for dtype in dtypes):
+        return None
+    return frames.name, list(meta), dtypes, type(labels), labels.names
