@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 import dask.dataframe as dd
+from distributed import futures_of
 
 from dgpuhash import backend
 from dgpuhash.bench.bulk import Bulk
@@ -15,6 +16,7 @@ from dgpuhash.bench.workers import Workers
 from dgpuhash.bench.workload import Workload
 from dgpuhash.distributed import DistributedIndex
 from dgpuhash.distributed.probe import Probe
+from dgpuhash.distributed.source import persisted
 
 __all__ = ["copies_floor", "merge_with_copies"]
 
@@ -28,8 +30,8 @@ def merge_with_copies(workers: Workers, load: Workload, repeats: int) -> Bulk:
     Returns
     -------
     Bulk
-        ``seconds`` of the lazy merge, one partition a worker; ``worker_seconds`` of the merge of a
-        partition alone, in a task of the slowest worker.
+        ``seconds`` of the merge of a persisted frame, one partition a worker; ``worker_seconds`` of
+        that of a partition alone, in a task of the slowest worker.
 
     Raises
     ------
@@ -40,15 +42,16 @@ def merge_with_copies(workers: Workers, load: Workload, repeats: int) -> Bulk:
     stored, left = workers.made(load.few), workers.made(load.asking_few)
     metas = [client.submit(_empty, futures[0]).result() for futures in (stored, left)]
     source, asking = (
-        dd.from_delayed(futures, meta=meta, verify_meta=False)
+        client.persist(dd.from_delayed(futures, meta=meta, verify_meta=False))
         for futures, meta in zip((stored, left), metas, strict=True)
     )
+    workers.finish(futures_of([source, asking]))
     with DistributedIndex.build(
         source, "key", mode="replicated", client=client, workers=workers.addresses
     ) as index:
         require(len(index) == load.few_rows, "rows were lost", verb=VERB)
         start = time.perf_counter()
-        answers = client.compute(index.merge(asking).to_delayed())
+        answers = persisted(index.merge(asking, persist=True)) or []
         workers.finish(answers)
         seconds = time.perf_counter() - start
         checks = client.map(load.few_right, [workers.device] * load.workers, left, answers)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import dask
 import dask.dataframe as dd
+from distributed import futures_of
 
 from dgpuhash.bench.bulk import Bulk, bulk
 from dgpuhash.bench.copies import VERB as COPIES
@@ -17,6 +19,7 @@ from dgpuhash.bench.figure import require
 from dgpuhash.bench.workers import Workers
 from dgpuhash.bench.workload import Seen, Workload
 from dgpuhash.distributed import DistributedIndex
+from dgpuhash.distributed.source import persisted
 
 __all__ = ["BULK", "MULTI", "IndexVerbs", "in_partitions", "of_workers"]
 
@@ -47,9 +50,11 @@ class IndexVerbs:
         self._asked, self._partitions = set(verbs), partitions
         self.stored = workers.made(load.stored)
         self.inserted = workers.made(load.stored, 1) if "insert" in verbs else []
-        self._left = workers.made(load.left)
+        left = workers.made(load.left)
         self.meta = workers.client.submit(_empty, self.stored[0]).result()
-        self._left_meta = workers.client.submit(_empty, self._left[0]).result()
+        self._left_meta = workers.client.submit(_empty, left[0]).result()
+        self._source = self._persisted(self.stored, self.meta)
+        self._left = self._persisted(left, self._left_meta)
 
     def seconds(self, checked: bool) -> dict[str, float]:
         """Seconds of each verb that is asked for, and of some that these take.
@@ -72,24 +77,23 @@ class IndexVerbs:
 
     def _unique(self, seconds: dict[str, float], checked: bool) -> None:
         load = self._load
-        source = dd.from_delayed(self.stored, meta=self.meta, verify_meta=False)
         with _Clock(seconds, "build"):
-            index = self._build(source)
+            index = self._build(self._source)
         with index:
             rows = load.workers * load.rows
             require(len(index) == rows, "rows were lost", verb="build", **self._where)
             if "find" in self._asked:
                 seconds["find"] = self._ask(index, "find", "left", load.asked, load.found, checked)
             if self._asked & {"merge", "build + merge"}:
-                parts = self._load, self._left
-                seconds["merge"] = self._merge(index.merge, "merge", checked, *parts)
+                at_once = partial(index.merge, persist=True)
+                seconds["merge"] = self._merge(at_once, "merge", checked, load, self._left)
                 seconds["build + merge"] = seconds["build"] + seconds["merge"]
             for count in self._partitions:
                 verb = in_partitions(count)
                 seconds[verb] = self._merge(index.merge, verb, checked, *self._cut(count))
             if "insert" not in self._asked:
                 return
-            more = dd.from_delayed(self.inserted, meta=self.meta, verify_meta=False)
+            more = self._persisted(self.inserted, self.meta)
             with _Clock(seconds, "insert"):
                 index.insert(more)
                 self._workers.finish([])
@@ -99,8 +103,7 @@ class IndexVerbs:
 
     def _several(self, seconds: dict[str, float], checked: bool) -> None:
         load = self._load
-        several = self._workers.made(load.several)
-        source = dd.from_delayed(several, meta=self.meta, verify_meta=False)
+        source = self._persisted(self._workers.made(load.several), self.meta)
         with _Clock(seconds, "multi build"):
             index = self._build(source)
         with index:
@@ -112,11 +115,19 @@ class IndexVerbs:
         arrays = [self._workers.made(make) for make in (self._load.keys, self._load.values)]
         return bulk(self._workers, self._load, *arrays)
 
-    def _cut(self, count: int) -> tuple[Workload, list[Any]]:
+    def _cut(self, count: int) -> tuple[Workload, Any]:
         """The left frame in so many partitions, dealt out to the workers, and what they are."""
         rows = self._load.workers * self._load.rows // count
         load = replace(self._load, workers=count, rows=rows)
-        return load, self._workers.dealt(load.left, count)
+        parts = self._workers.dealt(load.left, count)
+        return load, dd.from_delayed(parts, meta=self._left_meta, verify_meta=False)
+
+    def _persisted(self, parts: Sequence[Any], meta: Any) -> Any:
+        """A Dask DataFrame of these futures, all of them there."""
+        frame = dd.from_delayed(parts, meta=meta, verify_meta=False)
+        kept = self._workers.client.persist(frame)
+        self._workers.finish(futures_of(kept))
+        return kept
 
     def _build(self, source: Any) -> DistributedIndex:
         index = DistributedIndex.build(source, on="key", client=self._workers.client)
@@ -135,9 +146,9 @@ class IndexVerbs:
     ) -> float:
         """Seconds until the answers to the keys of each worker are there."""
         keys = self._workers.made(asked, *batch)
-        frame = dd.from_delayed(keys, meta=self._left_meta[["key"]], verify_meta=False)
+        frame = self._persisted(keys, self._left_meta[["key"]])
         start = time.perf_counter()
-        answers = self._computed(index.merge(frame, how=how))
+        answers = self._computed(index.merge(frame, how=how, persist=True))
         seconds = time.perf_counter() - start
         if checked:
             wanted = None
@@ -152,33 +163,30 @@ class IndexVerbs:
         verb: str,
         checked: bool,
         load: Workload,
-        parts: Sequence[Any],
+        left: Any,
     ) -> float:
-        left = dd.from_delayed(parts, meta=self._left_meta, verify_meta=False)
         start = time.perf_counter()
         answers = self._computed(merge(left, on="key"))
         seconds = time.perf_counter() - start
         if checked:
-            wanted = _total(
-                self._workers.client.gather(self._workers.dealt(load.partners, len(parts)))
-            )
+            partners = self._workers.dealt(load.partners, left.npartitions)
+            wanted = _total(self._workers.client.gather(partners))
             self._check(verb, answers, load.merged, wanted)
         return seconds
 
     def seconds_of_dask(self, checked: bool) -> dict[str, float]:
         """What Dask's own merge of the same frames takes."""
-        right = dd.from_delayed(self.stored, meta=self.meta, verify_meta=False)
         method = "tasks" if self._workers.device == "cuda" else None
         with dask.config.set({"dataframe.shuffle.method": method}):
-            parts = self._load, self._left
             own = self._merge(
-                lambda left, on: left.merge(right, on=on), "Dask's merge", checked, *parts
-            )
+                lambda left, on: left.merge(self._source, on=on),
+                "Dask's merge", checked, self._load, self._left,
+            )  # fmt: skip
         return {"merge": own}
 
     def _computed(self, frame: Any) -> list[Any]:
         """Futures of the partitions, all of them there."""
-        futures = self._workers.client.compute(frame.to_delayed())
+        futures = persisted(frame) or self._workers.client.compute(frame.to_delayed())
         self._workers.finish(futures)
         return list(futures)
 
