@@ -26,6 +26,7 @@ from dgpuhash.distributed.manifest import Manifest
 from dgpuhash.distributed.merging import Merging
 from dgpuhash.distributed.registry import Registry, check_name
 from dgpuhash.distributed.source import collection_of, frame_of, meta_of
+from dgpuhash.distributed.sparing import Sparing, Switch
 from dgpuhash.distributed.upkeep import Upkeep
 from dgpuhash.errors import (
     DgpuhashError,
@@ -294,6 +295,7 @@ class DistributedIndex(Searchable, Upkeep):
         columns: Sequence[Hashable] | None = None,
         suffixes: tuple[str | None, str | None] = ("_x", "_y"),
         persist: bool = False,
+        bloom_filter: Switch = "auto",
     ) -> Any:
         """A lazy Dask DataFrame: each partition of `left` merged with the index.
 
@@ -322,6 +324,11 @@ class DistributedIndex(Searchable, Upkeep):
             does. Where `left` is persisted on workers with shards, and the columns that travel are
             numbers or moments without nulls, all workers do it together in one phase, which takes
             less than a task for each partition.
+        bloom_filter : {"auto", True, False}
+            Whether workers leave rows without a match out before they ask the others in such a
+            phase, by a filter of 11 bits a row of the index, which each keeps until a change.
+            ``"auto"``: where the last merge of this handle had a quarter of them, and those since
+            the last change as many as the index has rows. Not with heavy keys.
 
         Raises
         ------
@@ -331,17 +338,22 @@ class DistributedIndex(Searchable, Upkeep):
             For other kinds of join, with the way to get them, and when `left` is no frame.
         ClosedError
             When the index was closed.
+        SpecError
+            When `bloom_filter` is none of the three.
         """
         descriptor = self._current()
+        sparing = Sparing.of(bloom_filter, deduplicate=False)
         left = frame_of(left)
         if self._merging is None or self._merging.epoch != descriptor.epoch:
             self._merging = Merging(descriptor)
         plan = self._merging.plan(meta_of(left), on, left_on, how, columns, suffixes)
         if not isinstance(left, dd.DataFrame):
             left = dd.from_pandas(left, npartitions=1, sort=False)
-        together = merge_together(self._client, plan, left) if persist else None
-        if together is not None:
-            return together
+        if persist:
+            absences = self._merging.absences
+            together = merge_together(self._client, plan, left, sparing, absences)
+            if together is not None:
+                return together
         lazy = left.map_partitions(
             plan.sealed,
             meta=plan.probe.meta,

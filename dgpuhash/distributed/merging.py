@@ -12,6 +12,7 @@ from dgpuhash.distributed.descriptor import Descriptor
 from dgpuhash.distributed.payload import plain_arrays
 from dgpuhash.distributed.probe import Probe, SealedProbe
 from dgpuhash.distributed.source import check_library
+from dgpuhash.distributed.sparing import Absences
 from dgpuhash.frames import check_how, column_labels, frames_of, join_columns
 
 __all__ = ["Merging"]
@@ -55,11 +56,17 @@ class Merging:
 
     Planning makes empty frames and pickles them, which takes milliseconds where frames are in GPU
     memory.
+
+    Attributes
+    ----------
+    absences : Absences
+        What merges with it told.
     """
 
     def __init__(self, descriptor: Descriptor) -> None:
         self._descriptor = descriptor
         self._plans: dict[Any, Plan] = {}
+        self.absences = Absences()
 
     @property
     def epoch(self) -> int:

@@ -12,6 +12,7 @@ import numpy as np
 from dgpuhash.distributed.descriptor import Placement, ShardAddress
 from dgpuhash.distributed.exchange import Inbox, Parcel, Receipt
 from dgpuhash.distributed.payload import Payload, frame_of_payload, is_plain, joined
+from dgpuhash.distributed.replica import Replica
 from dgpuhash.distributed.request import REMEDY
 from dgpuhash.distributed.skew import NO_HEAVY, Heavy
 from dgpuhash.errors import ColumnError, IndexLost
@@ -109,6 +110,8 @@ class Shard:
     transaction: str
     index: FrameIndex
     changed_rows: int
+    replica: Replica | None = None
+    """A filter of the keys of all shards at this epoch."""
 
 
 @dataclass
@@ -273,6 +276,10 @@ class Shards:
                 f"{shard.epoch}); call index.refresh() and make the merge anew"
             )
         return shard.index
+
+    def standing(self, uid: str) -> Shard:
+        """The shard of which `at` has just given the index."""
+        return self._shards[uid]
 
     def holds(self, uid: str, epoch: int, incarnation: str) -> bool:
         """Whether `at` would answer."""

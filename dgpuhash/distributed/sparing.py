@@ -67,11 +67,12 @@ class Absences:
     """
 
     def __init__(self) -> None:
-        self._absent_rows = 0
+        self._absent_rows = self._last_rows = 0
         self._share = 0.0
 
     def note(self, *, rows: int, absent_rows: int) -> None:
         """What an answer says."""
+        self._last_rows = rows
         if rows >= _LEAST_ROWS:
             self._absent_rows += absent_rows
             self._share = absent_rows / rows
@@ -80,8 +81,12 @@ class Absences:
         """After keys were added."""
         self._absent_rows = 0
 
-    def informed(self, sparing: Sparing, *, rows: int) -> Sparing:
-        """`sparing` for a question of so many rows, as the workers are told it."""
+    def informed(self, sparing: Sparing, *, rows: int | None = None) -> Sparing:
+        """`sparing` for a question of so many rows, as the workers are told it.
+
+        Of unknown rows there are as many as in the last question.
+        """
+        rows = self._last_rows if rows is None else rows
         if sparing.bloom_filter != "auto":
             return sparing
         if rows < _LEAST_ROWS or self._share < _LEAST_SHARE or not self._absent_rows:

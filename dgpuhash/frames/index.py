@@ -141,6 +141,11 @@ class FrameIndex(Searchable):
         return len(self._rows)
 
     @reads
+    def codes(self) -> Any:
+        """The codes of the keys of all rows, in no particular order."""
+        return self._rows.table.codes()
+
+    @reads
     def frame(self, columns: Sequence[Hashable] | None = None) -> Any:
         """The rows (or `columns` of them) in insertion order, numbered from 0."""
         return self._rows.store.take(self._rows.table.items()[1], columns)

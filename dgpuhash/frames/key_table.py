@@ -137,6 +137,10 @@ class KeyTable:
         order = self._backend.stable_order(rows)
         return self._out(codes[order]), self._out(rows[order].astype(self._backend.xp.int64))
 
+    def codes(self) -> Any:
+        """The codes, each as often as it has rows, in no particular order."""
+        return self._out(self._table.items()[0])
+
     def clear(self) -> None:
         """Forget every pair."""
         self._table = self._map()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -93,9 +94,9 @@ def test_build_and_merge_are_pandas(
     rights = placed(client, right, [2, 0, 1, 1, 0, 2])
     lefts = placed(client, left, [1, 0, 0, 2])
     with all_together(caplog), DistributedIndex.build(rights, on=on, client=client) as index:
-        assert_same(
-            index.merge(lefts, how=how, persist=True).compute(), joined(left, right, on, how)
-        )
+        for bloom_filter in (False, True, True):
+            merged = index.merge(lefts, how=how, persist=True, bloom_filter=bloom_filter)
+            assert_same(merged.compute(), joined(left, right, on, how))
 
 
 @given(data=st.data())
@@ -111,9 +112,36 @@ def test_any_rows_anywhere(threads: Client, data: st.DataObject) -> None:
     )
     index = DistributedIndex.build(placed(threads, right, data.draw(places)), "k", client=threads)
     with index:
-        assert index.insert(placed(threads, more, data.draw(places))) == len(more)
-        merged = index.merge(placed(threads, left, data.draw(places)), persist=True)
-        assert_same(merged.compute(), left.merge(pd.concat([right, more]), on="k"))
+        for stored in (right, pd.concat([right, more])):
+            if stored is not right:
+                assert index.insert(placed(threads, more, data.draw(places))) == len(more)
+            lefts = placed(threads, left, data.draw(places))
+            for bloom_filter in data.draw(st.lists(st.booleans(), min_size=1, max_size=2)):
+                merged = index.merge(lefts, persist=True, bloom_filter=bloom_filter)
+                assert_same(merged.compute(), left.merge(stored, on="k"))
+
+
+def test_rows_without_a_match_stay_at_home(
+    threads: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    right = pd.DataFrame({"k": np.arange(50_000), "v": np.arange(50_000)})
+    left = pd.DataFrame({"k": np.arange(300_000) + 10_000, "x": np.arange(300_000)})
+    lefts = placed(threads, left, [1, 0, 2])
+    with DistributedIndex.build(placed(threads, right, [0, 1]), on="k") as index:
+        left_out = []
+        for bloom_filter in ("auto", "auto", False, True):
+            with all_together(caplog):
+                merged = index.merge(lefts, persist=True, bloom_filter=bloom_filter)
+                told = re.search(r"without ([\d,]+) of 300,000", reports(caplog)[0])
+            left_out.append(told and int(told[1].replace(",", "")))
+            assert_same(merged.compute(), left.merge(right, on="k"))
+        assert left_out[0] is left_out[2] is None
+        assert 0.98 * 260_000 < left_out[1] == left_out[3] <= 260_000
+        more = left[290_000:].rename(columns={"x": "v"})
+        assert index.insert(placed(threads, more, [0])) == 10_000
+        for bloom_filter in ("auto", True):
+            merged = index.merge(lefts, persist=True, bloom_filter=bloom_filter)
+            assert_same(merged.compute(), left.merge(pd.concat([right, more]), on="k"))
 
 
 def test_result_is_persisted_where_its_rows_were(threads: Client) -> None:

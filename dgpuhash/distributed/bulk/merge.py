@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -25,13 +25,17 @@ from dgpuhash.distributed.merging import Plan
 from dgpuhash.distributed.payload import is_plain, plain_arrays
 from dgpuhash.distributed.plugin import ShardHost
 from dgpuhash.distributed.probe import Probe
+from dgpuhash.distributed.replica import Replica, Standing
 from dgpuhash.distributed.sealed import Sealed
+from dgpuhash.distributed.shard import Shard
 from dgpuhash.distributed.skew import NO_HEAVY
 from dgpuhash.distributed.source import persisted
+from dgpuhash.distributed.sparing import Absences, Sparing
 from dgpuhash.distributed.split import split_to_all
 from dgpuhash.distributed.worker_data import keep, kept
 from dgpuhash.frames import FrameIndex, frames_of
 from dgpuhash.frames.order import in_query_order
+from dgpuhash.tables.found import found_rows
 
 __all__ = ["merge_together"]
 
@@ -39,8 +43,12 @@ __all__ = ["merge_together"]
 _MOST_ROWS = 2**32
 
 
-def merge_together(client: Client, plan: Plan, left: Any) -> Any:
+def merge_together(
+    client: Client, plan: Plan, left: Any, sparing: Sparing, absences: Absences
+) -> Any:
     """The merge of a persisted Dask DataFrame, persisted as well; None where it takes tasks.
+
+    `absences` are what earlier merges with this epoch told.
 
     Raises
     ------
@@ -55,7 +63,14 @@ def merge_together(client: Client, plan: Plan, left: Any) -> Any:
         report(what, lying)
         return None
     name = f"dgpuhash-merge-{uuid.uuid4().hex}"
-    shares = run_together(client, descriptor.shards, merge_share, plan.sealed.seal, lying, name)
+    sparing = absences.informed(sparing)
+    shares = run_together(
+        client, descriptor.shards, merge_share, plan.sealed.seal, lying, name, sparing
+    )
+    rows = sum(share.rows for share in shares)
+    absences.note(rows=rows, absent_rows=sum(share.absent_rows for share in shares))
+    if sparing.bloom_filter:
+        what += f" (without {sum(share.spared_rows for share in shares):,} of {rows:,} rows)"
     made = {
         one.number: (worker, nbytes)
         for worker, mine, share in zip(descriptor.workers, lying, shares, strict=True)
@@ -88,10 +103,17 @@ def _reachable(client: Client, plan: Plan, left: Any) -> list[list[Lying]] | str
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What a rank has done: the bytes of its results; or why tasks must do it."""
+    """What a rank has done: the bytes of its results; or why tasks must do it.
+
+    Of its `rows`, `spared_rows` were asked about nowhere. It knows of `absent_rows` that they have
+    no match.
+    """
 
     nbytes: list[int] = field(default_factory=list)
     refused: str = ""
+    rows: int = 0
+    spared_rows: int = 0
+    absent_rows: int = 0
 
 
 def merge_share(
@@ -100,6 +122,7 @@ def merge_share(
     seal: Sealed[Probe],
     lying: list[list[Lying]],
     name: str,
+    sparing: Sparing,
 ) -> Share:
     """Runs on each rank.
 
@@ -110,9 +133,12 @@ def merge_share(
     uid, shard = descriptor.uid, descriptor.shards[rank]
     index = host.shards.at(uid, descriptor.epoch, shard.incarnation)
     asking = Asking(probe, [one.key for one in lying[rank]], host)
-    asked = asking.asked()
+    replica = None
+    if sparing.bloom_filter and not descriptor.heavy:
+        replica = _replica(host.shards.standing(uid), sparing, collective)
+    asked, spared = asking.asked(replica)
     came = collective.all_to_all(asked.columns, asked.counts)
-    answers, refused = _answers(index, came, probe)
+    answers, refused, absent = _answers(index, came, probe)
     del came
     back = collective.all_to_all(answers.columns, answers.counts)
     del answers
@@ -124,7 +150,17 @@ def merge_share(
         host.worker,
         {(name, one.number): each for one, each in zip(lying[rank], frames, strict=True)},
     )
-    return Share([frames_of(frame).nbytes(frame) for frame in frames])
+    nbytes = [frames_of(frame).nbytes(frame) for frame in frames]
+    return Share(nbytes, "", asking.rows, spared, spared + absent)
+
+
+def _replica(shard: Shard, sparing: Sparing, collective: Collective) -> Replica | None:
+    """A filter of the keys of all shards, where one pays."""
+    index = shard.index
+    device = backend.get(frames_of(index.meta).device)
+    told = collective.gather(Standing.of(shard.replica, len(index), device))
+    shard.replica = Replica.agreed(shard.replica, told, sparing, collective, device, index.codes)
+    return shard.replica
 
 
 class Asking:
@@ -149,8 +185,16 @@ class Asking:
         nothing = plain_arrays(self._like, self._like)
         self._keys = [nothing] if self.refused or not given else given
 
-    def asked(self) -> Parted:
-        """The keys in the order of the parts that are asked about them."""
+    @property
+    def rows(self) -> int:
+        """Of all partitions."""
+        return sum(map(len, self._lefts))
+
+    def asked(self, replica: Replica | None) -> tuple[Parted, int]:
+        """The keys in the order of the parts that are asked, and how many nobody is asked about.
+
+        Those are the keys that the filter says to be absent.
+        """
         probe, xp = self._probe, self._frames.xp
         descriptor = probe.descriptor
         encoder, parts = descriptor.encoder, len(descriptor.shards)
@@ -159,11 +203,21 @@ class Asking:
             for column in zip(*self._keys, strict=True)
         ]
         encoded = encoder.encode_arrays(columns, self._frames)
+        asked_rows: Any = None
+        if replica is not None:
+            passed = replica.filter.test(encoded.codes)
+            asked_rows, _ = found_rows(backend.get(self._frames.device), passed, encoded.codes)
+            columns = [column[asked_rows] for column in columns]
+            encoded = encoder.encode_arrays(columns, self._frames)
         only_owners = encoder.exact and probe.how in {"semi", "anti"}
         heavy = NO_HEAVY if only_owners else descriptor.heavy
         owned: Any = split_to_all(encoded, encoder, parts, heavy) if heavy else parts
         key = 0 if encoder.codes_are_keys else None
-        return parted(columns, key, encoded, owned, numbered=True)
+        made = parted(columns, key, encoded, owned, numbered=True)
+        if asked_rows is None:
+            return made, 0
+        numbers = asked_rows[made.numbers]
+        return replace(made, numbers=numbers), len(passed) - len(asked_rows)
 
     def results(self, asked: Parted, back: Received) -> list[Any]:
         """The frame of each partition."""
@@ -196,8 +250,11 @@ class Asking:
         return self._probe.put_together(left, rows, found)
 
 
-def _answers(index: FrameIndex, came: Received, probe: Probe) -> tuple[Parted, str]:
-    """For each rank that asked, the positions of its keys that match, and what they match."""
+def _answers(index: FrameIndex, came: Received, probe: Probe) -> tuple[Parted, str, int]:
+    """For each rank that asked, the positions of its keys that match, and what they match.
+
+    Also why tasks must do it, and how many keys match nothing.
+    """
     frames, refused = frames_of(index.meta), ""
     xp, keys = frames.xp, tuple(came.columns)
     moved = list(probe.moved)
@@ -214,7 +271,13 @@ def _answers(index: FrameIndex, came: Received, probe: Probe) -> tuple[Parted, s
     ends = backend.get(frames.device).to_host(xp.searchsorted(rows, ends))
     counts = np.diff(ends, prepend=0).astype(np.int64)
     positions = _shifted(rows, counts, -_firsts(came.counts), xp).astype(np.uint32)
-    return Parted([positions, *found], None, counts), refused
+    absent = int(came.counts.sum()) - _distinct(rows)
+    return Parted([positions, *found], None, counts), refused, absent
+
+
+def _distinct(rows: Any) -> int:
+    """How many different numbers there are; equal ones stand together."""
+    return len(rows) and 1 + int((rows[1:] != rows[:-1]).sum())
 
 
 def _firsts(counts: np.ndarray) -> np.ndarray:
