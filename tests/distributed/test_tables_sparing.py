@@ -99,6 +99,24 @@ def test_few_and_no_keys(client):
             assert not found.any()
 
 
+def test_copies_and_saves_have_filters_of_their_own(client, tmp_path):
+    asked = np.arange(1200)
+    with DistributedSet.from_keys(np.arange(1000), client=client) as table:
+        assert table.contains(asked, bloom_filter=True).sum() == 1000
+        with table.copy() as twin:
+            twin.insert(np.arange(1000, 1100))
+            assert twin.contains(asked, bloom_filter=True).sum() == 1100
+        assert table.contains(asked, bloom_filter=True).sum() == 1000
+        table.save(str(tmp_path / "saved"))
+        with DistributedSet.load(str(tmp_path / "saved"), client=client) as again:
+            again.insert(np.arange(1100, 1150))
+            assert again.contains(asked, bloom_filter=True).sum() == 1050
+        table.clear()
+        assert not table.contains(asked, bloom_filter=True).any()
+        table.insert(asked)
+        assert table.contains(asked, bloom_filter=True).all()
+
+
 def test_unknown_positions_are_refused(client):
     with DistributedSet("int64", client=client) as table:
         for switch in ("bloom_filter", "deduplicate"):

@@ -23,7 +23,7 @@ __all__ = ["Thinned", "gathered", "thinned"]
 # Fewer rows of a rank are not sampled.
 _LEAST_ROWS = 2**16
 # So often must a sampled key come in a batch for its rows to be asked for once; never between GPUs.
-_LEAST_REPEATS = {"cpu": 8}
+_LEAST_REPEATS = {"cpu": 16}
 
 
 def thinned(
