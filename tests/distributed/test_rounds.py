@@ -12,8 +12,8 @@ from rounds.play import play
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(150)]
 
-HERE = [name for name, fault in FAULTS.items() if not fault.needs_hosts]
-BETWEEN_HOSTS = [name for name, fault in FAULTS.items() if fault.needs_hosts]
+HERE = [name for name, fault in FAULTS.items() if fault.needs in {None, "cpus"}]
+BETWEEN_HOSTS = [name for name, fault in FAULTS.items() if fault.needs == "hosts"]
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +44,12 @@ def test_a_round(processes_here, fault, monkeypatch):
         monkeypatch.setattr("dgpuhash.distributed.phase.PATIENCE", 1.0)
         monkeypatch.setattr("dgpuhash.distributed.phase.SILENCE", 8.0)
     outcome = play(processes_here, fault, 0)
+    assert not outcome.failed, outcome
+
+
+@pytest.mark.parametrize(("fault", "work"), [("kill", "map insert"), ("late", "map find")])
+def test_a_round_with_a_table(processes_here, fault, work):
+    outcome = play(processes_here, fault, 0, [work])
     assert not outcome.failed, outcome
 
 

@@ -4,72 +4,78 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
+import math
 import sys
-import tempfile
-import warnings
+import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 import pandas as pd
-from hosts import Hosts, why_no_hosts
+from hosts import why_no_hosts
 
-from rounds.cluster import Cluster
 from rounds.faults import FAULTS
-from rounds.play import Outcome, play
+from rounds.play import Outcome
+from rounds.series import Setting, end_in_order, line, side_by_side
 
-KINDS = ("right", "error", "late", "hang", "foreign", "wrong", "stuck")
+KINDS = ("right", "error", "late", "hang", "foreign", "wrong", "stuck", "crash")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/rounds", description=__doc__)
-    parser.add_argument("--faults", nargs="+", choices=FAULTS, default=list(FAULTS))
+    parser.add_argument("--faults", nargs="+", choices=FAULTS, help="default: all that can be here")
+    parser.add_argument("--works", nargs="+", help="verbs; default: all that a fault is meant for")
     parser.add_argument("--rounds", type=int, default=20, help="of each fault; default: 20")
     parser.add_argument("--seed", type=int, default=0, help="of the first round; default: 0")
-    parser.add_argument("--workers", type=int, default=3)
+    parser.add_argument("--workers", type=int, default=3, help="of each cluster; default: 3")
+    parser.add_argument("--spare", type=int, default=0, help="workers that may stay lost")
+    parser.add_argument("--gpus", type=int, default=0, help="of this host; default: CPU workers")
+    parser.add_argument("--protocol", choices=("tcp", "ucxx"), default="tcp")
+    parser.add_argument("--series", type=int, default=1, help="clusters side by side; default: 1")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="then no round is begun")
+    parser.add_argument("--silence", type=float, help="seconds until a stopped worker is given up")
     parser.add_argument("--json", type=Path, help="where the outcomes are written, one a line")
     given = parser.parse_args()
-    # Dask speaks of every worker that is lost, and of rows that travel inside tasks.
-    logging.disable(logging.CRITICAL)
-    warnings.simplefilter("ignore")
+    end_in_order()
     outcomes: list[Outcome] = []
-    for needs_hosts in (False, True):
-        faults = [name for name in given.faults if FAULTS[name].needs_hosts == needs_hosts]
-        if faults and needs_hosts and (reason := why_no_hosts()) is not None:
-            print(f"left out {', '.join(faults)}: {reason}", file=sys.stderr)
-        elif faults:
-            outcomes += series(faults, given, needs_hosts)
-    if given.json:
-        lines = [json.dumps(asdict(outcome)) for outcome in outcomes]
-        given.json.write_text("\n".join(lines) + "\n")
-    print(table(outcomes).to_string(index=False))
+    try:
+        play_all(given, outcomes)
+    finally:
+        if given.json:
+            lines = [json.dumps(asdict(outcome)) for outcome in outcomes]
+            given.json.write_text("\n".join(lines) + "\n")
+        print(table(outcomes).to_string(index=False) if outcomes else "no round was played")
     return int(any(outcome.failed for outcome in outcomes))
 
 
-def series(faults: Sequence[str], given: argparse.Namespace, needs_hosts: bool) -> list[Outcome]:
-    """The rounds of some faults, on one cluster."""
-    hosts = Hosts(given.workers, bandwidth="1gbit", delay="1ms") if needs_hosts else None
-    found = []
-    with tempfile.TemporaryDirectory(prefix="rounds-") as folder:
-        cluster = Cluster(Path(folder), given.workers, hosts)
-        try:
-            for fault in faults:
-                for seed in range(given.seed, given.seed + given.rounds):
-                    found.append(play(cluster, fault, seed))
-                    print(line(found[-1]), flush=True)
-        finally:
-            cluster.close()
-            if hosts is not None:
-                hosts.close()
-    return found
-
-
-def line(outcome: Outcome) -> str:
-    """An outcome for people."""
-    what = f"{outcome.fault:9} {outcome.work:7} {outcome.seed:3} at {outcome.moment:24}"
-    message = outcome.message if outcome.failed else outcome.message[:120]
-    return f"{what} {outcome.kind:7} {outcome.seconds:5.1f} s  {message}"
+def play_all(given: argparse.Namespace, outcomes: list[Outcome]) -> None:
+    """Add the outcomes of all rounds that are wanted."""
+    end = time.monotonic() + given.seconds
+    for needed in ("hosts", "gpus" if given.gpus else "cpus"):
+        apart = needed == "hosts"
+        kinds = [needed] if apart else [needed, None]
+        faults = [name for name in given.faults or FAULTS if FAULTS[name].needs in kinds]
+        if faults and apart and (reason := why_no_hosts()) is not None:
+            print(f"left out {', '.join(faults)}: {reason}", file=sys.stderr)
+        elif faults:
+            rounds = [
+                (fault, seed)
+                for fault in faults
+                for seed in range(given.seed, given.seed + given.rounds)
+            ]
+            setting = Setting(
+                workers=given.workers,
+                hosts=apart,
+                gpus=given.gpus,
+                protocol=given.protocol,
+                spare=given.spare,
+                works=given.works,
+                silence=given.silence,
+                end=end,
+            )
+            for outcome in side_by_side(rounds, setting, given.series):
+                print(line(outcome), flush=True)
+                outcomes.append(outcome)
 
 
 def table(outcomes: Sequence[Outcome]) -> pd.DataFrame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -20,13 +21,14 @@ __all__ = ["Cluster"]
 TESTS = Path(__file__).resolve().parents[1]
 OPTIONS = ("--no-nanny", "--no-dashboard", "--nthreads", "1", "--memory-limit", "0")
 SETTINGS = {
-    "PYTHONPATH": str(TESTS),
+    "PYTHONPATH": os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH")])),
     "DASK_DATAFRAME__CONVERT_STRING": "False",
     # How long Dask keeps a host that is silent, and a worker whose process is stopped; its defaults
     # are 30 s and 5 minutes.
     "DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP": "11s",
     "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "20s",
 }
+GPU_SETTINGS = {"DASK_DISTRIBUTED_UCXX__CREATE_CUDA_CONTEXT": "True"}
 # Seconds until a cluster that was mended must be whole.
 WHOLE = 90
 
@@ -41,15 +43,35 @@ class Cluster:
     workers : int
     hosts : Hosts, optional
         Worker *n* runs on host *n*, the scheduler on host 1.
+    gpus : int
+        Of this host, which the workers take by turns; 0: none.
+    protocol : {"tcp", "ucxx"}
+        What the processes speak.
+    spare : int
+        Workers that may be missing: so many are lost before any is started anew.
     """
 
-    def __init__(self, folder: Path, workers: int, hosts: Hosts | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        workers: int,
+        hosts: Hosts | None = None,
+        *,
+        gpus: int = 0,
+        protocol: str = "tcp",
+        spare: int = 0,
+    ) -> None:
         self.folder = folder
         self.hosts = hosts
+        self.device = "cuda" if gpus else "cpu"
+        self._gpus = gpus
+        self._protocol = protocol
+        self._spare = spare
         self._port = 8786 if hosts else _free_port()
         self._started = 0
         self._scheduler: subprocess.Popen | None = None
         self._workers: list[subprocess.Popen | None] = [None] * workers
+        self._buried: set[int] = set()
         self.client: Client | None = None
         #: How often a scheduler was started here that knows of nothing.
         self.forgotten = 0
@@ -60,11 +82,23 @@ class Cluster:
     @property
     def address(self) -> str:
         """Of the scheduler."""
-        return f"tcp://{self.hosts.address(1) if self.hosts else '127.0.0.1'}:{self._port}"
+        host = self.hosts.address(1) if self.hosts else "127.0.0.1"
+        return f"{self._protocol}://{host}:{self._port}"
 
     def pids(self) -> dict[str, int]:
         """The processes of the workers, by address."""
         return self.client.run(os.getpid)
+
+    def crashed(self, victim: int) -> list[str]:
+        """How processes ended, since this was asked, that a signal has ended; not the victim."""
+        dead = [each for each in self._workers if each is not None and each.poll() is not None]
+        news = [each for each in dead if each.pid not in self._buried]
+        self._buried |= {each.pid for each in news}
+        return [
+            f"process {each.pid} ended by {signal.Signals(-each.returncode).name}"
+            for each in news
+            if each.returncode < 0 and each.pid != victim
+        ]
 
     def worker_on(self, host: int) -> str:
         """The address of the worker on a host."""
@@ -80,6 +114,7 @@ class Cluster:
     def start_scheduler(self) -> None:
         """Start it under the address that it had, without what it knew."""
         command = ("scheduler", "--no-dashboard", "--port", str(self._port))
+        command += ("--protocol", self._protocol)
         place = () if self.hosts else ("--host", "127.0.0.1")
         self._scheduler = self._start(1, [*command, *place], "scheduler")
 
@@ -115,10 +150,14 @@ class Cluster:
         if self._scheduler is None or self._scheduler.poll() is not None:
             self.start_scheduler()
             self.forgotten += 1
+        dead = [each for each in self._workers if each is None or each.poll() is not None]
+        if len(dead) <= self._spare and len(dead) < len(self):
+            return
         for number, process in enumerate(self._workers):
-            if process is None or process.poll() is not None:
+            if process in dead:
                 command = ["worker", self.address, *OPTIONS, "--death-timeout", "30"]
                 command += ["--local-directory", str(self.folder)]
+                command += ["--preload", "rounds.pool"] if self._gpus else []
                 self._workers[number] = self._start(number + 1, command, f"worker{number}")
 
     def _whole(self, seconds: float) -> bool:
@@ -131,8 +170,11 @@ class Cluster:
                     self.client = Client(self.address, timeout=max(0.5, end - time.monotonic()))
                 there = self.client.nthreads()
                 alive = [each for each in self._workers if each and each.poll() is None]
-                if len(there) == len(alive) == len(self) and self._all_answer(
-                    max(0.5, end - time.monotonic())
+                enough = len(alive) >= len(self) - self._spare
+                if (
+                    enough
+                    and len(there) == len(alive)
+                    and self._all_answer(max(0.5, end - time.monotonic()))
                 ):
                     return True
             except (OSError, RuntimeError, TimeoutError):
@@ -144,7 +186,7 @@ class Cluster:
         async def ask() -> dict[str, int]:
             return await asyncio.wait_for(self.client.run(os.getpid, asynchronous=True), seconds)
 
-        running = {process.pid for process in self._workers if process}
+        running = {each.pid for each in self._workers if each and each.poll() is None}
         return set(self.client.sync(ask).values()) == running
 
     def _leave(self) -> None:
@@ -157,9 +199,14 @@ class Cluster:
         self._started += 1
         whole = [sys.executable, "-m", "dask", *command]
         log = self.folder / f"{name}-{self._started}.log"
+        settings = SETTINGS
+        if self._gpus:
+            # As dask-cuda has it: each sees all GPUs, its own one first.
+            seen = [str((host + step) % self._gpus) for step in range(self._gpus)]
+            settings = settings | {"CUDA_VISIBLE_DEVICES": ",".join(seen)} | GPU_SETTINGS
         if self.hosts is not None:
-            return self.hosts.start(host, whole, SETTINGS, log)
-        return _started(whole, SETTINGS, log)
+            return self.hosts.start(host, whole, settings, log)
+        return _started(whole, settings, log)
 
 
 def _started(command: Sequence[str], settings: Mapping[str, str], log: Path) -> subprocess.Popen:

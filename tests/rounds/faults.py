@@ -15,9 +15,10 @@ from typing import Any, ClassVar
 from distributed import Client
 
 from dgpuhash.backend.cpu import CpuBackend
-from dgpuhash.distributed import change
+from dgpuhash.distributed import change, phase, request
 from dgpuhash.distributed.put import put_partition
 from dgpuhash.errors import OutOfMemoryError
+from rounds import pool
 from rounds.cluster import Cluster
 
 __all__ = ["FAULTS", "Fault"]
@@ -45,11 +46,14 @@ class Fault:
         "rebalance",
         "rebuild",
         "durable",
+        "map",
+        "map insert",
+        "map find",
     )
     #: Of a batch.
     rows: ClassVar[int] = 3000
-    #: Whether it needs a cluster on hosts of a network.
-    needs_hosts: ClassVar[bool] = False
+    #: The kind of cluster that it needs: "hosts" of a network, "cpus", "gpus"; None: any.
+    needs: ClassVar[str | None] = None
     #: Whether the verb has to succeed.
     harmless: ClassVar[bool] = False
     #: Whether the cluster forgets every index.
@@ -101,6 +105,13 @@ class Stop(Fault):
     """SIGSTOP of a worker."""
 
     name = "stop"
+    #: Seconds after which a silent worker is given up; None: the library's own.
+    silence: ClassVar[float | None] = None
+
+    def prepare(self) -> None:
+        if self.silence is not None:
+            be_impatient(self.silence)
+            self.client.run(be_impatient, self.silence)
 
     def strike(self) -> None:
         os.kill(self.pid, signal.SIGSTOP)
@@ -127,7 +138,17 @@ class Late(Fault):
     """A worker that answers requests for its shard late."""
 
     name = "late"
-    works = ("build", "insert", "erase", "merge", "lookup", "rebalance")
+    works = (
+        "build",
+        "insert",
+        "erase",
+        "merge",
+        "lookup",
+        "rebalance",
+        "map",
+        "map insert",
+        "map find",
+    )
     harmless = True
 
     def prepare(self) -> None:
@@ -164,7 +185,8 @@ class Memory(Fault):
     """An allocation of the tables fails on one worker."""
 
     name = "memory"
-    works = ("build", "insert", "erase", "merge", "lookup", "rebalance")
+    needs = "cpus"
+    works = Late.works
 
     def prepare(self) -> None:
         self.client.run(fail_allocation, self.generator.randrange(60), workers=[self.victim])
@@ -177,6 +199,7 @@ class Limit(Fault):
     """The address space of one worker ends, in the middle of whatever it does."""
 
     name = "limit"
+    needs = "cpus"
     works = ("build", "insert")
     rows = 600_000
 
@@ -196,11 +219,29 @@ class Limit(Fault):
             return
 
 
+class Ballast(Fault):
+    """The memory of one GPU is taken, all but a little, in the middle of whatever it does."""
+
+    name = "ballast"
+    needs = "gpus"
+    works = Late.works
+    rows = 600_000
+
+    def prepare(self) -> None:
+        self.headroom = self.generator.choice([0, 1 << 16, 1 << 20, 1 << 22, 1 << 24])
+
+    def strike(self) -> None:
+        self.client.run(pool.fill, self.headroom, workers=[self.victim])
+
+    def undo(self) -> None:
+        self.client.run(pool.free, workers=[self.victim])
+
+
 class Cut(Fault):
     """A host is cut off for good."""
 
     name = "cut"
-    needs_hosts = True
+    needs = "hosts"
     works = ("build", "insert", "merge")
 
     def prepare(self) -> None:
@@ -228,8 +269,27 @@ class Away(Cut):
 
 FAULTS: dict[str, type[Fault]] = {
     fault.name: fault
-    for fault in (Kill, Stop, Scheduler, Late, Away, Cut, Memory, Limit, AtOnce, Twice)
+    for fault in (
+        Kill,
+        Stop,
+        Scheduler,
+        Late,
+        Away,
+        Cut,
+        Memory,
+        Limit,
+        Ballast,
+        AtOnce,
+        Twice,
+    )
 }
+
+
+def be_impatient(seconds: float) -> None:
+    """In this process: give up whoever is silent for so long."""
+    for module in (phase, request):
+        module.PATIENCE = min(1.0, seconds)
+    phase.SILENCE = request.LIMIT = seconds
 
 
 def put_twice(frame: Any, sealed: Any, partition: int) -> Any:
@@ -239,21 +299,22 @@ def put_twice(frame: Any, sealed: Any, partition: int) -> Any:
 
 
 def delay(seconds: float, dask_worker: Any) -> None:
-    """On a worker: answer this much later."""
-    for operation in ("dgpuhash_match", "dgpuhash_put"):
-        handler = dask_worker.handlers.get(operation)
+    """On a worker: answer this much later; sooner to the many messages of a group."""
+    delays = {"match": seconds, "put": seconds, "collective": seconds / 20}
+    for operation, some in delays.items():
+        handler = dask_worker.handlers.get(f"dgpuhash_{operation}")
         if handler is None:
             continue
         prompt = getattr(handler, "prompt", handler)
 
-        async def late(prompt: Any = prompt, **message: Any) -> Any:
-            await asyncio.sleep(seconds)
+        async def late(prompt: Any = prompt, some: float = some, **message: Any) -> Any:
+            await asyncio.sleep(some)
             return await prompt(**message)
 
         late.prompt = prompt
         # What a request of the worker to itself calls.
         late.__wrapped__ = prompt.__wrapped__
-        dask_worker.handlers[operation] = late if seconds else prompt
+        dask_worker.handlers[f"dgpuhash_{operation}"] = late if seconds else prompt
 
 
 def fail_allocation(number: int | None) -> None:

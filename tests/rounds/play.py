@@ -6,7 +6,7 @@ import itertools
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -14,10 +14,10 @@ from unittest import mock
 
 from distributed.client import FutureCancelledError
 
-from dgpuhash.distributed import change
 from dgpuhash.errors import DgpuhashError
 from rounds.cluster import Cluster
 from rounds.faults import FAULTS, Fault
+from rounds.tables import TABLE_WORKS
 from rounds.work import WORKS, Work, Wrong
 
 __all__ = ["SOON", "Outcome", "play"]
@@ -38,7 +38,7 @@ class Outcome:
         ``right``: a right answer. ``error``: one of ours, and the index was right after
         `DistributedIndex.rebuild` at the latest. Anything else is a failure: ``late`` (after more
         than `SOON`), ``hang``, ``foreign`` (an error that is not ours), ``wrong`` (rows), ``stuck``
-        (not to be repaired).
+        (not to be repaired), ``crash`` (another process than the victim's ended by a signal).
     seconds : float
         From the fault to the answer or error.
     """
@@ -57,14 +57,26 @@ class Outcome:
         return self.kind not in {"right", "error"}
 
 
-def play(cluster: Cluster, fault: str, seed: int) -> Outcome:
-    """Play the round of this fault and seed on a cluster, which is mended first."""
+def play(cluster: Cluster, fault: str, seed: int, works: Sequence[str] | None = None) -> Outcome:
+    """Play the round of this fault and seed on a cluster, which is mended first.
+
+    Its verb is one of `works` that the fault is meant for; default: of all of these.
+    """
     generator = random.Random(f"{fault} {seed}")
     cluster.mend()
     kind = FAULTS[fault]
-    name = kind.works[seed % len(kind.works)]
-    work = WORKS[name](cluster.client, cluster.folder, seed, kind.rows)
-    broken = kind(cluster, generator)
+    meant = [name for name in kind.works if works is None or name in works]
+    name = meant[seed % len(meant)]
+    try:
+        work = (WORKS | TABLE_WORKS)[name](
+            cluster.client, cluster.folder, seed, kind.rows, cluster.device
+        )
+        broken = kind(cluster, generator)
+    except Exception as error:
+        cluster.close()
+        return Outcome(
+            fault, name, seed, "before", "stuck", 0.0, f"{type(error).__name__}: {error}"
+        )
     trigger = Trigger(broken, work, generator)
     with trigger.armed():
         raised, ended = attempted(lambda: work.carry_out(cluster.client))
@@ -80,6 +92,8 @@ def play(cluster: Cluster, fault: str, seed: int) -> Outcome:
             cluster.close()
             return outcome("hang", f"no answer after {seconds:.0f} s")
         forgotten = cluster.forgotten
+        if crashed := cluster.crashed(broken.pid):
+            return outcome("crash", "; ".join(crashed))
         cluster.mend()
         if isinstance(raised, Wrong):
             return outcome("wrong", str(raised))
@@ -96,6 +110,8 @@ def play(cluster: Cluster, fault: str, seed: int) -> Outcome:
             cluster.close()
         bad = "wrong" if isinstance(unsettled, Wrong) else "stuck"
         return outcome(bad, f"{message or 'done'}; then {type(unsettled).__name__}: {unsettled}")
+    if crashed := cluster.crashed(broken.pid):
+        return outcome("crash", f"afterwards {'; '.join(crashed)}")
     if raised is not None and (kind.harmless or not understood(raised, work)):
         return outcome("foreign", message)
     if seconds > SOON:
@@ -145,6 +161,7 @@ class Trigger:
         self._timers: list[threading.Timer] = []
         self._done = False
         self._call: int | None = None
+        self._phases = work.phases
         if work.changes and generator.random() < 0.6:
             self._call = generator.randrange(CALLS.get(work.name, 3))
             self._delay = generator.choice([0.0, 0.001, 0.003, 0.01])
@@ -157,14 +174,14 @@ class Trigger:
     def armed(self) -> Iterator[None]:
         """A block in which it strikes, once at most."""
         self.struck = time.monotonic()
-        plain, number = change.on_workers, itertools.count()
+        plain, number = self._phases.on_workers, itertools.count()
 
         def counted(*args: Any, **kwargs: Any) -> Any:
             if next(number) == self._call:
                 self._strike_after(self._delay)
             return plain(*args, **kwargs)
 
-        with mock.patch.object(change, "on_workers", counted):
+        with mock.patch.object(self._phases, "on_workers", counted):
             if self._call is None:
                 self._strike_after(self._delay)
             try:
@@ -192,7 +209,8 @@ class Trigger:
 
 # Calls on all workers that a change makes: to open it, to prepare it, to apply it. A build asks for
 # the workers' incarnations first; to rebalance, shards send their rows as well.
-CALLS = {"build": 4, "rebalance": 4, "rebuild": 4}
+# Ranks of a table's group join it, connect and watch each other before its first verb.
+CALLS = {"build": 4, "rebalance": 4, "rebuild": 4, "map": 4, "map insert": 1, "map find": 1}
 # Seconds that the verbs take when nothing breaks, on two cores.
 DURATION = {
     "build": 0.6,
@@ -205,4 +223,7 @@ DURATION = {
     "rebalance": 0.2,
     "rebuild": 1.2,
     "durable": 0.5,
+    "map": 0.6,
+    "map insert": 0.3,
+    "map find": 0.3,
 }

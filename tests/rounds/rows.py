@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 
-__all__ = ["batch", "probes", "same_rows", "slowly"]
+__all__ = ["batch", "on_device", "on_host", "probes", "same_rows", "slowly"]
 
 KEYS = 900
 
@@ -26,13 +27,33 @@ def probes(rows: int = 2000) -> pd.DataFrame:
     return pd.DataFrame({"k": keys, "x": np.arange(rows) / 4})
 
 
-def slowly(frame: pd.DataFrame, npartitions: int = 9, seconds: float = 0.1) -> dd.DataFrame:
+def on_device(frame: pd.DataFrame, device: str) -> Any:
+    """`frame` as an index there takes it."""
+    if device == "cpu":
+        return frame
+    import cudf
+
+    return cudf.DataFrame.from_pandas(frame)
+
+
+def on_host(frame: Any) -> pd.DataFrame:
+    """`frame` without nulls, from wherever it is."""
+    host = frame.to_pandas() if hasattr(frame, "to_pandas") else frame
+    names = {"name": host["name"].fillna("")} if "name" in host else {}
+    return host.assign(**names).fillna(-1)
+
+
+def slowly(
+    frame: pd.DataFrame, npartitions: int = 9, seconds: float = 0.1, *, device: str = "cpu"
+) -> dd.DataFrame:
     """`frame` in partitions that take a while to be read."""
     lazy = dd.from_pandas(frame, npartitions=npartitions, sort=False)
-    return lazy.map_partitions(late, seconds, meta=frame[:0])
+    if device != "cpu":
+        lazy = lazy.to_backend("cudf")
+    return lazy.map_partitions(late, seconds, meta=lazy._meta)
 
 
-def late(part: pd.DataFrame, seconds: float) -> pd.DataFrame:
+def late(part: Any, seconds: float) -> Any:
     time.sleep(seconds)
     return part
 

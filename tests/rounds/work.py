@@ -7,16 +7,17 @@ import threading
 import uuid
 from abc import ABC, abstractmethod
 from pathlib import Path
+from types import ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 from distributed import Client
 
-from dgpuhash.distributed import DistributedIndex
+from dgpuhash.distributed import DistributedIndex, change
 from dgpuhash.distributed.plugin import host_of
 from dgpuhash.errors import DgpuhashError, FormatError, IndexLost
-from rounds.rows import batch, probes, same_rows, slowly
+from rounds.rows import batch, on_device, on_host, probes, same_rows, slowly
 
 __all__ = ["WORKS", "Work", "Wrong"]
 
@@ -36,15 +37,21 @@ class Work(ABC):
     seed : int
     rows : int
         Of a batch.
+    device : str
+        Of the rows.
     """
 
     name: ClassVar[str]
-    #: Whether the verb changes the index, by phases.
+    #: Whether the verb goes by phases, and the module that calls them.
     changes: ClassVar[bool] = True
+    phases: ClassVar[ModuleType] = change
 
-    def __init__(self, client: Client, folder: Path, seed: int, rows: int) -> None:
+    def __init__(
+        self, client: Client, folder: Path, seed: int, rows: int, device: str = "cpu"
+    ) -> None:
         self.seed = seed
         self.rows = rows
+        self.device = device
         self.folder = folder / f"saved-{uuid.uuid4().hex}"
         self.before = batch(seed, rows)
         self.after = self.before
@@ -53,8 +60,26 @@ class Work(ABC):
 
     def start(self, client: Client) -> None:
         """What comes before the verb."""
-        source = slowly(self.before, 6, 0)
+        source = self.slowly(self.before, 6, 0)
         self.index = DistributedIndex.build(source, on="k", client=client, name=self.called)
+
+    def slowly(self, frame: pd.DataFrame, npartitions: int = 9, seconds: float = 0.1) -> Any:
+        """`frame` on the device, in partitions that take a while to be read."""
+        return slowly(frame, npartitions, seconds, device=self.device)
+
+    def contents(self, index: DistributedIndex) -> pd.DataFrame:
+        """All rows, found by their keys."""
+        keys = on_device(pd.DataFrame({"k": np.arange(1000)}), self.device)
+        found = on_host(index.lookup(keys))
+        rows = found[found["v"] >= 0].astype({"v": "int64"})
+        if len(rows) != len(index):
+            raise Wrong(f"{len(rows)} rows are found and {len(index)} are counted")
+        return rows
+
+    def load(self, client: Client) -> DistributedIndex:
+        """What was saved."""
+        device = None if self.device == "cpu" else self.device
+        return DistributedIndex.load(str(self.folder), client, device=device)
 
     @property
     def called(self) -> str:
@@ -78,10 +103,10 @@ class Work(ABC):
         index._given_client = client
         try:
             index.refresh()
-            found = contents(index)
+            found = self.contents(index)
         except DgpuhashError:
             index.rebuild()
-            found = contents(index)
+            found = self.contents(index)
         allowed = [self.after] if succeeded else [self.before, self.after]
         if not any(same_rows(found, wanted) for wanted in allowed):
             raise Wrong(f"{len(found)} rows are found, of {[len(each) for each in allowed]}")
@@ -98,14 +123,14 @@ class Work(ABC):
         if self.index is not None:
             self.index._given_client = client
             try:
-                found = contents(self.index)
+                found = self.contents(self.index)
             except IndexLost:
                 pass
             else:
                 raise Wrong(f"{len(found)} rows are found that cannot be there")
-        source = slowly(self.before, 6, 0)
+        source = self.slowly(self.before, 6, 0)
         self.index = DistributedIndex.build(source, on="k", client=client, name=self.called)
-        if not same_rows(contents(self.index), self.before):
+        if not same_rows(self.contents(self.index), self.before):
             raise Wrong("an index that was built anew has other rows")
         self.end()
 
@@ -119,7 +144,7 @@ class Build(Work):
     name = "build"
 
     def start(self, client: Client) -> None:
-        self.source = slowly(self.before)
+        self.source = self.slowly(self.before)
 
     def carry_out(self, client: Client) -> None:
         self.index = DistributedIndex.build(self.source, on="k", client=client, name=self.called)
@@ -137,7 +162,7 @@ class Insert(Work):
     def start(self, client: Client) -> None:
         super().start(client)
         self.added = batch(self.seed + 1, self.rows)
-        self.source = slowly(self.added)
+        self.source = self.slowly(self.added)
         self.after = pd.concat([self.before, self.added], ignore_index=True)
 
     def carry_out(self, client: Client) -> None:
@@ -152,7 +177,7 @@ class Erase(Work):
     def start(self, client: Client) -> None:
         super().start(client)
         self.keys = pd.DataFrame({"k": np.arange(self.seed % 3, 900, 3)})
-        self.source = slowly(self.keys)
+        self.source = self.slowly(self.keys)
         self.after = self.before[~self.before["k"].isin(self.keys["k"])]
 
     def carry_out(self, client: Client) -> None:
@@ -168,8 +193,9 @@ class Merge(Work):
     def carry_out(self, client: Client) -> None:
         assert self.index is not None
         left = probes()
-        merged = client.compute(self.index.merge(slowly(left, 12), how="left")).result()
-        if not same_rows(merged.fillna(-1), left.merge(self.before, on="k", how="left").fillna(-1)):
+        merged = client.compute(self.index.merge(self.slowly(left, 12), how="left")).result()
+        wanted = left.merge(self.before, on="k", how="left")
+        if not same_rows(on_host(merged), on_host(wanted)):
             raise Wrong("the merge has other rows")
 
 
@@ -180,9 +206,10 @@ class Lookup(Work):
     def carry_out(self, client: Client) -> None:
         assert self.index is not None
         asked = probes()[["k"]]
-        wanted = asked.merge(self.before, on="k", how="left").fillna(-1)
+        wanted = on_host(asked.merge(self.before, on="k", how="left"))
+        asked = on_device(asked, self.device)
         for _ in range(4):
-            if not same_rows(self.index.lookup(asked).fillna(-1), wanted):
+            if not same_rows(on_host(self.index.lookup(asked)), wanted):
                 raise Wrong("the lookup has other rows")
 
 
@@ -198,7 +225,7 @@ class Save(Work):
         self.index.save(self.folder)
         added = batch(self.seed + 1, self.rows)
         self.saved = self.before
-        self.index.insert(added)
+        self.index.insert(on_device(added, self.device))
         self.before = pd.concat([self.before, added], ignore_index=True)
         self.after = self.before
 
@@ -208,8 +235,8 @@ class Save(Work):
 
     def settle(self, client: Client, succeeded: bool) -> None:
         try:
-            with DistributedIndex.load(self.folder, client) as loaded:
-                found = contents(loaded)
+            with self.load(client) as loaded:
+                found = self.contents(loaded)
         except FormatError as error:
             raise Wrong(f"what was saved cannot be read: {error}") from error
         allowed = [self.after] if succeeded else [self.saved, self.after]
@@ -224,7 +251,7 @@ class Rebalance(Work):
     name = "rebalance"
 
     def start(self, client: Client) -> None:
-        source = slowly(self.before, 6, 0)
+        source = self.slowly(self.before, 6, 0)
         some = sorted(client.nthreads())[:-1]
         self.index = DistributedIndex.build(
             source, on="k", client=client, name=self.called, workers=some
@@ -247,7 +274,7 @@ class Durable(Insert):
         self.index.close()
         # Of a round with another fault and the same seed.
         shutil.rmtree(self.folder, ignore_errors=True)
-        source = slowly(self.before, 6, 0)
+        source = self.slowly(self.before, 6, 0)
         self.index = DistributedIndex.build(
             source, on="k", client=client, name=self.called, durable=str(self.folder)
         )
@@ -258,15 +285,15 @@ class Durable(Insert):
 
     def settle(self, client: Client, succeeded: bool) -> None:
         super().settle(client, succeeded)
-        with DistributedIndex.load(self.folder, client) as loaded:
-            found = contents(loaded)
+        with self.load(client) as loaded:
+            found = self.contents(loaded)
         allowed = [self.after] if succeeded else [self.before, self.after]
         if not any(same_rows(found, wanted) for wanted in allowed):
             raise Wrong(f"{len(found)} rows of the log, of {[len(each) for each in allowed]}")
 
     def begin_again(self, client: Client) -> None:
-        with DistributedIndex.load(self.folder, client) as loaded:
-            found = contents(loaded)
+        with self.load(client) as loaded:
+            found = self.contents(loaded)
         allowed = [self.after] if self.acknowledged else [self.before, self.after]
         if not any(same_rows(found, wanted) for wanted in allowed):
             raise Wrong(f"{len(found)} rows of the log")
@@ -290,7 +317,7 @@ class TwoInserts(Insert):
             try:
                 with Client(client.scheduler.address, set_as_default=False) as second:
                     other = DistributedIndex.open(self.called, second)
-                    other.insert(slowly(self.others))
+                    other.insert(self.slowly(self.others))
             except Exception as error:
                 failed.append(error)
 
@@ -309,7 +336,7 @@ class Rebuild(Work):
 
     def start(self, client: Client) -> None:
         self.index = DistributedIndex.build(
-            slowly(self.before), on="k", client=client, name=self.called
+            self.slowly(self.before), on="k", client=client, name=self.called
         )
         client.run(drop, self.index._descriptor.uid, workers=self.index.workers[:1])
 
@@ -328,11 +355,3 @@ WORKS: dict[str, type[Work]] = {
     work.name: work
     for work in (Build, Insert, Erase, Merge, Lookup, Save, Rebalance, Rebuild, Durable, TwoInserts)
 }
-
-
-def contents(index: DistributedIndex) -> pd.DataFrame:
-    """All rows, found by their keys."""
-    rows = index.lookup(pd.DataFrame({"k": np.arange(1000)})).dropna()
-    if len(rows) != len(index):
-        raise Wrong(f"{len(rows)} rows are found and {len(index)} are counted")
-    return rows.astype({"v": "int64"})
