@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from distributed import Client, WorkerPlugin
-from distributed.client import FutureCancelledError
+from distributed.client import FutureCancelledError, FuturesCancelledError
 from distributed.comm import CommClosedError
 
 from dgpuhash.distributed.clients import asking_the_scheduler, workers_of
@@ -18,7 +18,7 @@ from dgpuhash.distributed.request import REMEDY
 from dgpuhash.errors import IndexLost
 from dgpuhash.tables.scarcity import call_says_memory
 
-__all__ = ["GRACE", "asked", "installed", "on_workers", "watched"]
+__all__ = ["GRACE", "asked", "attended", "installed", "on_workers", "watched"]
 
 Result = TypeVar("Result")
 
@@ -160,18 +160,30 @@ def watched(client: Client, workers: Sequence[str], futures: list[Any]) -> list[
     Exception
         What a task raised.
     """
+    return attended(client, workers, lambda: client.gather(futures, asynchronous=True))
 
-    async def gather() -> list[Any]:
-        results = client.gather(futures, asynchronous=True)
+
+def attended(
+    client: Client, workers: Sequence[str], begin: Callable[[], Awaitable[Result]]
+) -> Result:
+    """What comes of `begin`, called on the client's event loop, unless a worker is lost first.
+
+    Raises
+    ------
+    IndexLost
+        When one of `workers` left or is silent, or the scheduler has forgotten the tasks.
+    """
+
+    async def attend() -> Result:
         try:
-            return await _watch(client, workers, results)
-        except (FutureCancelledError, CommClosedError) as error:
+            return await _watch(client, workers, begin())
+        except (FutureCancelledError, FuturesCancelledError, CommClosedError) as error:
             why = getattr(error, "reason", error)
             raise IndexLost(
                 f"the cluster was restarted, or its scheduler was lost ({why}); {REMEDY}"
             ) from error
 
-    return client.sync(gather)
+    return client.sync(attend)
 
 
 async def _watch(

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import dask
+import dask.array as da
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
@@ -18,7 +19,7 @@ import pytest
 from clusters import assert_same, cluster_of
 from distributed import Client, Status, wait
 
-from dgpuhash.distributed import DistributedIndex
+from dgpuhash.distributed import DistributedIndex, DistributedMap
 from dgpuhash.distributed.change import drop_shards
 from dgpuhash.errors import IndexLost
 
@@ -241,6 +242,30 @@ def test_a_worker_that_stops_answering(cluster, planes, monkeypatch):
         finally:
             os.kill(pid, signal.SIGCONT)
         assert len(index) == 3000
+
+
+def test_a_worker_stops_answering_before_the_rows_of_a_table_are_there(
+    cluster, planes, monkeypatch
+):
+    keys = planes["v"].to_numpy()
+    slow = da.from_array(keys, 500).map_blocks(slow_chunk, dtype=keys.dtype)
+    with DistributedMap.from_arrays(keys, keys, client=cluster) as table:
+        (pid,) = cluster.run(os.getpid, workers=[table.workers[0]]).values()
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            with monkeypatch.context() as impatient:
+                impatient.setattr("dgpuhash.distributed.phase.PATIENCE", 0.5)
+                impatient.setattr("dgpuhash.distributed.phase.SILENCE", 2.0)
+                expect_lost(lambda: table.contains(slow))
+                expect_lost(lambda: table.contains(np.arange(20_000)))
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        assert table.contains(keys).all()
+
+
+def slow_chunk(chunk: np.ndarray) -> np.ndarray:
+    time.sleep(0.2)
+    return chunk
 
 
 def test_freeing_shards_does_not_wait_for_a_worker_that_stops_answering(

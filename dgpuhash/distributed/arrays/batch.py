@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from distributed import Client, Future, futures_of, wait
 
 from dgpuhash import backend as backends
 from dgpuhash.distributed.arrays.plan import Chunk
+from dgpuhash.distributed.phase import attended, watched
 from dgpuhash.errors import KeyTypeError, ShapeError, UnsupportedError
 from dgpuhash.tables.arrays import Taken, take
 from dgpuhash.tables.bits import carrier
@@ -103,22 +104,22 @@ class Batch(ABC):
             keys = tuple(column[number].key for column in self.columns)
             chunks[rank].append(Chunk(number, keys, first, rows))
             first += rows
-        until_done([future for column in self.columns for future in column])
+        until_done(client, workers, [future for column in self.columns for future in column])
         return chunks
 
 
 class DaskBatch(Batch):
     """Dask arrays, which stay where they are computed."""
 
-    def __init__(self, client: Client, arrays: Sequence[Any]) -> None:
+    def __init__(self, client: Client, workers: Sequence[str], arrays: Sequence[Any]) -> None:
         with client.as_current():
-            keys, *others = [_measured(client, array) for array in arrays]
+            keys, *others = [_measured(client, workers, array) for array in arrays]
         arrays = [keys, *(self._beside(array, keys) for array in others)]
         self._keys = keys
         self.rows = [int(rows) for rows in keys.chunks[0]]
         self.columns = [_futures(client, array) for array in arrays]
         self.hosted = False
-        until_done([future for column in self.columns for future in column])
+        until_done(client, workers, [future for column in self.columns for future in column])
 
     @staticmethod
     def _beside(values: Any, keys: Any) -> Any:
@@ -142,16 +143,14 @@ class HostBatch(Batch):
     def __init__(
         self, client: Client, workers: Sequence[str], taken: Taken, arrays: Sequence[Any]
     ) -> None:
-        self._taken = taken
+        self._taken, self._workers = taken, list(workers)
         rows = len(arrays[0])
         parts = max(1, min(len(workers), rows // SMALL_ROWS))
         edges = [rows * part // parts for part in range(parts + 1)]
         cuts = list(itertools.pairwise(edges))
         self.rows = [stop - start for start, stop in cuts]
         self.columns = [
-            client.scatter(
-                [array[start:stop] for start, stop in cuts], workers=list(workers), hash=False
-            )
+            _scattered(client, workers, [array[start:stop] for start, stop in cuts])
             for array in arrays
         ]
         self.hosted = taken.location != "cuda"
@@ -161,7 +160,7 @@ class HostBatch(Batch):
         return "cuda" if self._taken.location == "cuda" else None
 
     def answer(self, client: Client, shown: Shown, kept: Kept) -> Any:
-        parts = client.gather(kept.futures)
+        parts = watched(client, self._workers, kept.futures)
         xp = backends.get(None, *parts).xp
         if shown.offsets:
             ends = np.cumsum([int(part[-1]) for part in parts])
@@ -195,7 +194,7 @@ def batch_of(
     ----------
     client : distributed.Client
     workers : sequence of str
-        To spread the client's own arrays over.
+        Those of the table, over which the client's own arrays are spread.
     arrays : sequence of (array, dtype, name)
         Keys first.
 
@@ -203,12 +202,14 @@ def batch_of(
     ------
     KeyTypeError, ShapeError, UnsupportedError
         When they do not fit the table, or each other.
+    IndexLost
+        When a worker is lost, or silent, before the arrays are there.
     """
     lazy = [_is_dask(array, name) for array, _, name in arrays]
     if all(lazy):
         for array, dtype, name in arrays:
             _check_dask(array, dtype, name)
-        return DaskBatch(client, [array for array, *_ in arrays])
+        return DaskBatch(client, workers, [array for array, *_ in arrays])
     if any(lazy):
         raise UnsupportedError(
             "keys and values must both be Dask arrays, or both arrays of the client's; make one "
@@ -255,10 +256,11 @@ def _check_dask(array: da.Array, dtype: np.dtype[Any], name: str) -> None:
         cast(np.zeros(0, array.dtype), dtype, name)
 
 
-def _measured(client: Client, array: Any) -> Any:
+def _measured(client: Client, workers: Sequence[str], array: Any) -> Any:
     """The array, computed where its chunks are of unknown length."""
     if any(math.isnan(rows) for rows in array.chunks[0]):
         array = client.persist(array)
+        until_done(client, workers, futures_of(array))
         array.compute_chunk_sizes()
     return array
 
@@ -275,11 +277,25 @@ def _futures(client: Client, array: Any) -> list[Future]:
     return [held[key] for key in keys]
 
 
-def until_done(futures: Sequence[Future]) -> None:
+def _scattered(client: Client, workers: Sequence[str], pieces: list[Any]) -> list[Future]:
+    """The pieces on the workers."""
+
+    def begin() -> Awaitable[list[Future]]:
+        return client.scatter(pieces, workers=list(workers), hash=False, asynchronous=True)
+
+    return attended(client, workers, begin)
+
+
+def until_done(client: Client, workers: Sequence[str], futures: Sequence[Future]) -> None:
     """Wait until all are there; raises what a task raised."""
     if all(future.status == "finished" for future in futures):
         return
-    wait(futures)
+
+    def begin() -> Awaitable[Any]:
+        with client.as_current():
+            return wait(futures)
+
+    attended(client, workers, begin)
     for future in futures:
         if future.status != "finished":
             future.result()

@@ -131,7 +131,7 @@ class SavedBatch(Batch):
         tasks = [[column(batch, number) for batch in batches] for number in range(len(dtypes))]
         self.rows = [rows for file in files for rows in file.batches]
         self.columns = [client.compute(each, workers=list(workers)) for each in tasks]
-        until_done([future for each in self.columns for future in each])
+        until_done(client, workers, [future for each in self.columns for future in each])
 
     def answer(self, client: Client, shown: Shown, kept: Kept) -> Any:
         raise AssertionError("nobody asks for an answer to what is saved")
