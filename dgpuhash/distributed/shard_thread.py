@@ -3,33 +3,123 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import ParamSpec, TypeVar
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import Any, ParamSpec, TypeVar
+
+from dgpuhash.distributed.request import REMEDY
+from dgpuhash.errors import IndexLost
 
 __all__ = ["ShardThread"]
 
 Args = ParamSpec("Args")
 Result = TypeVar("Result")
 
+# Seconds between two looks whether work is done whose end was not told.
+LOOK = 1.0
+
 
 class ShardThread:
     """Runs work one piece after the other, off the event loop, in the order it was asked for.
 
     Shards are touched by this thread only, so they need no locks, and a change of an index falls
-    between two requests, never into one.
+    between two requests, never into one. It begins at once and outlives errors of any kind: a
+    process whose memory ran out may not be able to start a thread, or to tell of an end.
     """
 
     def __init__(self) -> None:
-        self._executor = ThreadPoolExecutor(1, thread_name_prefix="dgpuhash-shards")
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._closed = False
+        threading.Thread(target=self._work, name="dgpuhash-shards", daemon=True).start()
 
     async def run(
         self, work: Callable[Args, Result], *args: Args.args, **kwargs: Args.kwargs
     ) -> Result:
-        """The result of ``work(*args, **kwargs)``."""
-        future = self._executor.submit(work, *args, **kwargs)
-        return await asyncio.wrap_future(future)
+        """The result of ``work(*args, **kwargs)``.
+
+        Raises
+        ------
+        IndexLost
+            When the worker is ending.
+        """
+        if self._closed:
+            raise ending()
+        job = Job(functools.partial(work, *args, **kwargs))
+        job.look()
+        self._jobs.put(job)
+        return await job.outcome()
 
     def close(self) -> None:
         """Finish the piece at hand and drop the others."""
-        self._executor.shutdown(wait=False, cancel_futures=True)
+        self._closed = True
+        self._jobs.put(None)
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            if self._closed:
+                job.work = _refused
+            job.carry_out()
+            del job
+
+
+class Job:
+    """A piece of work, and what came of it."""
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self.work = work
+        self._loop = asyncio.get_running_loop()
+        self._told = self._loop.create_future()
+        self._timer: asyncio.TimerHandle | None = None
+        self._done = False
+        self._result: Any = None
+        self._error: BaseException | None = None
+
+    async def outcome(self) -> Any:
+        """The result, or its error raised."""
+        try:
+            await self._told
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+        error, self._error = self._error, None
+        if error is None:
+            return self._result
+        try:
+            raise error
+        finally:
+            # Its traceback holds this frame.
+            del error
+
+    def carry_out(self) -> None:
+        """Do the work, unless nobody waits for it any more; runs on the thread, raises nothing."""
+        if not self._told.cancelled():
+            try:
+                self._result = self.work()
+            except BaseException as error:
+                self._error = error
+        self._done = True
+        # Without memory, or after the end of the event loop.
+        with suppress(MemoryError, RuntimeError):
+            self._loop.call_soon_threadsafe(self._tell)
+
+    def look(self) -> None:
+        """Tell of an end that was not told, now and again."""
+        self._tell()
+        if not self._told.done():
+            self._timer = self._loop.call_later(LOOK, self.look)
+
+    def _tell(self) -> None:
+        if self._done and not self._told.done():
+            self._told.set_result(None)
+
+
+def ending() -> IndexLost:
+    """The error of work on a worker that ends."""
+    return IndexLost(f"a worker with a shard of the index is ending; {REMEDY}")
+
+
+def _refused() -> None:
+    raise ending()

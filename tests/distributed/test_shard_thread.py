@@ -1,0 +1,98 @@
+"""The thread that works on shards, where memory is so short that ends cannot be told."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dgpuhash.distributed.shard_thread import ShardThread
+from dgpuhash.errors import IndexLost
+
+
+def on_thread(*works: Callable[[], Any]) -> list[Any]:
+    """What came of each of some works that are asked for at once."""
+
+    async def ask() -> list[Any]:
+        thread = ShardThread()
+        try:
+            return await asyncio.gather(*map(thread.run, works), return_exceptions=True)
+        finally:
+            thread.close()
+
+    return asyncio.run(asyncio.wait_for(ask(), 20))
+
+
+def test_in_order_on_one_other_thread():
+    seen: list[int] = []
+    names = on_thread(*(lambda n=n: seen.append(n) or threading.get_ident() for n in range(20)))
+    assert seen == list(range(20))
+    assert len(set(names)) == 1
+    assert names[0] != threading.get_ident()
+
+
+def test_errors_are_those_of_the_call():
+    wrong, right = on_thread(lambda: 1 / 0, lambda: 1)
+    assert isinstance(wrong, ZeroDivisionError)
+    assert right == 1
+
+
+def test_an_end_that_could_not_be_told(monkeypatch):
+    """Telling the event loop takes memory; what was done meanwhile is done, and answered."""
+
+    async def ask() -> list[int]:
+        thread, loop = ShardThread(), asyncio.get_running_loop()
+        tell = loop.call_soon_threadsafe
+        left = [2]
+
+        def short_of_memory(*args: Any, **kwargs: Any) -> Any:
+            left[0] -= 1
+            if left[0] >= 0:
+                raise MemoryError
+            return tell(*args, **kwargs)
+
+        monkeypatch.setattr(loop, "call_soon_threadsafe", short_of_memory)
+        try:
+            return [await thread.run(int, text) for text in ("1", "2", "3")]
+        finally:
+            thread.close()
+
+    assert asyncio.run(asyncio.wait_for(ask(), 20)) == [1, 2, 3]
+
+
+def test_whoever_waits_when_it_is_closed_is_told():
+    async def ask() -> list[Any]:
+        thread = ShardThread()
+        waiting = [asyncio.ensure_future(thread.run(time.sleep, 0.2)) for _ in range(3)]
+        await asyncio.sleep(0.05)
+        thread.close()
+        late = asyncio.ensure_future(thread.run(int))
+        return await asyncio.gather(*waiting, late, return_exceptions=True)
+
+    first, *others = asyncio.run(asyncio.wait_for(ask(), 20))
+    assert first is None
+    assert len(others) == 3
+    for each in others:
+        with pytest.raises(IndexLost, match="is ending"):
+            raise each
+
+
+def test_work_that_nobody_waits_for_is_not_done():
+    done: list[int] = []
+
+    async def ask() -> None:
+        thread = ShardThread()
+        first = asyncio.ensure_future(thread.run(time.sleep, 0.2))
+        given_up = asyncio.ensure_future(thread.run(done.append, 1))
+        await asyncio.sleep(0.05)
+        given_up.cancel()
+        await first
+        await thread.run(done.append, 2)
+        thread.close()
+
+    asyncio.run(asyncio.wait_for(ask(), 20))
+    assert done == [2]
