@@ -10,6 +10,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -41,7 +42,12 @@ struct Job {
 class Pool {
  public:
   explicit Pool(unsigned count) {
-    for (unsigned i = 1; i < count; ++i) workers_.emplace_back([this] { serve(); });
+    workers_.reserve(count);
+    try {
+      for (unsigned i = 1; i < count; ++i) workers_.emplace_back([this] { serve(); });
+    } catch (const std::system_error&) {
+      // Those that were started do the work.
+    }
   }
 
   ~Pool() {

@@ -36,3 +36,17 @@ def test_as_many_as_were_set(count):
         assert native().threads() == count
     finally:
         native().set_threads(0)
+
+
+def test_as_many_as_can_be_started():
+    """A thread takes some MiB of address space for its stack."""
+    prefix = """
+import resource, threading
+threading.stack_size(8 << 20)
+from dgpuhash.backend.cpu import native
+pages = int(open("/proc/self/statm").read().split()[0])
+limit = pages * resource.getpagesize() + (60 << 20)
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+native().set_threads(200)
+"""
+    assert 1 <= said(prefix) < 200
