@@ -43,18 +43,18 @@ def test_a_round(processes_here, fault, monkeypatch):
         # Only here: a worker that has just been started, on a busy machine, is slow to answer.
         monkeypatch.setattr("dgpuhash.distributed.phase.PATIENCE", 1.0)
         monkeypatch.setattr("dgpuhash.distributed.phase.SILENCE", 8.0)
-    outcome = play(processes_here, fault, 0)
+    (outcome,) = play(processes_here, fault, [0])
     assert not outcome.failed, outcome
 
 
 @pytest.mark.parametrize(("fault", "work"), [("kill", "map insert"), ("late", "map find")])
 def test_a_round_with_a_table(processes_here, fault, work):
-    outcome = play(processes_here, fault, 0, [work])
+    (outcome,) = play(processes_here, fault, [0], [work])
     assert not outcome.failed, outcome
 
 
 @pytest.mark.parametrize("fault", BETWEEN_HOSTS)
 @pytest.mark.filterwarnings("ignore:links have")
 def test_a_round_between_hosts(processes_on_hosts, fault):
-    outcome = play(processes_on_hosts, fault, 0)
+    (outcome,) = play(processes_on_hosts, fault, [0])
     assert not outcome.failed, outcome

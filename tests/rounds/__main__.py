@@ -32,6 +32,7 @@ def main() -> int:
     parser.add_argument("--gpus", type=int, default=0, help="of this host; default: CPU workers")
     parser.add_argument("--protocol", choices=("tcp", "ucxx"), default="tcp")
     parser.add_argument("--series", type=int, default=1, help="clusters side by side; default: 1")
+    parser.add_argument("--at-once", type=int, default=1, help="rounds that one strike breaks into")
     parser.add_argument("--seconds", type=float, default=math.inf, help="then no round is begun")
     parser.add_argument("--silence", type=float, help="seconds until a stopped worker is given up")
     parser.add_argument("--json", type=Path, help="where the outcomes are written, one a line")
@@ -59,9 +60,9 @@ def play_all(given: argparse.Namespace, outcomes: list[Outcome]) -> None:
             print(f"left out {', '.join(faults)}: {reason}", file=sys.stderr)
         elif faults:
             rounds = [
-                (fault, seed)
+                (fault, seeds)
                 for fault in faults
-                for seed in range(given.seed, given.seed + given.rounds)
+                for seeds in batched(range(given.seed, given.seed + given.rounds), given.at_once)
             ]
             setting = Setting(
                 workers=given.workers,
@@ -76,6 +77,11 @@ def play_all(given: argparse.Namespace, outcomes: list[Outcome]) -> None:
             for outcome in side_by_side(rounds, setting, given.series):
                 print(line(outcome), flush=True)
                 outcomes.append(outcome)
+
+
+def batched(seeds: range, size: int) -> list[range]:
+    """The seeds of rounds that are played together."""
+    return [seeds[first : first + size] for first in range(0, len(seeds), size)]
 
 
 def table(outcomes: Sequence[Outcome]) -> pd.DataFrame:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -57,66 +58,103 @@ class Outcome:
         return self.kind not in {"right", "error"}
 
 
-def play(cluster: Cluster, fault: str, seed: int, works: Sequence[str] | None = None) -> Outcome:
-    """Play the round of this fault and seed on a cluster, which is mended first.
+def play(
+    cluster: Cluster, fault: str, seeds: Sequence[int], works: Sequence[str] | None = None
+) -> list[Outcome]:
+    """Play the rounds of this fault and seeds on a cluster, which is mended first.
 
-    Its verb is one of `works` that the fault is meant for; default: of all of these.
+    All are at work when the fault strikes. Their verbs are some of `works` that the fault is meant
+    for; default: of all of these.
     """
-    generator = random.Random(f"{fault} {seed}")
+    generator = random.Random(f"{fault} {seeds[0]}")
     cluster.mend()
     kind = FAULTS[fault]
     meant = [name for name in kind.works if works is None or name in works]
-    name = meant[seed % len(meant)]
-    try:
-        work = (WORKS | TABLE_WORKS)[name](
-            cluster.client, cluster.folder, seed, kind.rows, cluster.device
-        )
-        broken = kind(cluster, generator)
-    except Exception as error:
+    names = [meant[seed % len(meant)] for seed in seeds]
+
+    def outcome(number: int, kind: str, message: str, seconds: float = 0.0) -> Outcome:
+        return Outcome(fault, names[number], seeds[number], moment, kind, seconds, message)
+
+    moment = "before it"
+    made = attempted(
+        [partial(begun, cluster, kind, *each) for each in zip(names, seeds, strict=True)]
+    )
+    if failed := [each.raised for each in made if each.raised is not None]:
         cluster.close()
-        return Outcome(
-            fault, name, seed, "before", "stuck", 0.0, f"{type(error).__name__}: {error}"
-        )
-    trigger = Trigger(broken, work, generator)
+        message = f"{type(failed[0]).__name__}: {failed[0]}"
+        return [outcome(number, "stuck", message) for number in range(len(seeds))]
+    played = [each.result for each in made]
+    broken = kind(cluster, generator)
+    # Several verbs share the workers' threads.
+    trigger = Trigger(broken, generator.choice(played), generator, max(1.0, len(played) / 3))
     with trigger.armed():
-        raised, ended = attempted(lambda: work.carry_out(cluster.client))
-    seconds = max(0.0, ended - trigger.struck)
-
-    def outcome(kind: str, message: str) -> Outcome:
-        return Outcome(fault, name, seed, trigger.moment, kind, seconds, message)
-
+        tried = attempted([partial(work.carry_out, cluster.client) for work in played])
+    moment = trigger.moment
+    seconds = [max(0.0, each.ended - trigger.struck) for each in tried]
+    crashed: list[str] = []
+    settled: list[Attempt] = []
     try:
         broken.join()
         broken.undo()
-        if isinstance(raised, Unfinished):
+        if any(isinstance(each.raised, Unfinished) for each in tried):
             cluster.close()
-            return outcome("hang", f"no answer after {seconds:.0f} s")
-        forgotten = cluster.forgotten
-        if crashed := cluster.crashed(broken.pid):
-            return outcome("crash", "; ".join(crashed))
-        cluster.mend()
-        if isinstance(raised, Wrong):
-            return outcome("wrong", str(raised))
-        if kind.forgets or cluster.forgotten > forgotten:
-            unsettled, _ = attempted(lambda: work.begin_again(cluster.client))
         else:
-            unsettled, _ = attempted(lambda: work.settle(cluster.client, raised is None))
+            forgotten = cluster.forgotten
+            crashed = cluster.crashed(broken.pid)
+            cluster.mend()
+            again = kind.forgets or cluster.forgotten > forgotten
+            settled = attempted(
+                [
+                    partial(work.begin_again, cluster.client)
+                    if again
+                    else partial(work.settle, cluster.client, each.raised is None)
+                    for work, each in zip(played, tried, strict=True)
+                ]
+            )
+            crashed += cluster.crashed(broken.pid)
     except Exception as error:
+        settled = [Attempt(error, 0.0) for _ in played]
+    if any(isinstance(each.raised, Unfinished) for each in settled):
         cluster.close()
-        return outcome("stuck", f"{type(error).__name__}: {error}")
+    found = []
+    for number, (work, each) in enumerate(zip(played, tried, strict=True)):
+        after = settled[number].raised if settled else None
+        found.append(
+            outcome(number, *judged(kind, work, each.raised, after, crashed, seconds[number]))
+        )
+    return found
+
+
+def begun(cluster: Cluster, fault: type[Fault], name: str, seed: int) -> Work:
+    """What comes before a verb."""
+    kind = (WORKS | TABLE_WORKS)[name]
+    return kind(cluster.client, cluster.folder, seed, fault.rows, cluster.device)
+
+
+def judged(
+    fault: type[Fault],
+    work: Work,
+    raised: Exception | None,
+    after: Exception | None,
+    crashed: Sequence[str],
+    seconds: float,
+) -> tuple[str, str, float]:
+    """The kind of an outcome, its message and seconds."""
     message = "" if raised is None else f"{type(raised).__name__}: {raised}"
-    if unsettled is not None:
-        if isinstance(unsettled, Unfinished):
-            cluster.close()
-        bad = "wrong" if isinstance(unsettled, Wrong) else "stuck"
-        return outcome(bad, f"{message or 'done'}; then {type(unsettled).__name__}: {unsettled}")
-    if crashed := cluster.crashed(broken.pid):
-        return outcome("crash", f"afterwards {'; '.join(crashed)}")
-    if raised is not None and (kind.harmless or not understood(raised, work)):
-        return outcome("foreign", message)
+    if isinstance(raised, Unfinished):
+        return "hang", f"no answer after {seconds:.0f} s", seconds
+    if crashed:
+        return "crash", "; ".join([*crashed, message]), seconds
+    if isinstance(raised, Wrong):
+        return "wrong", message, seconds
+    if after is not None:
+        bad = "wrong" if isinstance(after, Wrong) else "stuck"
+        return bad, f"{message or 'done'}; then {type(after).__name__}: {after}", seconds
+    if raised is not None and (fault.harmless or not understood(raised, work)):
+        return "foreign", message, seconds
     if seconds > SOON:
-        return outcome("late", message)
-    return outcome("right" if raised is None else "error", message)
+        return "late", message, seconds
+    return ("right" if raised is None else "error"), message, seconds
 
 
 def understood(raised: Exception, work: Work) -> bool:
@@ -130,22 +168,38 @@ class Unfinished(Exception):
     """Work that goes on and on."""
 
 
-def attempted(work: Callable[[], Any]) -> tuple[Exception | None, float]:
-    """What `work` raised, if anything, and when it ended."""
-    found: list[tuple[Exception | None, float]] = []
+@dataclass
+class Attempt:
+    """What some work raised, if anything, and when it ended."""
 
-    def run() -> None:
+    raised: Exception | None
+    ended: float
+    result: Any = None
+
+
+def attempted(works: Sequence[Callable[[], Any]]) -> list[Attempt]:
+    """What came of works that are begun at once."""
+    found: dict[int, Attempt] = {}
+
+    def run(number: int) -> None:
         try:
-            work()
+            result = works[number]()
         except Exception as error:
-            found.append((error, time.monotonic()))
+            found[number] = Attempt(error, time.monotonic())
         else:
-            found.append((None, time.monotonic()))
+            found[number] = Attempt(None, time.monotonic(), result)
 
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(SOON + GIVEN_UP)
-    return found[0] if found else (Unfinished(), time.monotonic())
+    threads = [
+        threading.Thread(target=run, args=(number,), daemon=True) for number in range(len(works))
+    ]
+    for thread in threads:
+        thread.start()
+    end = time.monotonic() + SOON + GIVEN_UP
+    for thread in threads:
+        thread.join(max(0.0, end - time.monotonic()))
+    return [
+        found.get(number, Attempt(Unfinished(), time.monotonic())) for number in range(len(works))
+    ]
 
 
 class Trigger:
@@ -155,7 +209,9 @@ class Trigger:
     before it, or some milliseconds into it.
     """
 
-    def __init__(self, fault: Fault, work: Work, generator: random.Random) -> None:
+    def __init__(
+        self, fault: Fault, work: Work, generator: random.Random, stretch: float = 1.0
+    ) -> None:
         self.fault = fault
         self.struck = time.monotonic()
         self._timers: list[threading.Timer] = []
@@ -167,7 +223,7 @@ class Trigger:
             self._delay = generator.choice([0.0, 0.001, 0.003, 0.01])
             self.moment = f"call {self._call} + {self._delay:.3f} s"
         else:
-            self._delay = generator.random() * DURATION[work.name]
+            self._delay = generator.random() * DURATION[work.name] * stretch
             self.moment = f"{self._delay:.3f} s"
 
     @contextmanager

@@ -54,7 +54,7 @@ class Setting:
 
 
 def side_by_side(
-    rounds: Sequence[tuple[str, int]], setting: Setting, clusters: int
+    rounds: Sequence[tuple[str, Sequence[int]]], setting: Setting, clusters: int
 ) -> Iterator[Outcome]:
     """The outcomes of the rounds of these faults and seeds, dealt to so many clusters."""
     context = multiprocessing.get_context("spawn")
@@ -74,7 +74,7 @@ def side_by_side(
 
 def series(
     number: int,
-    rounds: Sequence[tuple[str, int]],
+    rounds: Sequence[tuple[str, Sequence[int]]],
     setting: Setting,
     found: multiprocessing.Queue[Outcome],
 ) -> None:
@@ -97,10 +97,11 @@ def series(
             spare=setting.spare,
         )
         try:
-            for fault, seed in rounds:
+            for fault, seeds in rounds:
                 if time.monotonic() > setting.end:
                     break
-                found.put(play(cluster, fault, seed, setting.works))
+                for outcome in play(cluster, fault, seeds, setting.works):
+                    found.put(outcome)
         finally:
             cluster.close()
             if hosts is not None:
