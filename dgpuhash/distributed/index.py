@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Hashable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from html import escape
 from typing import Any
 
@@ -24,7 +24,7 @@ from dgpuhash.distributed.history import Step, acts_of
 from dgpuhash.distributed.lookup import are_stored, look_up
 from dgpuhash.distributed.manifest import Manifest
 from dgpuhash.distributed.merging import Merging
-from dgpuhash.distributed.registry import Registry, check_name
+from dgpuhash.distributed.registry import Registry, check_name, drawn_name
 from dgpuhash.distributed.source import collection_of, frame_of, meta_of
 from dgpuhash.distributed.sparing import Sparing, Switch
 from dgpuhash.distributed.upkeep import Upkeep
@@ -163,7 +163,7 @@ class DistributedIndex(Searchable, Upkeep):
         uid = uuid.uuid4().hex
         descriptor = Descriptor(
             uid=uid,
-            name=name or f"index-{uid[:8]}",
+            name=name or drawn_name(uid),
             epoch=1,
             shards=shards,
             encoder=KeyEncoder.for_frame(meta, list(names)),
@@ -217,7 +217,7 @@ class DistributedIndex(Searchable, Upkeep):
         uid = uuid.uuid4().hex
         descriptor = Descriptor(
             uid=uid,
-            name=name or f"index-{uid[:8]}",
+            name=name or drawn_name(uid),
             epoch=1,
             shards=places(client, workers),
             encoder=manifest.encoder,
@@ -261,8 +261,10 @@ class DistributedIndex(Searchable, Upkeep):
             checkpoint.check_free(descriptor)
         registry = index._registry
         step = Step("build", rows)
-        with registry.changing(descriptor.name):
-            if registry.find(descriptor.name) is not None:
+        # Nobody else knows a name that was just drawn.
+        drawn = descriptor.name == drawn_name(descriptor.uid)
+        with nullcontext() if drawn else registry.changing(descriptor.name):
+            if not drawn and registry.find(descriptor.name) is not None:
                 raise SpecError(
                     f"there is an index {descriptor.name!r} on this cluster; choose another name, "
                     f"or end it with DistributedIndex.open({descriptor.name!r}).close()"
@@ -347,20 +349,12 @@ class DistributedIndex(Searchable, Upkeep):
         if self._merging is None or self._merging.epoch != descriptor.epoch:
             self._merging = Merging(descriptor)
         plan = self._merging.plan(meta_of(left), on, left_on, how, columns, suffixes)
-        if not isinstance(left, dd.DataFrame):
-            left = dd.from_pandas(left, npartitions=1, sort=False)
         if persist:
             absences = self._merging.absences
             together = merge_together(self._client, plan, left, sparing, absences)
             if together is not None:
                 return together
-        lazy = left.map_partitions(
-            plan.sealed,
-            meta=plan.probe.meta,
-            enforce_metadata=False,
-            transform_divisions=False,
-            clear_divisions=True,
-        )
+        lazy = plan.lazy(left)
         return self._client.persist(lazy) if persist else lazy
 
     def _query(self, keys: Any) -> Query:

@@ -6,6 +6,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import dask.dataframe as dd
 import numpy as np
 
 from dgpuhash.distributed.descriptor import Descriptor
@@ -49,6 +50,18 @@ class Plan:
             needed.append(meta[list(probe.moved)])
         plain = all(plain_arrays(each, each) is not None for each in needed)
         return cls(probe, SealedProbe.of(probe), plain)
+
+    def lazy(self, left: Any) -> dd.DataFrame:
+        """The merge by a task for each partition; a frame of the client's own is one."""
+        if not isinstance(left, dd.DataFrame):
+            left = dd.from_pandas(left, npartitions=1, sort=False)
+        return left.map_partitions(
+            self.sealed,
+            meta=self.probe.meta,
+            enforce_metadata=False,
+            transform_divisions=False,
+            clear_divisions=True,
+        )
 
 
 class Merging:

@@ -14,7 +14,7 @@ from dgpuhash.distributed.descriptor import Descriptor
 from dgpuhash.distributed.lock import locked
 from dgpuhash.errors import SpecError
 
-__all__ = ["Registry", "check_name"]
+__all__ = ["Registry", "check_name", "drawn_name"]
 
 PREFIX = "dgpuhash/"
 
@@ -70,6 +70,11 @@ def put_dataset(name: str, packed: bytes, dask_scheduler: Any) -> None:
     data = Serialized(*serialize(packed))
     dask_scheduler.client_desires_keys((), f"published-{name}")
     dask_scheduler.extensions["publish"].datasets[name] = {"data": data, "keys": ()}
+
+
+def drawn_name(uid: str) -> str:
+    """The name of an index that its user has not named."""
+    return f"index-{uid}"
 
 
 def check_name(name: object) -> None:

@@ -16,7 +16,7 @@ from dgpuhash.distributed.replica import Replica
 from dgpuhash.distributed.request import REMEDY
 from dgpuhash.distributed.skew import NO_HEAVY, Heavy
 from dgpuhash.errors import ColumnError, IndexLost
-from dgpuhash.frames import FrameIndex, KeyEncoder, Rest
+from dgpuhash.frames import FrameIndex, KeyEncoder, Rest, frames_of
 
 __all__ = ["Change", "Lost", "Shards"]
 
@@ -176,10 +176,17 @@ class Shards:
         staged.ready = True
         return len(rows)
 
-    def prepare_rows(self, uid: str, transaction: str, rows: Any) -> None:
-        """As `prepare`, with the rows for this shard, which no parcel has brought."""
+    def prepare_arrays(self, uid: str, transaction: str, arrays: Sequence[Any]) -> None:
+        """As `prepare`, with plain columns for this shard, which no parcel has brought."""
         staged = self._open(uid, transaction)
-        self._take(staged, rows)
+        change = staged.change
+        if change.verb == "build":
+            staged.index = FrameIndex(
+                change.meta, change.encoder, unique=change.unique, device=change.device
+            )
+            staged.index.insert_arrays(arrays)
+        else:
+            self._take(staged, frames_of(change.meta).from_arrays(arrays, change.meta))
         staged.ready = True
 
     def new_keys(self, uid: str, transaction: str) -> Any:

@@ -179,6 +179,11 @@ class FrameIndex(Searchable):
             self._rows.refuse_doubles(rows, encoded)
         self._rows.insert(rows, encoded)
 
+    @changes
+    def insert_arrays(self, arrays: Sequence[Any]) -> None:
+        """As `insert`, for the stored columns as `Frames.arrays` gives them, in their dtypes."""
+        self._rows.insert_arrays(arrays, self._unique)
+
     @reads
     def match(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from dgpuhash.errors import ColumnError
@@ -45,6 +46,18 @@ class KeyedRows:
         first = len(self.store)
         self.table.insert(encoded.codes, self._xp.arange(first, first + len(rows)))
         self.store.append(rows)
+
+    def insert_arrays(self, arrays: Sequence[Any], unique: bool | None) -> None:
+        """Add rows whose stored columns these are, as `Frames.arrays` gives them."""
+        meta = self.store.meta
+        frames, columns = frames_of(meta), dict(zip(meta, arrays, strict=True))
+        encoded = self._encoder.encode_arrays(
+            [columns[name] for name in self._encoder.names], frames
+        )
+        rows = frames.from_arrays(arrays, meta)
+        if unique:
+            self.refuse_doubles(rows, encoded)
+        self.insert(rows, encoded)
 
     def pairs(self, encoded: EncodedKeys) -> tuple[Any, Any]:
         """Who matches what: positions in the query, ascending, and stored row numbers."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
+import dask.dataframe as dd
 import numpy as np
 from dask.dataframe.dask_expr._collection import from_graph
 from distributed import Client
@@ -97,7 +98,7 @@ def _reachable(client: Client, plan: Plan, left: Any) -> list[list[Lying]] | str
         return "keys have no owners"
     if not plan.plain:
         return "columns are no plain arrays"
-    partitions = persisted(left)
+    partitions = persisted(left) if isinstance(left, dd.DataFrame) else None
     return by_rank(client, descriptor.workers, partitions or [])
 
 

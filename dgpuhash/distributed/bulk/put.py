@@ -15,7 +15,7 @@ from dgpuhash.distributed.bulk.lying import Lying, by_rank, report
 from dgpuhash.distributed.bulk.parted import Parted, parted
 from dgpuhash.distributed.bulk.standing import run_together
 from dgpuhash.distributed.descriptor import Placement
-from dgpuhash.distributed.exchange.collective import Collective, Received
+from dgpuhash.distributed.exchange.collective import Collective, Places, Received
 from dgpuhash.distributed.payload import plain_arrays
 from dgpuhash.distributed.plugin import ShardHost
 from dgpuhash.distributed.sealed import Sealed
@@ -117,26 +117,25 @@ def put_share(
     refused = [vote.refused for vote in votes if vote.refused]
     if refused:
         return Share(refused[0])
-    heavy = change.heavy
+    heavy, segments = change.heavy, [vote.segments for vote in votes]
     if heavy is None:
         rows = sum(vote.rows for vote in votes)
         heavy = agreed([vote.tally for vote in votes], rows, len(votes))
         if heavy:
             leaving.part(heavy, told)
-            segments = collective.gather(leaving.segments) if told else []
-        else:
-            segments = [vote.segments for vote in votes]
+            segments = collective.gather(leaving.segments)
+    mine = [each[rank] for each in segments] if told else []
+    sent = leaving.parted
+    if told and all(len(each) <= 1 for each in lying):
+        to = _places(sent.columns, lying, mine)
+        columns = collective.start(sent.columns, sent.counts, to=to).wait().columns
     else:
-        segments = [vote.segments for vote in votes]
-    came = collective.all_to_all(leaving.parted.columns, leaving.parted.counts)
-    del leaving
-    columns = came.columns
-    if told:
-        columns = _in_order(came, lying, [each[rank] for each in segments])
-    frames = frames_of(change.meta)
+        came = collective.all_to_all(sent.columns, sent.counts)
+        columns = _in_order(came, lying, mine) if told else came.columns
+        del came
+    del leaving, sent
     try:
-        rows = frames.from_arrays(columns, change.meta)
-        host.shards.prepare_rows(change.uid, change.transaction, rows)
+        host.shards.prepare_arrays(change.uid, change.transaction, columns)
     except DgpuhashError as error:
         return Share(error=error)
     return Share(heavy=heavy)
@@ -208,6 +207,19 @@ class Leaving:
 
     def _arrays(self, frame: Any) -> Any:
         return plain_arrays(self._frames.conform(frame, self._change.meta), self._change.meta)
+
+
+def _places(
+    columns: Sequence[Any], lying: Sequence[Sequence[Lying]], segments: Sequence[Sequence[int]]
+) -> Places:
+    """Where rows go that come in one segment from each rank, to be in the order of partitions."""
+    starts, place = np.zeros(len(lying), np.int64), 0
+    ranks = [rank for rank, each in enumerate(lying) if each]
+    for rank in sorted(ranks, key=lambda rank: lying[rank][0].number):
+        starts[rank] = place
+        place += segments[rank][0]
+    device = backend.get(None, *columns)
+    return Places([device.empty(place, column.dtype) for column in columns], starts)
 
 
 def _in_order(
