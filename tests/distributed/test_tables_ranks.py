@@ -204,3 +204,18 @@ def test_multi_map(device, size, key, value, data):
             assert rows == wanted
             assert counts == np.diff(offsets).tolist()
         assert len(ranks) == len(model)
+
+
+@pytest.mark.parametrize("switch", [True, "auto"])
+def test_a_filter_that_one_rank_has_lost_is_no_filter(device, switch):
+    ranks, keys = Ranks(device, 3, (100, 100), "set", "int64"), np.arange(90)
+    ranks.joined(Verb("insert"), [30, 60], [0, 1, 2], keys)
+    for lost in (None, 1):
+        if lost is not None:
+            ranks.parts[lost].replica = None
+        question = Verb("contains", sparing=Sparing(lost is None or switch))
+        found = ranks.joined(question, [30, 60], [0, 1, 2], keys + 45)[0]
+        assert found.tolist() == (keys < 45).tolist()
+        names = {part.replica and part.replica.name for part in ranks.parts}
+        assert len(names) == 1
+    assert (None in names) == (switch == "auto")

@@ -57,12 +57,7 @@ class Asking:
         """Carry it out; the arrays of the answer to each of the rank's chunks."""
         part, verb = self._part, self._verb
         in_order = part.in_order(verb)
-        chunks = self._chunks
-        spared = self._spare(collective)
-        if spared is not None:
-            rows = collective.gather(len(spared.keys))
-            chunks = [[Chunk(0, (), 0, count)] for count in rows]
-            self._columns, self._rows = [[spared.keys]], len(spared.keys)
+        spared, chunks = self._spare(collective)
         if collective.size == 1:
             # Nothing travels, and nothing but answers takes memory.
             piece_rows = max(1, self._rows)
@@ -85,17 +80,21 @@ class Asking:
             self._spread(spared)
         return self._result()
 
-    def _spare(self, collective: Collective) -> Thinned | None:
-        """Leave questions out that need not travel, where the verb lets."""
-        self._part.absent_rows = self._part.repeated_rows = 0
+    def _spare(self, collective: Collective) -> tuple[Thinned | None, Sequence[Sequence[Chunk]]]:
+        """Leave questions out that need not travel, where the verb lets; and what is left."""
+        part = self._part
+        part.absent_rows = part.repeated_rows = 0
         if self._verb.changes:
-            return None
+            return None, self._chunks
         most = max(sum(chunk.rows for chunk in chunks) for chunks in self._chunks)
         keys = [columns[0] for columns in self._columns] or self._nothing
-        spared = thinned(self._part, collective, self._verb.sparing, keys, most)
-        if spared is not None:
-            self._part.absent_rows, self._part.repeated_rows = spared.absent, spared.repeated
-        return spared
+        found = thinned(part, collective, self._verb.sparing, keys, most)
+        if found is None:
+            return None, self._chunks
+        spared, counts = found
+        part.absent_rows, part.repeated_rows = spared.absent, spared.repeated
+        self._columns, self._rows = [[spared.keys]], len(spared.keys)
+        return spared, [[Chunk(0, (), 0, count)] for count in counts]
 
     def _spread(self, spared: Thinned) -> None:
         """Make the answers to some rows those of all."""

@@ -28,8 +28,10 @@ _LEAST_REPEATS = {"cpu": 16}
 
 def thinned(
     part: Part, collective: Collective, sparing: Sparing, keys: Sequence[Any], most_rows: int
-) -> Thinned | None:
-    """The questions of a rank that need to travel; None where all ranks shall ask all of theirs.
+) -> tuple[Thinned, Sequence[int]] | None:
+    """The questions of a rank that need to travel, and how many each rank has.
+
+    None where all ranks shall ask all of theirs.
 
     Parameters
     ----------
@@ -52,16 +54,28 @@ def thinned(
     if collective.size == 1 or not (may_repeat or sparing.bloom_filter):
         return None
     repeats = may_repeat and (sparing.deduplicate is True or _repeats(backend, keys))
+
+    def made() -> Thinned:
+        replica = part.replica if sparing.bloom_filter else None
+        bloom = None if replica is None else replica.filter
+        return Thinned(backend, keys, bloom, deduplicate=repeats)
+
+    # Mostly the others have the same filter as before, and need to be told no more than once.
+    early = made() if repeats or (sparing.bloom_filter and part.replica is not None) else None
+    rows = sum(map(len, keys)) if early is None else len(early.keys)
     standing = Standing.of(part.replica, len(part.store), backend)
-    told, repeating = zip(*collective.gather((standing, repeats)), strict=True)
-    replica = None
+    told, repeating, counts = zip(*collective.gather((standing, repeats, rows)), strict=True)
     if sparing.bloom_filter:
-        part.replica = replica = Replica.agreed(
+        part.replica = Replica.agreed(
             part.replica, told, sparing, collective, backend, lambda: part.store.items()[0]
         )
-    if replica is None and not any(repeating):
-        return None
-    return Thinned(backend, keys, None if replica is None else replica.filter, deduplicate=repeats)
+        name = None if part.replica is None else part.replica.name
+        if {each.name for each in told} != {name}:
+            early = made()
+            return early, collective.gather(len(early.keys))
+        if part.replica is not None:
+            return early or made(), counts
+    return (early or made(), counts) if any(repeating) else None
 
 
 class Thinned:
