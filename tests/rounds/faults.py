@@ -49,6 +49,9 @@ class Fault:
         "map",
         "map insert",
         "map find",
+        "bulk build",
+        "bulk insert",
+        "bulk merge",
     )
     #: Of a batch.
     rows: ClassVar[int] = 3000
@@ -148,6 +151,9 @@ class Late(Fault):
         "map",
         "map insert",
         "map find",
+        "bulk build",
+        "bulk insert",
+        "bulk merge",
     )
     harmless = True
 

@@ -13,9 +13,10 @@ from functools import partial
 from typing import Any
 from unittest import mock
 
-from distributed.client import FutureCancelledError
+from distributed.client import FutureCancelledError, FuturesCancelledError
 
 from dgpuhash.errors import DgpuhashError
+from rounds.bulk import BULK_WORKS
 from rounds.cluster import Cluster
 from rounds.faults import FAULTS, Fault
 from rounds.tables import TABLE_WORKS
@@ -127,7 +128,7 @@ def play(
 
 def begun(cluster: Cluster, fault: type[Fault], name: str, seed: int) -> Work:
     """What comes before a verb."""
-    kind = (WORKS | TABLE_WORKS)[name]
+    kind = (WORKS | BULK_WORKS | TABLE_WORKS)[name]
     return kind(cluster.client, cluster.folder, seed, fault.rows, cluster.device)
 
 
@@ -158,10 +159,9 @@ def judged(
 
 
 def understood(raised: Exception, work: Work) -> bool:
-    """Whether an error is ours; of a merge, which Dask computes, it may be Dask's own."""
-    if isinstance(raised, FutureCancelledError):
-        return work.name == "merge" and "scheduler-connection-lost" in str(raised)
-    return isinstance(raised, DgpuhashError)
+    """Whether an error is ours; of an answer that Dask keeps, it may be Dask's own."""
+    dasks = isinstance(raised, FutureCancelledError | FuturesCancelledError)
+    return isinstance(raised, DgpuhashError) or (dasks and work.kept_by_dask)
 
 
 class Unfinished(Exception):
@@ -266,7 +266,17 @@ class Trigger:
 # Calls on all workers that a change makes: to open it, to prepare it, to apply it. A build asks for
 # the workers' incarnations first; to rebalance, shards send their rows as well.
 # Ranks of a table's group join it, connect and watch each other before its first verb.
-CALLS = {"build": 4, "rebalance": 4, "rebuild": 4, "map": 4, "map insert": 1, "map find": 1}
+CALLS = {
+    "build": 4,
+    "rebalance": 4,
+    "rebuild": 4,
+    "map": 4,
+    "map insert": 1,
+    "map find": 1,
+    "bulk build": 4,
+    "bulk insert": 1,
+    "bulk merge": 1,
+}
 # Seconds that the verbs take when nothing breaks, on two cores.
 DURATION = {
     "build": 0.6,
@@ -282,4 +292,7 @@ DURATION = {
     "map": 0.6,
     "map insert": 0.3,
     "map find": 0.3,
+    "bulk build": 0.2,
+    "bulk insert": 0.1,
+    "bulk merge": 0.2,
 }

@@ -21,6 +21,7 @@ class TableWork(Work):
     """One verb of a map from keys to their triples, which is whole or lost."""
 
     phases: ClassVar[ModuleType] = group
+    kept_by_dask: ClassVar[bool] = True
     #: Whether what failed may have lost the table.
     loses: ClassVar[bool] = True
 

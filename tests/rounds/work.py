@@ -45,6 +45,10 @@ class Work(ABC):
     #: Whether the verb goes by phases, and the module that calls them.
     changes: ClassVar[bool] = True
     phases: ClassVar[ModuleType] = change
+    #: Of the rows.
+    columns: ClassVar[tuple[str, ...]] = ("k", "v", "name")
+    #: Whether Dask keeps the answer, and may lose it by itself.
+    kept_by_dask: ClassVar[bool] = False
 
     def __init__(
         self, client: Client, folder: Path, seed: int, rows: int, device: str = "cpu"
@@ -53,7 +57,8 @@ class Work(ABC):
         self.rows = rows
         self.device = device
         self.folder = folder / f"saved-{uuid.uuid4().hex}"
-        self.before = batch(seed, rows)
+        self.client = client
+        self.before = self.batch(seed)
         self.after = self.before
         self.index: DistributedIndex | None = None
         self.start(client)
@@ -62,6 +67,10 @@ class Work(ABC):
         """What comes before the verb."""
         source = self.slowly(self.before, 6, 0)
         self.index = DistributedIndex.build(source, on="k", client=client, name=self.called)
+
+    def batch(self, number: int) -> pd.DataFrame:
+        """Rows that no other batch has."""
+        return batch(number, self.rows)[list(self.columns)]
 
     def slowly(self, frame: pd.DataFrame, npartitions: int = 9, seconds: float = 0.1) -> Any:
         """`frame` on the device, in partitions that take a while to be read."""
@@ -161,7 +170,7 @@ class Insert(Work):
 
     def start(self, client: Client) -> None:
         super().start(client)
-        self.added = batch(self.seed + 1, self.rows)
+        self.added = self.batch(self.seed + 1)
         self.source = self.slowly(self.added)
         self.after = pd.concat([self.before, self.added], ignore_index=True)
 
@@ -188,15 +197,21 @@ class Erase(Work):
 
 class Merge(Work):
     name = "merge"
+    kept_by_dask = True
     changes = False
 
     def carry_out(self, client: Client) -> None:
         assert self.index is not None
         left = probes()
-        merged = client.compute(self.index.merge(self.slowly(left, 12), how="left")).result()
+        merged = self.merged(client, left)
         wanted = left.merge(self.before, on="k", how="left")
         if not same_rows(on_host(merged), on_host(wanted)):
             raise Wrong("the merge has other rows")
+
+    def merged(self, client: Client, left: pd.DataFrame) -> Any:
+        """The left merge."""
+        assert self.index is not None
+        return client.compute(self.index.merge(self.slowly(left, 12), how="left")).result()
 
 
 class Lookup(Work):
@@ -223,7 +238,7 @@ class Save(Work):
         super().start(client)
         assert self.index is not None
         self.index.save(self.folder)
-        added = batch(self.seed + 1, self.rows)
+        added = self.batch(self.seed + 1)
         self.saved = self.before
         self.index.insert(on_device(added, self.device))
         self.before = pd.concat([self.before, added], ignore_index=True)
@@ -307,7 +322,7 @@ class TwoInserts(Insert):
 
     def start(self, client: Client) -> None:
         super().start(client)
-        self.others = batch(self.seed + 2, self.rows)
+        self.others = self.batch(self.seed + 2)
         self.after = pd.concat([self.after, self.others], ignore_index=True)
 
     def carry_out(self, client: Client) -> None:
