@@ -25,7 +25,7 @@ Result = TypeVar("Result")
 # Seconds between two looks at the list of workers, and between two calls on all of them. A worker
 # may be busy for any time; one whose event loop is silent for SILENCE is given up.
 WATCH = 0.25
-PATIENCE = 5.0
+PATIENCE = 2.0
 SILENCE = 20.0
 # What nobody's answer depends on is waited for no longer; a worker that is busy does it later.
 GRACE = 2.0

@@ -18,7 +18,7 @@ REMEDY = "call index.rebuild(), or DistributedIndex.load(url) where the index wa
 # Seconds. A shard may be busy for any time while its worker's event loop answers pings; only a
 # worker that answers none for LIMIT is given up. A comm to a dead process breaks at once.
 CONNECT = 2.0
-PATIENCE = 5.0
+PATIENCE = 2.0
 LIMIT = 20.0
 
 

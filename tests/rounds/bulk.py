@@ -8,7 +8,7 @@ import pandas as pd
 from distributed import Client, wait
 
 from dgpuhash.distributed import group
-from rounds.work import Build, Insert, Merge, Work
+from rounds.work import Build, Insert, Merge, Work, fetched
 
 __all__ = ["BULK_WORKS"]
 
@@ -39,7 +39,8 @@ class BulkMerge(Bulk, Merge):
 
     def merged(self, client: Client, left: pd.DataFrame) -> Any:
         assert self.index is not None
-        return self.index.merge(self.slowly(left, 12), how="left", persist=True).compute()
+        merged = self.index.merge(self.slowly(left, 12), how="left", persist=True)
+        return fetched(client, merged)
 
 
 BULK_WORKS: dict[str, type[Work]] = {work.name: work for work in (BulkBuild, BulkInsert, BulkMerge)}

@@ -15,12 +15,12 @@ from unittest import mock
 
 from distributed.client import FutureCancelledError, FuturesCancelledError
 
-from dgpuhash.errors import DgpuhashError
+from dgpuhash.errors import DgpuhashError, IndexLost
 from rounds.bulk import BULK_WORKS
 from rounds.cluster import Cluster
 from rounds.faults import FAULTS, Fault
 from rounds.tables import TABLE_WORKS
-from rounds.work import WORKS, Work, Wrong
+from rounds.work import WORKS, Unfetched, Work, Wrong
 
 __all__ = ["SOON", "Outcome", "play"]
 
@@ -28,6 +28,11 @@ __all__ = ["SOON", "Outcome", "play"]
 SOON = 30.0
 # A verb that has not ended after as many more is left alone.
 GIVEN_UP = 30.0
+# Seconds for what comes before and after a verb: much of it is the rounds' own work, which takes
+# long on a busy machine.
+AROUND = 240.0
+# How often an index is mended again.
+AGAIN = 2
 
 
 @dataclass(frozen=True)
@@ -89,7 +94,8 @@ def play(
     # Several verbs share the workers' threads.
     trigger = Trigger(broken, generator.choice(played), generator, max(1.0, len(played) / 3))
     with trigger.armed():
-        tried = attempted([partial(work.carry_out, cluster.client) for work in played])
+        verbs = [partial(work.carry_out, cluster.client) for work in played]
+        tried = attempted(verbs, SOON + GIVEN_UP)
     moment = trigger.moment
     seconds = [max(0.0, each.ended - trigger.struck) for each in tried]
     crashed: list[str] = []
@@ -104,13 +110,12 @@ def play(
             crashed = cluster.crashed(broken.pid)
             cluster.mend()
             again = kind.forgets or cluster.forgotten > forgotten
-            settled = attempted(
+            settled = settled_by(
+                cluster,
                 [
-                    partial(work.begin_again, cluster.client)
-                    if again
-                    else partial(work.settle, cluster.client, each.raised is None)
+                    partial(mended, cluster, work, again, each.raised is None)
                     for work, each in zip(played, tried, strict=True)
-                ]
+                ],
             )
             crashed += cluster.crashed(broken.pid)
     except Exception as error:
@@ -124,6 +129,26 @@ def play(
             outcome(number, *judged(kind, work, each.raised, after, crashed, seconds[number]))
         )
     return found
+
+
+def settled_by(cluster: Cluster, works: Sequence[Callable[[], Any]]) -> list[Attempt]:
+    """What comes after verbs; again where a worker was lost meanwhile, as on a busy machine."""
+    settled = attempted(works)
+    for _ in range(AGAIN):
+        lost = [n for n, each in enumerate(settled) if isinstance(each.raised, IndexLost)]
+        if lost:
+            cluster.mend()
+            for number, each in zip(lost, attempted([works[n] for n in lost]), strict=True):
+                settled[number] = each
+    return settled
+
+
+def mended(cluster: Cluster, work: Work, again: bool, succeeded: bool) -> None:
+    """What comes after a verb."""
+    if again:
+        work.begin_again(cluster.client)
+    else:
+        work.settle(cluster.client, succeeded)
 
 
 def begun(cluster: Cluster, fault: type[Fault], name: str, seed: int) -> Work:
@@ -160,7 +185,7 @@ def judged(
 
 def understood(raised: Exception, work: Work) -> bool:
     """Whether an error is ours; of an answer that Dask keeps, it may be Dask's own."""
-    dasks = isinstance(raised, FutureCancelledError | FuturesCancelledError)
+    dasks = isinstance(raised, FutureCancelledError | FuturesCancelledError | Unfetched)
     return isinstance(raised, DgpuhashError) or (dasks and work.kept_by_dask)
 
 
@@ -177,8 +202,8 @@ class Attempt:
     result: Any = None
 
 
-def attempted(works: Sequence[Callable[[], Any]]) -> list[Attempt]:
-    """What came of works that are begun at once."""
+def attempted(works: Sequence[Callable[[], Any]], seconds: float = AROUND) -> list[Attempt]:
+    """What came of works that are begun at once, after this time at the latest."""
     found: dict[int, Attempt] = {}
 
     def run(number: int) -> None:
@@ -194,7 +219,7 @@ def attempted(works: Sequence[Callable[[], Any]]) -> list[Attempt]:
     ]
     for thread in threads:
         thread.start()
-    end = time.monotonic() + SOON + GIVEN_UP
+    end = time.monotonic() + seconds
     for thread in threads:
         thread.join(max(0.0, end - time.monotonic()))
     return [

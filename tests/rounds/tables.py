@@ -12,7 +12,7 @@ from distributed import Client
 
 from dgpuhash.distributed import DistributedMap, group
 from dgpuhash.errors import IndexLost
-from rounds.work import Work, Wrong
+from rounds.work import Work, Wrong, fetched
 
 __all__ = ["TABLE_WORKS"]
 
@@ -98,7 +98,7 @@ class MapInsert(TableWork):
 
     def carry_out(self, client: Client) -> None:
         assert self.table is not None
-        fresh = on_host(self.table.insert(self.given, self.given * 3).compute())
+        fresh = on_host(fetched(client, self.table.insert(self.given, self.given * 3)))
         if fresh.sum() != len(np.unique(self.kept)) - len(np.unique(self.stored)):
             raise Wrong("another number of keys is new")
 
@@ -116,8 +116,11 @@ class MapFind(TableWork):
         assert self.table is not None
         values, found = self.table.find(self.given, default=-1)
         there = np.isin(self.asked, self.stored)
-        right = (on_host(found.compute()) == there).all()
-        if not right or (on_host(values.compute()) != np.where(there, self.asked * 3, -1)).any():
+        right = (on_host(fetched(client, found)) == there).all()
+        if (
+            not right
+            or (on_host(fetched(client, values)) != np.where(there, self.asked * 3, -1)).any()
+        ):
             raise Wrong("the answers are not right")
 
 

@@ -19,11 +19,19 @@ from dgpuhash.distributed.plugin import host_of
 from dgpuhash.errors import DgpuhashError, FormatError, IndexLost
 from rounds.rows import batch, on_device, on_host, probes, same_rows, slowly
 
-__all__ = ["WORKS", "Work", "Wrong"]
+__all__ = ["WORKS", "Unfetched", "Work", "Wrong", "fetched"]
+
+
+# Seconds for an answer that is computed to come to the client.
+FETCHED = 10.0
 
 
 class Wrong(AssertionError):
     """An answer that is not right."""
+
+
+class Unfetched(Exception):
+    """An answer that stands, on a worker that is silent: Dask waits for a time limit of its own."""
 
 
 class Work(ABC):
@@ -359,6 +367,14 @@ class Rebuild(Work):
         assert self.index is not None
         if self.index.rebuild().parts != (0,):
             raise Wrong("another shard was made anew")
+
+
+def fetched(client: Client, answer: Any) -> Any:
+    """What Dask keeps of an answer."""
+    try:
+        return client.compute(answer).result(FETCHED)
+    except TimeoutError as error:
+        raise Unfetched(str(error)) from error
 
 
 def drop(uid: str, dask_worker: Any) -> None:
