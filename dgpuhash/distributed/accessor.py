@@ -29,6 +29,7 @@ class IndexAccessor:
         how: str = "inner",
         columns: Sequence[Hashable] | None = None,
         suffixes: tuple[str | None, str | None] = ("_x", "_y"),
+        persist: bool = False,
     ) -> Any:
         """This frame merged with `index`; see `DistributedIndex.merge`."""
         if not isinstance(index, DistributedIndex):
@@ -37,5 +38,6 @@ class IndexAccessor:
                 "DistributedIndex.build(frame, on=…)"
             )
         return index.merge(
-            self._frame, on, left_on=left_on, how=how, columns=columns, suffixes=suffixes
-        )
+            self._frame, on, left_on=left_on, how=how, columns=columns, suffixes=suffixes,
+            persist=persist,
+        )  # fmt: skip

@@ -14,7 +14,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from distributed import Client
-from distributed.core import clean_exception, send_recv
+from distributed.core import send_recv
 from distributed.protocol import Serialize, Serialized, deserialize, pickle
 
 __all__ = ["end_turn", "relayed"]
@@ -81,10 +81,13 @@ async def end_turn(client: Client, turn: str) -> None:
 
 
 async def packed(function: Callable[..., Any], args: tuple[Any, ...], dask_worker: Any) -> bytes:
-    """Runs on a worker: the result as bytes, which the scheduler need not understand."""
-    result = function(*args, dask_worker=dask_worker)
-    if asyncio.iscoroutine(result):
-        result = await result
+    """Runs on a worker: the result, or error, as bytes, which the scheduler need not understand."""
+    try:
+        result = function(*args, dask_worker=dask_worker)
+        if asyncio.iscoroutine(result):
+            result = await result
+    except Exception as error:
+        result = error
     return pickle.dumps(result)
 
 
@@ -146,8 +149,7 @@ async def _answer(worker: str, message: dict[str, Any], scheduler: Any) -> bytes
     except Exception as error:
         return error
     if response["status"] != "OK":
-        raised = clean_exception(**response)[1]
-        return raised if isinstance(raised, Exception) else RuntimeError(f"{worker}: {raised}")
+        return RuntimeError(f"worker {worker}: {response.get('exception_text')}")
     result = response["result"]
     if isinstance(result, Serialized):
         result = deserialize(result.header, result.frames)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -11,12 +13,14 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from clusters import assert_same, joined
+from clusters import assert_same, cluster_of, joined
 from distributed import Client, wait
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dgpuhash.distributed import DistributedIndex
+from dgpuhash.distributed.bulk.merge import Asking
+from dgpuhash.distributed.bulk.put import Leaving
 from dgpuhash.distributed.bulk.standing import _known
 from dgpuhash.distributed.skew import LEAST_ROWS
 from dgpuhash.errors import ColumnError, IndexLost
@@ -270,3 +274,34 @@ def test_group_that_failed_is_formed_anew(threads: Client) -> None:
             again = DistributedIndex.open(index.name, client=second)
             assert len(again.merge(placed(second, frame, [0, 1]), persist=True)) == 50
             assert _known[second] == {shards: other}
+
+
+def test_a_rank_that_fails_ends_the_phase_of_all(
+    threads: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = pd.DataFrame({"k": np.arange(50), "v": np.arange(50)})
+    lefts = placed(threads, frame, [0, 1])
+    with DistributedIndex.build(lefts, on="k") as index:
+        with monkeypatch.context() as patched:
+            patched.setattr(Asking, "results", lambda *_: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                index.merge(lefts, persist=True)
+            patched.setattr(Leaving, "tally", lambda _: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                index.insert(lefts)
+        assert len(index.merge(lefts, persist=True)) == 50
+        assert index.insert(lefts) == 50
+        assert len(index) == 100
+
+
+def test_workers_that_are_lost() -> None:
+    frame = pd.DataFrame({"k": np.arange(50), "v": np.arange(50)})
+    with cluster_of(2, processes=True) as client, client.as_current():
+        lefts = placed(client, frame, [0, 0])
+        index = DistributedIndex.build(placed(client, frame, [0, 1]), on="k")
+        pids = client.run(os.getpid)
+        os.kill(pids[index.workers[1]], signal.SIGKILL)
+        with pytest.raises(IndexLost):
+            index.insert(lefts)
+        with pytest.raises(IndexLost):
+            index.merge(lefts, persist=True).compute()
