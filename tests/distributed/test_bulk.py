@@ -286,7 +286,7 @@ def test_a_rank_that_fails_ends_the_phase_of_all(
             patched.setattr(Asking, "results", lambda *_: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 index.merge(lefts, persist=True)
-            patched.setattr(Leaving, "tally", lambda _: 1 / 0)
+            patched.setattr(Leaving, "part", lambda *_: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 index.insert(lefts)
         assert len(index.merge(lefts, persist=True)) == 50
