@@ -10,8 +10,10 @@ from distributed import Client
 
 from dgpuhash.distributed.clients import in_task_of
 from dgpuhash.distributed.descriptor import Descriptor
+from dgpuhash.distributed.match import keys_of, match
+from dgpuhash.distributed.payload import frame_of_payload
 from dgpuhash.distributed.phase import watched
-from dgpuhash.distributed.probe import match
+from dgpuhash.distributed.plugin import hosting_worker
 from dgpuhash.distributed.source import partitions_of
 from dgpuhash.frames import Lookup, Matches, frames_of, join_columns, lookup_rows
 
@@ -68,13 +70,21 @@ def _answers(
 
 def _look_up(asked: Any, descriptor: Descriptor, columns: Sequence[Hashable] | None) -> Lookup:
     def matches(keys: Any, moved: Sequence[Hashable]) -> Matches:
-        return match(keys, descriptor, list(descriptor.encoder.names), "inner", moved)
+        query_rows, found = _match(keys, descriptor, "inner", moved)
+        return Matches(query_rows, frame_of_payload(found, descriptor.meta[list(moved)]))
 
     return lookup_rows(asked, descriptor.encoder, descriptor.meta, matches, columns)
 
 
 def _are_stored(asked: Any, descriptor: Descriptor) -> Any:
-    rows = match(asked, descriptor, list(descriptor.encoder.names), "semi", []).query_rows
+    rows, _ = _match(asked, descriptor, "semi", [])
     found = frames_of(asked).xp.zeros(len(asked), dtype=bool)
     found[rows] = True
     return found
+
+
+def _match(
+    asked: Any, descriptor: Descriptor, how: str, columns: Sequence[Hashable]
+) -> tuple[Any, Any]:
+    keys = keys_of(asked, descriptor, descriptor.encoder.names)
+    return match(hosting_worker(), keys, len(asked), descriptor, how, columns)

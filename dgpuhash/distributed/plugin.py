@@ -16,6 +16,7 @@ from dgpuhash.distributed.exchange.worker_end import WorkerEnd
 from dgpuhash.distributed.payload import loaded
 from dgpuhash.distributed.shard import Shards
 from dgpuhash.distributed.shard_thread import ShardThread
+from dgpuhash.distributed.together import Together
 from dgpuhash.errors import IndexLost, UnsupportedError
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class ShardHost(WorkerPlugin):
     shards: Shards
     thread: ShardThread
     ahead: Ahead
+    together: Together
     ends: dict[str, WorkerEnd]
     """Of the groups that this worker is in, by their names."""
     tables: dict[str, Hosted]
@@ -70,6 +72,7 @@ class ShardHost(WorkerPlugin):
         self.shards = Shards()
         self.thread = ShardThread()
         self.ahead = Ahead()
+        self.together = Together()
         self.ends = {}
         self.tables = {}
         worker.handlers["dgpuhash_match"] = answering(self.match)

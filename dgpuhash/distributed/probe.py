@@ -2,39 +2,49 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate, pairwise
 from typing import Any, ClassVar
 
-from distributed.utils import sync
+from dask.sizeof import sizeof
 
-from dgpuhash.distributed.arrival import asked_of_several, in_order, of_any
-from dgpuhash.distributed.descriptor import Descriptor, Placement
-from dgpuhash.distributed.payload import Payload, joined, plain_arrays
+from dgpuhash.distributed.descriptor import Descriptor
+from dgpuhash.distributed.match import keys_of, match
+from dgpuhash.distributed.payload import Payload, frame_of_payload, is_plain
 from dgpuhash.distributed.plugin import host_of, hosting_worker
-from dgpuhash.distributed.question import Asker
-from dgpuhash.distributed.routes import asked_rows, part_near
 from dgpuhash.distributed.sealed import Sealed
-from dgpuhash.distributed.split import parcel_nbytes, pieces, pieces_of_arrays
-from dgpuhash.frames import (
-    POSITION_NBYTES,
-    EncodedKeys,
-    Matches,
-    assemble,
-    frames_of,
-    merge_meta,
-    moved_columns,
-)
-from dgpuhash.tables.scarcity import call_says_memory
+from dgpuhash.distributed.split import parcel_nbytes
+from dgpuhash.frames import assemble, assemble_plain, frames_of, merge_meta, moved_columns
 
-__all__ = ["Probe", "SealedProbe", "match"]
+__all__ = ["Probe", "SealedProbe"]
 
-# Questions to a shard that are on their way at once: the next keys travel while some are found.
-AT_ONCE = 2
+# Parcels that the partitions of all tasks that are out of their worker's thread may fill.
+AHEAD = 4
 
-# The rows that were asked about and have a match, and what a message carries of these.
-Answer = tuple[Any, Payload]
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """A partition that is to be merged.
+
+    Attributes
+    ----------
+    left : DataFrame
+    alike : bool
+        Whether its columns are those that were planned with.
+    arrays : list of arrays or None
+        All its columns, where it is alike and they have such.
+    keys : Payload
+    nbytes : int
+        Of the partition.
+    """
+
+    left: Any
+    alike: bool
+    arrays: list[Any] | None
+    keys: Payload
+    nbytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +66,11 @@ class Probe:
         An empty frame with the columns of the index that take part.
     left_meta, meta : DataFrame
         Empty frames like the partitions, and like the results.
+    left_dtypes : list of dtypes
+    plain_keys : tuple of int or None
+        Positions of `left_on` in `left_meta`, where the dtypes are those of the index's keys.
+    plain : bool
+        Whether the results are the partitions' columns beside the index's, none promoted.
     """
 
     __name__: ClassVar[str] = "dgpuhash-merge"
@@ -69,6 +84,9 @@ class Probe:
     index_meta: Any
     left_meta: Any
     meta: Any
+    left_dtypes: list[Any]
+    plain_keys: tuple[int, ...] | None
+    plain: bool
 
     @classmethod
     def of(
@@ -88,17 +106,95 @@ class Probe:
         meta = merge_meta(
             left_meta, index_meta, left_on=left_on, right_on=names, how=how, suffixes=suffixes
         )
+        frames, labels = frames_of(left_meta), list(left_meta)
+        given, found = frames.dtypes(left_meta), frames.dtypes(descriptor.meta[moved])
+        alike = frames.dtypes(left_meta[list(left_on)]) == frames.dtypes(
+            descriptor.meta[list(names)]
+        )
         return cls(
-            descriptor, left_on, how, columns, suffixes, tuple(moved), index_meta, left_meta, meta
+            descriptor,
+            left_on,
+            how,
+            columns,
+            suffixes,
+            tuple(moved),
+            index_meta,
+            left_meta,
+            meta,
+            left_dtypes=given,
+            plain_keys=tuple(map(labels.index, left_on)) if alike else None,
+            plain=how == "inner" and frames.dtypes(meta) == [*given, *found],
         )
 
     def __call__(self, left: Any) -> Any:
-        with host_of(hosting_worker()).ahead.task() as leave_thread:
-            matches = match(left, self.descriptor, self.left_on, self.how, self.moved, leave_thread)
-            return self.put_together(left, *matches)
+        worker, asking = hosting_worker(), self._asking(left)
+        host, nbytes = host_of(worker), parcel_nbytes(frames_of(left).device)
+        with host.ahead.task(asking.nbytes, AHEAD * nbytes):
+            if not is_plain(asking.keys):
+                return next(self._merged(worker, [asking]))
+            return host.together.call(
+                partial(self._merged, worker),
+                asking,
+                kind=id(self),
+                nbytes=sum(array.nbytes for array in asking.keys),
+                most_nbytes=nbytes,
+                more=lambda: host.ahead.others_begin(worker),
+            )
 
-    def put_together(self, left: Any, query_rows: Any, found: Any) -> Any:
-        """The merge of a partition, out of its `Matches`."""
+    def put_together(self, left: Any, query_rows: Any, found: Payload | None) -> Any:
+        """The merge of a partition, out of its `Matches`, whose frame may be a payload."""
+        alike, arrays = self._arrays(left)
+        return self._put_together(left, alike, arrays, query_rows, found)
+
+    def _arrays(self, left: Any) -> tuple[bool, list[Any] | None]:
+        """Whether a partition has the columns that were planned with; these, where it can."""
+        frames = frames_of(left)
+        alike = list(left) == list(self.left_meta) and frames.dtypes(left) == self.left_dtypes
+        return alike, frames.arrays(left) if alike else None
+
+    def _asking(self, left: Any) -> Asking:
+        alike, arrays = self._arrays(left)
+        if arrays is None or self.plain_keys is None:
+            keys = keys_of(left, self.descriptor, self.left_on)
+        else:
+            keys = tuple(arrays[position] for position in self.plain_keys)
+        nbytes = sizeof(left) if arrays is None else sum(array.nbytes for array in arrays)
+        return Asking(left, alike, arrays, keys, nbytes)
+
+    def _merged(self, worker: Any, several: Sequence[Asking]) -> Iterator[Any]:
+        """The results of partitions whose keys are asked about together."""
+        xp = frames_of(self.meta).xp
+        keys = several[0].keys
+        if len(several) > 1:
+            columns = zip(*(asking.keys for asking in several), strict=True)
+            keys = tuple(map(xp.concatenate, columns))
+        ends = list(accumulate((len(asking.left) for asking in several), initial=0))
+        query_rows, found = match(worker, keys, ends[-1], self.descriptor, self.how, self.moved)
+        cuts = [0, len(query_rows)]
+        if len(several) > 1:
+            cuts = xp.searchsorted(query_rows, xp.asarray(ends)).tolist()
+        for asking, first, (start, end) in zip(several, ends, pairwise(cuts), strict=False):
+            rows = query_rows[start:end]
+            yield self._put_together(
+                asking.left,
+                asking.alike,
+                asking.arrays,
+                rows - first if first else rows,
+                _cut(found, start, end),
+            )
+
+    def _put_together(
+        self,
+        left: Any,
+        alike: bool,
+        arrays: list[Any] | None,
+        query_rows: Any,
+        found: Payload | None,
+    ) -> Any:
+        if self.plain and arrays is not None and found is not None and is_plain(found):
+            return assemble_plain(arrays, query_rows, list(found), self.meta)
+        if found is not None:
+            found = frame_of_payload(found, self.index_meta[list(self.moved)])
         return assemble(
             left,
             query_rows,
@@ -108,7 +204,7 @@ class Probe:
             right_on=self.descriptor.encoder.names,
             how=self.how,
             suffixes=self.suffixes,
-            meta=self.meta if _alike(left, self.left_meta) else None,
+            meta=self.meta if alike else None,
         )
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
@@ -142,109 +238,10 @@ class SealedProbe:
         return self.token
 
 
-def _alike(left: Any, meta: Any) -> bool:
-    frames = frames_of(left)
-    return list(left) == list(meta) and frames.dtypes(left) == frames.dtypes(meta)
-
-
-@call_says_memory
-def match(
-    left: Any,
-    descriptor: Descriptor,
-    left_on: Sequence[Hashable],
-    how: str,
-    columns: Sequence[Hashable],
-    leave_thread: Callable[[], None] = lambda: None,
-) -> Matches:
-    """As `FrameIndex.match`, by requests to the owners of the keys.
-
-    `leave_thread` is called before the task waits for the first answer. It waits for answers of
-    shard threads, which wait for nobody, so it ends.
-    """
-    worker = hosting_worker()
-    if descriptor.placement is Placement.REPLICATED and worker.address in descriptor.workers:
-        leave_thread()
-        return match_copy(worker, left, descriptor, left_on, how, columns)
-    frames = frames_of(left)
-    questions = questions_to(left, descriptor, left_on, how, worker.address)
-    apart = descriptor.placement is Placement.INDEPENDENT
-    asker = Asker(worker, descriptor, *asked_of_several(how, columns, apart))
-
-    async def ask(part: int, answered: list[list[Answer]]) -> None:
-        while questions[part]:
-            rows, keys = questions[part].pop(0)
-            answer: list[Answer] = []
-            answered.append(answer)
-            for first, positions, payload in await asker.ask(part, keys, len(rows)):
-                if len(positions):
-                    answer.append((rows[first:][frames.xp.asarray(positions)], payload))
-
-    async def ask_all() -> list[list[list[Answer]]]:
-        answered: list[list[list[Answer]]] = [[] for _ in questions]
-        asks = [
-            asyncio.ensure_future(ask(part, answered[part]))
-            for part in range(len(questions))
-            for _ in range(min(AT_ONCE, len(questions[part])))
-        ]
-        try:
-            await asyncio.gather(*asks)
-            return answered
-        finally:
-            for each in asks:
-                each.cancel()
-
-    leave_thread()
-    answered = sync(worker.loop, ask_all)
-    answers = [answer for part in answered for pages in part for answer in pages]
-    xp = frames.xp
-    query_rows = xp.concatenate([rows for rows, _ in answers] or [xp.zeros(0, dtype="int64")])
-    if how in {"semi", "anti"}:
-        return Matches(of_any(query_rows, len(left), how, xp), None)
-    if not answers:
-        return Matches(query_rows, descriptor.meta[list(columns)])
-    found = joined([payload for _, payload in answers], descriptor.stored[asker.columns])
-    if apart:
-        names = descriptor.encoder.names
-        return Matches(*descriptor.conflict.settle(*in_order(query_rows, found), names))
-    return Matches(query_rows, found)
-
-
-def match_copy(
-    worker: Any,
-    left: Any,
-    descriptor: Descriptor,
-    left_on: Sequence[Hashable],
-    how: str,
-    columns: Sequence[Hashable],
-) -> Matches:
-    """As `match`, by the copy of all rows on this worker: nothing is cut, copied or sent."""
-    host = host_of(worker)
-    shard = descriptor.shards[part_near(descriptor.shards, worker.address)]
-
-    def matches() -> Matches:
-        index = host.shards.at(descriptor.uid, descriptor.epoch, shard.incarnation)
-        return index.match(left, how=how, on=list(left_on), columns=columns)
-
-    return sync(worker.loop, host.thread.run, matches)
-
-
-def questions_to(
-    left: Any, descriptor: Descriptor, left_on: Sequence[Hashable], how: str, address: str
-) -> list[list[tuple[Any, Payload]]]:
-    """For each part the rows that it is asked about, in pieces: their positions, and their keys."""
-    encoder = descriptor.encoder
-    # The answer may be a position for each key.
-    like, least = descriptor.meta[list(encoder.names)], {"least_nbytes": POSITION_NBYTES}
-    frames, given = frames_of(left), left[list(left_on)]
-    arrays = plain_arrays(given, like)
-
-    def encode() -> EncodedKeys:
-        if arrays is not None:
-            return encoder.encode_arrays(arrays, frames)
-        return encoder.encode(left, list(left_on))
-
-    owned = asked_rows(left, encode, descriptor, how, address)
-    if arrays is not None:
-        return pieces_of_arrays(arrays, owned, parcel_nbytes(frames.device), **least)
-    keys = frames.make(dict(zip(encoder.names, (left[one] for one in left_on), strict=True)))
-    return pieces(keys, owned, like, **least)
+def _cut(found: Payload | None, start: int, end: int) -> Payload | None:
+    """The rows from `start` to `end`."""
+    if found is None:
+        return None
+    if is_plain(found):
+        return tuple(column[start:end] for column in found)
+    return found.iloc[start:end]

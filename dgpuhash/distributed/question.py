@@ -1,4 +1,4 @@
-"""A question of a task to the owner of some keys, asked on until the answer is complete."""
+"""Questions of a task to the owners of its keys, asked on until the answers are complete."""
 
 from __future__ import annotations
 
@@ -8,13 +8,25 @@ from collections.abc import Hashable, Sequence
 from itertools import pairwise
 from typing import Any
 
+from distributed.utils import sync
+
 from dgpuhash.distributed import split
 from dgpuhash.distributed.descriptor import Descriptor
 from dgpuhash.distributed.payload import Payload, is_plain
+from dgpuhash.distributed.plugin import host_of
 from dgpuhash.distributed.request import request
+from dgpuhash.distributed.shard_thread import Submitted
 from dgpuhash.frames import frames_of
 
-__all__ = ["Asker"]
+__all__ = ["Answer", "Asker"]
+
+# Questions to a shard that are on their way at once: the next keys travel while some are found.
+AT_ONCE = 2
+
+# Rows that were asked about and have a match, and what a message carries of these matches.
+Answer = tuple[Any, Payload]
+# The first key that positions count from, the positions, and what was found there.
+Pages = list[tuple[int, Any, Payload]]
 
 
 class Asker:
@@ -45,16 +57,76 @@ class Asker:
         self._how = how
         self.columns = list(columns)
 
-    async def ask(self, part: int, keys: Payload, count: int) -> list[tuple[int, Any, Payload]]:
-        """The pages of a shard's answer to so many keys.
+    def ask_all(self, questions: Sequence[Sequence[tuple[Any, Payload]]]) -> list[Answer]:
+        """The answers of all parts, in their order, to questions of `split.pieces`.
 
-        Each is the key that its positions count from, the positions, and what was found there.
+        A part on this worker is asked without a message, while others answer.
 
         Raises
         ------
         IndexLost
-            When the shard is lost, or the index is changed before the last page.
+            When a shard is lost, or the index is changed before the last page.
         """
+        workers, here = self._descriptor.workers, self._worker.address
+        own = {
+            part: [self.ask_here(part, keys) for _, keys in questions[part]]
+            for part, worker in enumerate(workers)
+            if worker == here
+        }
+        others = [part for part in range(len(workers)) if part not in own and questions[part]]
+        found: dict[int, list[Pages]] = {}
+        if others:
+            found = sync(self._worker.loop, self._ask_others, others, questions)
+        for part, asked in own.items():
+            found[part] = [[(0, *each.outcome()[:2])] for each in asked]
+        xp = frames_of(self._descriptor.meta).xp
+        return [
+            (rows[first:][xp.asarray(positions)], payload)
+            for part in sorted(found)
+            for (rows, _), pages in zip(questions[part], found[part], strict=True)
+            for first, positions, payload in pages
+            if len(positions)
+        ]
+
+    def ask_here(self, part: int, keys: Payload) -> Submitted:
+        """The whole answer of a shard on this worker; nothing is copied or sent."""
+        shard, host = self._descriptor.shards[part], host_of(self._worker)
+        return host.thread.submit(
+            host.shards.match,
+            self._descriptor.uid,
+            self._descriptor.epoch,
+            shard.incarnation,
+            keys,
+            self._how,
+            self.columns,
+            0,
+            sys.maxsize,
+        )
+
+    async def _ask_others(
+        self, parts: Sequence[int], questions: Sequence[Sequence[tuple[Any, Payload]]]
+    ) -> dict[int, list[Pages]]:
+        found: dict[int, list[Pages]] = {part: [[] for _ in questions[part]] for part in parts}
+
+        async def ask(part: int, pending: list[int]) -> None:
+            while pending:
+                number = pending.pop(0)
+                rows, keys = questions[part][number]
+                found[part][number] = await self._ask(part, keys, len(rows))
+
+        asks = []
+        for part in parts:
+            pending = list(range(len(questions[part])))
+            asks += [asyncio.ensure_future(ask(part, pending)) for _ in pending[:AT_ONCE]]
+        try:
+            await asyncio.gather(*asks)
+            return found
+        finally:
+            for each in asks:
+                each.cancel()
+
+    async def _ask(self, part: int, keys: Payload, count: int) -> Pages:
+        """The pages of a shard's answer to so many keys."""
         frames = frames_of(self._descriptor.meta)
         pages = []
         spans = [(0, count, 0)]
@@ -78,8 +150,6 @@ class Asker:
 
     async def _page(self, part: int, keys: Payload, skip: int) -> list[Any]:
         shard, device = self._descriptor.shards[part], frames_of(self._descriptor.meta).device
-        # What stays on this worker is no message.
-        here = shard.worker == self._worker.address
         return await request(
             self._worker,
             shard.worker,
@@ -90,5 +160,5 @@ class Asker:
             incarnation=shard.incarnation,
             how=self._how,
             skip=skip,
-            nbytes=sys.maxsize if here else split.parcel_nbytes(device),
+            nbytes=split.parcel_nbytes(device),
         )

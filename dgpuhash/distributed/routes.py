@@ -50,16 +50,17 @@ def stored_layers(
         return [(0, settled), (LOOSE, [each[among[each]] for each in owned])]
     if change.placement is Placement.DISTRIBUTED:
         return [(0, split(encoded, encoder, parts, change.heavy or NO_HEAVY))]
+    everything = frames_of(rows).xp.arange(len(rows))
     if change.placement is Placement.REPLICATED or change.verb == "erase":
         wanting = [part for part in range(parts) if part not in change.kept]
-        return [(0, _everything(rows, wanting, parts))]
-    return [(0, _everything(rows, [near], parts))]
+        return [(0, _everything(everything, wanting, parts))]
+    return [(0, _everything(everything, [near], parts))]
 
 
 def asked_rows(
-    left: Any, encode: Callable[[], EncodedKeys], descriptor: Descriptor, how: str, address: str
+    count: int, encode: Callable[[], EncodedKeys], descriptor: Descriptor, how: str, address: str
 ) -> list[Any]:
-    """For each part the rows of `left` that a task on the worker at `address` asks it about.
+    """For each part the rows, of so many, that a task on the worker at `address` asks it about.
 
     `encode` gives their keys.
     """
@@ -70,9 +71,10 @@ def asked_rows(
             # The owner of a heavy key has rows of it too.
             heavy = NO_HEAVY
         return split_to_all(encode(), encoder, parts, heavy)
+    xp = frames_of(descriptor.meta).xp
     if descriptor.placement is Placement.INDEPENDENT:
-        return _everything(left, range(parts), parts)
-    return _everything(left, [part_near(descriptor.shards, address)], parts)
+        return _everything(xp.arange(count), range(parts), parts)
+    return _everything(xp.arange(count), [part_near(descriptor.shards, address)], parts)
 
 
 def part_near(shards: Sequence[ShardAddress], address: str, number: int | None = None) -> int:
@@ -97,7 +99,6 @@ def part_near(shards: Sequence[ShardAddress], address: str, number: int | None =
     return (zlib.crc32(address.encode()) if number is None else number) % len(shards)
 
 
-def _everything(frame: Any, which: Sequence[int], parts: int) -> list[Any]:
-    """All rows for the parts in `which`, as one array, and none for the others."""
-    rows = frames_of(frame).xp.arange(len(frame))
+def _everything(rows: Any, which: Sequence[int], parts: int) -> list[Any]:
+    """All `rows` for the parts in `which`, and none for the others."""
     return [rows if part in which else rows[:0] for part in range(parts)]

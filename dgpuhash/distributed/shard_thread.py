@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from queue import SimpleQueue
@@ -33,6 +34,7 @@ class ShardThread:
     def __init__(self) -> None:
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._closed = False
+        self._closing = threading.Lock()
         threading.Thread(target=self._work, name="dgpuhash-shards", daemon=True).start()
 
     async def run(
@@ -45,17 +47,37 @@ class ShardThread:
         IndexLost
             When the worker is ending.
         """
-        if self._closed:
-            raise ending()
-        job = Job(functools.partial(work, *args, **kwargs))
+        job = Awaited(functools.partial(work, *args, **kwargs))
         job.look()
-        self._jobs.put(job)
+        self._put(job)
         return await job.outcome()
+
+    def submit(
+        self, work: Callable[Args, Result], *args: Args.args, **kwargs: Args.kwargs
+    ) -> Submitted:
+        """As `run`, for other threads: without the event loop; the work's `outcome` waits for it.
+
+        Raises
+        ------
+        IndexLost
+            When the worker is ending.
+        """
+        job = Submitted(functools.partial(work, *args, **kwargs))
+        self._put(job)
+        return job
 
     def close(self) -> None:
         """Finish the piece at hand and drop the others."""
-        self._closed = True
-        self._jobs.put(None)
+        with self._closing:
+            self._closed = True
+            self._jobs.put(None)
+
+    def _put(self, job: Job) -> None:
+        # Behind the last one nothing is looked at.
+        with self._closing:
+            if self._closed:
+                raise ending()
+            self._jobs.put(job)
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -65,25 +87,35 @@ class ShardThread:
             del job
 
 
-class Job:
+class Job(ABC):
     """A piece of work, and what came of it."""
 
     def __init__(self, work: Callable[[], Any]) -> None:
         self.work = work
-        self._loop = asyncio.get_running_loop()
-        self._told = self._loop.create_future()
-        self._timer: asyncio.TimerHandle | None = None
         self._done = False
         self._result: Any = None
         self._error: BaseException | None = None
 
-    async def outcome(self) -> Any:
-        """The result, or its error raised."""
-        try:
-            await self._told
-        finally:
-            if self._timer is not None:
-                self._timer.cancel()
+    def carry_out(self) -> None:
+        """Do the work, unless nobody waits for it any more; runs on the thread, raises nothing."""
+        if self._wanted():
+            try:
+                self._result = self.work()
+            except BaseException as error:
+                self._error = error
+        self._done = True
+        # Without memory, or after the end of the event loop.
+        with suppress(MemoryError, RuntimeError):
+            self._tell()
+
+    def _wanted(self) -> bool:
+        return True
+
+    @abstractmethod
+    def _tell(self) -> None:
+        """Wake who waits."""
+
+    def _told(self) -> Any:
         error, self._error = self._error, None
         if error is None:
             return self._result
@@ -93,27 +125,57 @@ class Job:
             # Its traceback holds this frame.
             del error
 
-    def carry_out(self) -> None:
-        """Do the work, unless nobody waits for it any more; runs on the thread, raises nothing."""
-        if not self._told.cancelled():
-            try:
-                self._result = self.work()
-            except BaseException as error:
-                self._error = error
-        self._done = True
-        # Without memory, or after the end of the event loop.
-        with suppress(MemoryError, RuntimeError):
-            self._loop.call_soon_threadsafe(self._tell)
+
+class Awaited(Job):
+    """Work that an event loop waits for."""
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        super().__init__(work)
+        self._loop = asyncio.get_running_loop()
+        self._end = self._loop.create_future()
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def outcome(self) -> Any:
+        """The result, or its error raised."""
+        try:
+            await self._end
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+        return self._told()
 
     def look(self) -> None:
-        """Tell of an end that was not told, now and again."""
-        self._tell()
-        if not self._told.done():
+        """Find an end that was not told, now and again."""
+        self._find()
+        if not self._end.done():
             self._timer = self._loop.call_later(LOOK, self.look)
 
+    def _wanted(self) -> bool:
+        return not self._end.cancelled()
+
     def _tell(self) -> None:
-        if self._done and not self._told.done():
-            self._told.set_result(None)
+        self._loop.call_soon_threadsafe(self._find)
+
+    def _find(self) -> None:
+        if self._done and not self._end.done():
+            self._end.set_result(None)
+
+
+class Submitted(Job):
+    """Work that a thread waits for."""
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        super().__init__(work)
+        self._end = threading.Event()
+
+    def outcome(self) -> Any:
+        """The result, or its error raised."""
+        while not self._done:
+            self._end.wait(LOOK)
+        return self._told()
+
+    def _tell(self) -> None:
+        self._end.set()
 
 
 def ending() -> IndexLost:

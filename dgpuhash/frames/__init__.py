@@ -5,6 +5,7 @@ from __future__ import annotations
 from dgpuhash.frames.arrow_stream import frame_from_bytes, frame_to_bytes
 from dgpuhash.frames.assembly import (
     assemble,
+    assemble_plain,
     check_how,
     join_columns,
     merge_meta,
@@ -15,6 +16,7 @@ from dgpuhash.frames.index import FrameIndex
 from dgpuhash.frames.keys import EncodedKeys, KeyEncoder, column_labels, kept_columns, key_names
 from dgpuhash.frames.lookup import Lookup, lookup_rows
 from dgpuhash.frames.matches import Matches
+from dgpuhash.frames.order import in_query_order
 from dgpuhash.frames.pages import POSITION_NBYTES, Page, Rest
 from dgpuhash.frames.query import Query, keys_frame
 from dgpuhash.frames.searchable import Searchable
@@ -33,12 +35,14 @@ __all__ = [
     "Rest",
     "Searchable",
     "assemble",
+    "assemble_plain",
     "check_how",
     "column_labels",
     "frame_from_bytes",
     "frame_to_bytes",
     "frames_named",
     "frames_of",
+    "in_query_order",
     "join_columns",
     "kept_columns",
     "key_names",

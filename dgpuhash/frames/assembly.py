@@ -11,7 +11,7 @@ from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.keys import KeyEncoder, column_labels, key_names
 from dgpuhash.frames.order import in_query_order
 
-__all__ = ["assemble", "check_how", "join_columns", "merge_meta", "moved_columns"]
+__all__ = ["assemble", "assemble_plain", "check_how", "join_columns", "merge_meta", "moved_columns"]
 
 Suffixes = tuple[str | None, str | None]
 HOWS = ("inner", "left", "semi", "anti")
@@ -246,9 +246,7 @@ def assemble(
         ours, theirs = frames.arrays(left), frames.arrays(moved)
         full = how == "inner" or not len(right_rows) or int(right_rows.min()) >= 0
         if ours is not None and theirs is not None and full:
-            columns = [array[query_rows] for array in ours]
-            columns += [array[right_rows] for array in theirs]
-            return frames.from_arrays(columns, meta)
+            return assemble_plain(ours, query_rows, [array[right_rows] for array in theirs], meta)
     kept = frames.take(left, query_rows)
     dtypes = dict(zip(left, frames.dtypes(meta), strict=False))
     for label in left_on:
@@ -256,6 +254,24 @@ def assemble(
             kept[label] = kept[label].astype(dtypes[label])
     found = frames.take_or_null(moved, right_rows)
     return frames.beside(kept, found, meta.columns)
+
+
+def assemble_plain(left: Sequence[Any], query_rows: Any, right: Sequence[Any], meta: Any) -> Any:
+    """The merge result of columns without nulls in which no row of `left` is without a partner.
+
+    Parameters
+    ----------
+    left : sequence of arrays
+        All columns, as `Frames.arrays` gives them.
+    query_rows : int array
+        For each row of the result its row of `left`, ascending.
+    right : sequence of arrays
+        The matched rows, in the order of `query_rows`.
+    meta : DataFrame
+        What `merge_meta` gives; its dtypes are those of the arrays.
+    """
+    columns = [array[query_rows] for array in left]
+    return frames_of(meta).from_arrays([*columns, *right], meta)
 
 
 def _inner_meta(

@@ -134,7 +134,7 @@ def test_contains_asks_for_no_columns(threads, right, monkeypatch):
         asked.append((how, list(columns)))
         return Asker(worker, descriptor, how, columns)
 
-    monkeypatch.setattr("dgpuhash.distributed.probe.Asker", spy)
+    monkeypatch.setattr("dgpuhash.distributed.match.Asker", spy)
     with DistributedIndex.build(right, on="k", client=threads) as index:
         assert index.contains(np.arange(200)).sum() == right["k"].nunique()
         index.lookup(np.arange(200))

@@ -112,7 +112,7 @@ def test_one_key_with_half_of_the_rows(watched, how, kind):
     with DistributedIndex.build(lazy(right, 3), on="k", client=watched.client) as index:
         result = index.merge(lazy(left, 4), how=how).compute()
     assert_same(result, joined(left, right, ["k"], how))
-    watched.check(3 if how in {"semi", "anti"} else 10)
+    watched.check(1 if how in {"semi", "anti"} else 10)
 
 
 def test_lookup(watched):

@@ -96,3 +96,41 @@ def test_work_that_nobody_waits_for_is_not_done():
 
     asyncio.run(asyncio.wait_for(ask(), 20))
     assert done == [2]
+
+
+def test_other_threads_wait_without_an_event_loop():
+    thread = ShardThread()
+    try:
+        slow, wrong, right = (
+            thread.submit(*each) for each in [(time.sleep, 0.05), (int, "x"), (int, "7")]
+        )
+        assert slow.outcome() is None
+        with pytest.raises(ValueError, match="invalid literal"):
+            wrong.outcome()
+        assert right.outcome() == 7
+    finally:
+        thread.close()
+    with pytest.raises(IndexLost, match="ending"):
+        thread.submit(int, "7")
+
+
+def test_work_that_a_thread_submitted_is_refused_when_it_is_closed():
+    thread, begun = ShardThread(), threading.Event()
+    waiting = [thread.submit(lambda: begun.set() or time.sleep(0.1)), thread.submit(int, "7")]
+    assert begun.wait(10)
+    thread.close()
+    assert waiting[0].outcome() is None
+    with pytest.raises(IndexLost, match="ending"):
+        waiting[1].outcome()
+
+
+def test_an_end_that_a_thread_was_not_told(monkeypatch):
+    def no_memory(job: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("dgpuhash.distributed.shard_thread.Submitted._tell", no_memory)
+    thread = ShardThread()
+    try:
+        assert thread.submit(int, "7").outcome() == 7
+    finally:
+        thread.close()

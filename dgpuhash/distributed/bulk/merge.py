@@ -34,8 +34,7 @@ from dgpuhash.distributed.source import persisted
 from dgpuhash.distributed.sparing import Absences, Sparing
 from dgpuhash.distributed.split import split_to_all
 from dgpuhash.distributed.worker_data import keep, kept
-from dgpuhash.frames import FrameIndex, frames_of
-from dgpuhash.frames.order import in_query_order
+from dgpuhash.frames import FrameIndex, frames_of, in_query_order
 from dgpuhash.tables.found import found_rows
 
 __all__ = ["merge_together"]
@@ -229,11 +228,11 @@ class Asking:
         total = sum(map(len, self._lefts))
         if probe.how in {"semi", "anti"}:
             rows = of_any(rows, total, probe.how, xp)
-        if len(self._lefts) == 1:
-            return [self._result(self._lefts[0], rows, payload)]
-        if probe.how not in {"semi", "anti"}:
+        else:
             order = in_query_order(rows, total, xp)
             rows, payload = rows[order], [column[order] for column in payload]
+        if len(self._lefts) == 1:
+            return [self._result(self._lefts[0], rows, payload)]
         firsts = np.concatenate([[0], np.cumsum([len(left) for left in self._lefts])])
         cuts = backend.get(frames.device).to_host(xp.searchsorted(rows, xp.asarray(firsts)))
         return [
@@ -244,10 +243,7 @@ class Asking:
         ]
 
     def _result(self, left: Any, rows: Any, payload: Sequence[Any]) -> Any:
-        found = None
-        if self._probe.how not in {"semi", "anti"}:
-            like = self._probe.descriptor.meta[list(self._probe.moved)]
-            found = self._frames.from_arrays(payload, like)
+        found = None if self._probe.how in {"semi", "anti"} else tuple(payload)
         return self._probe.put_together(left, rows, found)
 
 
