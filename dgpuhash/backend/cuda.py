@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from types import ModuleType
@@ -51,7 +52,7 @@ class CudaBackend(Backend):
 
     def __init__(self) -> None:
         self._cupy = _import_cupy()
-        self._loaded: dict[tuple[int, Kernel], _Loaded] = {}
+        self._loaded: dict[tuple[int, str, int], _Loaded] = {}
         _require_gpu_machine(self._cupy)
         self._capability(self._device())
 
@@ -70,11 +71,11 @@ class CudaBackend(Backend):
         device = self._device()
         try:
             loaded = self._load(kernel, device)
-            blocks = math.ceil(n * kernel.tile / kernel.threads)
+            blocks = -(-n * kernel.tile // kernel.threads)
             if not kernel.in_order:
                 blocks = min(blocks, loaded.resident_blocks)
             # An array of one element is passed by value: the driver copies what CuPy points it to.
-            passed = np.frombuffer(args, f"V{len(args)}")
+            passed = np.frombuffer(args, _element(len(args)))
             loaded.function(
                 (blocks, 1, 1), (kernel.threads, 1, 1), (passed,), shared_mem=loaded.shared_nbytes
             )
@@ -171,7 +172,9 @@ class CudaBackend(Backend):
         return capability
 
     def _load(self, kernel: Kernel, device: int) -> _Loaded:
-        found = self._loaded.get((device, kernel))
+        # A string keeps its hash, a kernel makes it anew.
+        key = device, kernel.expression, kernel.threads
+        found = self._loaded.get(key)
         if found is None:
             cubin = load_or_compile(kernel, architecture_for(self._capability(device)))
             module = self._cupy.cuda.function.Module()
@@ -188,7 +191,7 @@ class CudaBackend(Backend):
             )
             processors = self._cupy.cuda.Device(device).attributes["MultiProcessorCount"]
             found = _Loaded(function, max(1, per_processor) * processors, shared_nbytes)
-            self._loaded[device, kernel] = found
+            self._loaded[key] = found
         return found
 
     def _out_of_memory(self, shape: Shape, dtype: np.dtype[Any]) -> OutOfMemoryError:
@@ -199,6 +202,11 @@ class CudaBackend(Backend):
             f"{total:,} are free on {self.device_name()}; use a smaller capacity or batch, or free "
             "arrays and call cupy.get_default_memory_pool().free_all_blocks()"
         )
+
+
+@functools.cache
+def _element(nbytes: int) -> np.dtype[Any]:
+    return np.dtype(f"V{nbytes}")
 
 
 def _import_cupy() -> ModuleType:

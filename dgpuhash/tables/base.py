@@ -13,7 +13,7 @@ from dgpuhash.backend import Backend
 from dgpuhash.errors import FormatError, SpecError
 from dgpuhash.spec import TableSpec, check_capacity
 from dgpuhash.tables.arrays import Taken, take
-from dgpuhash.tables.bits import key_bits, keys_of, word
+from dgpuhash.tables.bits import key_bits, key_memory, keys_of, word, words_of
 from dgpuhash.tables.intake import adopt, same_length
 from dgpuhash.tables.persist import read_file, write_file
 from dgpuhash.tables.scarcity import says_memory
@@ -78,14 +78,14 @@ class Table:
     @reads
     def contains(self, keys: Any) -> Any:
         """Whether each key is stored: a mask in input order, of the same kind as `keys`."""
-        taken, bits = self._keys(keys)
+        taken, bits = self._stored_as(keys)
         return taken.wrap(self._opened().contains(bits), _BOOL)
 
     @says_memory
     @reads
     def count(self, keys: Any) -> Any:
         """How often each key is stored: int64 in input order, of the same kind as `keys`."""
-        taken, bits = self._keys(keys)
+        taken, bits = self._stored_as(keys)
         found = self._opened().contains(bits)
         return taken.wrap(found.astype(np.int64), np.dtype(np.int64))
 
@@ -93,7 +93,7 @@ class Table:
     @changes
     def erase(self, keys: Any) -> Any:
         """Remove keys: a mask of the same kind, true in one row of each key that was stored."""
-        taken, bits = self._keys(keys)
+        taken, bits = self._stored_as(keys)
         return taken.wrap(self._opened().erase(bits), _BOOL)
 
     @changes
@@ -249,22 +249,31 @@ class Table:
     def _home(self, *arguments: Taken) -> Backend:
         """The backend where the arguments and the table are."""
         backend = self._backend
-        if backend is not None and {taken.location for taken in arguments} <= {None, backend.name}:
-            return backend
+        if backend is not None:
+            for taken in arguments:
+                if taken.location not in (None, backend.name):
+                    break
+            else:
+                return backend
         placed = [taken.data for taken in arguments if taken.location is not None]
         return backends.get(self.device, *placed)
 
     def _keys(self, keys: Any) -> tuple[Taken, Any]:
         """The argument and its canonical words, on a table that is open."""
+        taken, bits = self._stored_as(keys)
+        return taken, words_of(bits)
+
+    def _stored_as(self, keys: Any) -> tuple[Taken, Any]:
+        """As `_keys`, for a `Storage`: the words may be of any dtype as wide."""
         taken = take(keys, "keys")
         backend = self._home(taken)
-        bits = key_bits(backend, adopt(backend, taken, self._key, "keys"))
+        bits = key_memory(backend, adopt(backend, taken, self._key, "keys"))
         if self._store is None:
             self._open(backend)
         return taken, bits
 
     def _pairs(self, keys: Any, values: Any) -> tuple[Taken, Any, Any]:
-        """Keys' words and values' rows, checked before the table changes."""
+        """Keys as of `_stored_as` and values' rows, checked before the table changes."""
         taken, given = take(keys, "keys"), take(values, "values")
         backend = self._home(taken, given)
         adopted = adopt(backend, taken, self._key, "keys")
@@ -272,7 +281,7 @@ class Table:
         same_length(adopted, rows)
         if self._store is None:
             self._open(backend)
-        return taken, key_bits(backend, adopted), rows
+        return taken, key_memory(backend, adopted), rows
 
     def _stored_keys(self, bits: Any) -> Any:
         assert self._backend is not None

@@ -13,7 +13,18 @@ import numpy as np
 
 from dgpuhash.backend import Backend, args
 
-__all__ = ["carrier", "key_bits", "keys_of", "value_bits", "value_width", "values_of", "word"]
+__all__ = [
+    "carrier",
+    "key_bits",
+    "key_memory",
+    "keys_of",
+    "value_bits",
+    "value_memory",
+    "value_width",
+    "values_of",
+    "word",
+    "words_of",
+]
 
 
 _UNSIGNED = {nbytes: np.dtype(f"u{nbytes}") for nbytes in (1, 2, 4, 8)}
@@ -44,9 +55,14 @@ def carrier(backend: Backend, dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 def key_bits(backend: Backend, keys: Any) -> Any:
     """The canonical words of `keys`, a contiguous array of a key dtype or of its carrier."""
-    words = _words(keys)
+    return words_of(key_memory(backend, keys))
+
+
+def key_memory(backend: Backend, keys: Any) -> Any:
+    """As `key_bits`; of any dtype as wide as the words, since a view takes CuPy a microsecond."""
     if keys.dtype.kind != "f":
-        return words
+        return keys if keys.dtype.itemsize >= 4 else words_of(keys)
+    words = words_of(keys)
     sign, infinity, nan = _patterns(keys.dtype)
     made = backend.empty(len(words), words.dtype)
     backend.run(
@@ -71,9 +87,14 @@ def keys_of(backend: Backend, bits: Any, dtype: np.dtype[Any]) -> Any:
 
 def value_bits(backend: Backend, values: Any, dtype: np.dtype[Any]) -> Any:
     """The words of `values`, whose dtype has 1, 2, 4 or 8 bytes."""
+    return words_of(value_memory(values, dtype))
+
+
+def value_memory(values: Any, dtype: np.dtype[Any]) -> Any:
+    """As `value_bits`; of any dtype as wide as the words."""
     if values.ndim == 2:
         values = values.view(f"u{dtype.itemsize}").reshape(len(values))
-    return _words(values)
+    return values if values.dtype.itemsize >= 4 else words_of(values)
 
 
 def values_of(backend: Backend, bits: Any, dtype: np.dtype[Any]) -> Any:
@@ -88,7 +109,8 @@ def values_of(backend: Backend, bits: Any, dtype: np.dtype[Any]) -> Any:
     )
 
 
-def _words(array: Any) -> Any:
+def words_of(array: Any) -> Any:
+    """The elements as words, on the memory of `array` where they are as wide."""
     plain = _view(array, _UNSIGNED[array.dtype.itemsize])
     return plain if plain.dtype.itemsize >= 4 else plain.astype(np.uint32)
 

@@ -69,5 +69,5 @@ def all_new(backend: Backend, slots: Slots, keys: Any) -> bool:
         )  # fmt: skip
     seen = Slots(backend, keys.dtype, None, slots=2 * len(witnesses), seed=0)
     seen.clear()
-    fresh = seen.insert(witnesses, None).view(bool)
+    fresh = seen.insert(witnesses, None)
     return bool((fresh if slots.blank else fresh > slots.contains(witnesses)).all())

@@ -13,7 +13,7 @@ from dgpuhash.errors import SpecError
 from dgpuhash.spec import TableSpec
 from dgpuhash.tables.arrays import Taken, take
 from dgpuhash.tables.base import Buffers, Table
-from dgpuhash.tables.bits import word
+from dgpuhash.tables.bits import word, words_of
 from dgpuhash.tables.found import found_rows
 from dgpuhash.tables.intake import adopt, default_row, natural_dtype
 from dgpuhash.tables.scarcity import says_memory
@@ -151,13 +151,13 @@ class HashMap(Table):
         store = self._opened()
         chosen = None
         if keep != "any":
-            chosen = winners(store.backend, bits, last=keep == "last")
+            chosen = winners(store.backend, words_of(bits), last=keep == "last")
         if chosen is None:
             fresh = self._values.insert(store, bits, rows)
         else:
-            fresh = store.backend.zeros(len(bits), np.uint8)
+            fresh = store.backend.zeros(len(bits), _BOOL)
             fresh[chosen] = self._values.insert(store, bits[chosen], rows[chosen])
-        return taken.wrap(fresh.view(bool), _BOOL)
+        return taken.wrap(fresh, _BOOL)
 
     @says_memory
     @changes
@@ -180,7 +180,7 @@ class HashMap(Table):
         """
         _, bits, rows = self._pairs(keys, values)
         store = self._opened()
-        chosen = winners(store.backend, bits, last=True)
+        chosen = winners(store.backend, words_of(bits), last=True)
         if chosen is not None:
             bits, rows = bits[chosen], rows[chosen]
         self._values.upsert(store, bits, rows)
@@ -212,7 +212,7 @@ class HashMap(Table):
         >>> HashMap.from_arrays([1, 2], [10, 20]).find([2, 5])
         (array([20,  0]), array([ True, False]))
         """
-        taken, bits = self._keys(keys)
+        taken, bits = self._stored_as(keys)
         store = self._opened()
         row = default_row(store.backend, default, self._value)
         values, found = self._values.find(store, bits, row)
@@ -247,7 +247,7 @@ class HashMap(Table):
         >>> HashMap.from_arrays([1, 2], [10, 20]).match([2, 5, 1])
         (array([0, 2]), array([20, 10]))
         """
-        _, bits = self._keys(keys)
+        _, bits = self._stored_as(keys)
         store = self._opened()
         words, found = store.find(bits)
         rows, words = found_rows(store.backend, found, words)

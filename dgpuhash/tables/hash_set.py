@@ -113,9 +113,8 @@ class HashSet(Table):
         >>> seen.insert([5, 7, 5]).sum()
         np.int64(2)
         """
-        taken, bits = self._keys(keys)
-        fresh = self._opened().insert(bits, None)
-        return taken.wrap(fresh.view(bool), np.dtype(bool))
+        taken, bits = self._stored_as(keys)
+        return taken.wrap(self._opened().insert(bits, None), np.dtype(bool))
 
     @says_memory
     @reads

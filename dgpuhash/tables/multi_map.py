@@ -12,7 +12,7 @@ from dgpuhash.backend import Backend
 from dgpuhash.spec import TableSpec
 from dgpuhash.tables.arrays import Taken, take
 from dgpuhash.tables.base import Buffers, Table
-from dgpuhash.tables.bits import value_bits, values_of, word
+from dgpuhash.tables.bits import value_bits, values_of, word, words_of
 from dgpuhash.tables.intake import adopt, natural_dtype
 from dgpuhash.tables.key_runs import KeyRuns, key_runs
 from dgpuhash.tables.keyed_lists import append, contents, fill, handles, settle
@@ -158,7 +158,7 @@ class MultiMap(Table):
         _, bits, rows = self._pairs(keys, values)
         if len(bits):
             self._tidy()
-            self._insert(bits, rows)
+            self._insert(words_of(bits), rows)
 
     @says_memory
     @reads
@@ -224,7 +224,7 @@ class MultiMap(Table):
         counts = self._counts(bits)
         erased = store.erase(bits)
         self._size -= int((counts * erased).sum())
-        return taken.wrap(erased.view(bool), np.dtype(bool))
+        return taken.wrap(erased, np.dtype(bool))
 
     @says_memory
     @reads

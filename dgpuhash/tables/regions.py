@@ -39,7 +39,7 @@ class RegionBatch:
     ordered: Ordered
     created: Any
     fresh: Any
-    """1 in one row of each key that was created, as far as the batch has claimed them."""
+    """True in one row of each key that was created, as far as the batch has claimed them."""
     claimed: bool = False
 
     @classmethod
@@ -53,7 +53,7 @@ class RegionBatch:
             if ordered is None:
                 return None
             created = _bits(backend, slots)
-            fresh = backend.empty(len(keys), np.uint8)
+            fresh = backend.empty(len(keys), np.dtype(bool))
         except Exception as error:
             if isinstance(error, OutOfMemoryError) or ran_out(error):
                 return None
@@ -82,17 +82,17 @@ class RegionBatch:
             self._claim(slots, keys, values, fresh, marking=True)
 
     def claim(self, slots: Slots) -> None:
-        """Make `fresh` 1 in one row of each key that was created since the last claim."""
+        """Make `fresh` true in one row of each key that was created since the last claim."""
         if not self.claimed:
-            self.fresh.fill(np.uint8(0))
+            self.fresh.fill(np.False_)
             self.claimed = True
         self._claim(slots, self.keys, self.values, self.fresh, marking=False)
 
     def claim_all(self) -> None:
-        """Make `fresh` 1 in all rows, by words: CuPy fills 2²⁷ bytes one by one in 0.65 ms."""
+        """Make `fresh` true in all rows, by words: CuPy fills 2²⁷ bytes one by one in 0.65 ms."""
         words = len(self.fresh) // 8 * 8
         self.fresh[:words].view(np.uint64).fill(np.uint64(0x0101010101010101))
-        self.fresh[words:].fill(np.uint8(1))
+        self.fresh[words:].fill(np.True_)
         self.claimed = True
 
     def forget(self, slots: Slots) -> None:

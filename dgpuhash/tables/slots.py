@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from dgpuhash.backend import Backend, Kernel, args, region_args
+from dgpuhash.backend import Backend, args, region_args
 
 __all__ = ["Slots", "State"]
 
@@ -18,6 +19,7 @@ _LARGEST_SEGMENT = 2**region_args.REGION_SHIFT
 _ROUNDING = 128
 # Where the last field of a table's state begins, in words.
 _SIDE_VALUE = (args.OPEN_STATE.itemsize - args.OPEN_STATE["side_value"].itemsize) // 8
+_BOOL = np.dtype(bool)
 # Rows of a sorted batch that one tile stores.
 _SETTLED_ROWS = 2**8
 
@@ -59,9 +61,6 @@ class Slots:
         self._backend = backend
         self._key, self._value = key, value
         self.seed = seed
-        self._insert_kernel = args.open_insert(key, value)
-        self._find_kernel = args.open_find(key, value)
-        self._erase_kernel = args.open_erase(key, value)
         self._paired = value == key
         nbytes = key.itemsize * (2 if self._paired else 1)
         per_bucket = args.BUCKET_BYTES // nbytes
@@ -132,11 +131,15 @@ class Slots:
         self._overflow.fill(0)
         self._filled = True
 
+    def __getstate__(self) -> dict[str, Any]:
+        # Addresses are those of these arrays only.
+        addressed = {"storage", "_insert_rows", "_find_rows", "_erase_rows"}
+        return {name: it for name, it in self.__dict__.items() if name not in addressed}
+
     def copy(self) -> Slots:
         """Independent slots with the same content."""
         made = object.__new__(Slots)
-        made.__dict__.update(self.__dict__)
-        made.__dict__.pop("storage", None)
+        made.__dict__.update(self.__getstate__())
         for name in ("_keys", "_values", "_overflow", "_state"):
             buffer = getattr(self, name)
             if buffer is not None:
@@ -169,8 +172,8 @@ class Slots:
         return int(state["occupied"]), int(state["pending"])
 
     def insert(self, keys: Any, values: Any) -> Any:
-        """Store pairs, for all of which there is room; 1 in the row that created each key."""
-        fresh = self._backend.empty(len(keys), np.uint8)
+        """Store pairs, for all of which there is room; true in the row that created each key."""
+        fresh = self._backend.empty(len(keys), _BOOL)
         self._launch_insert(keys, values, fresh)
         return fresh
 
@@ -214,17 +217,22 @@ class Slots:
     def insert_limited(self, keys: Any, values: Any, limit: int) -> tuple[Any, Any]:
         """Store pairs while fewer than `limit` slots are taken.
 
-        Gives 1 in the row that created each key, and the numbers of the rows that found no place.
+        Gives true in the row that created each key, and the numbers of rows that found no place.
         """
-        fresh = self._backend.empty(len(keys), np.uint8)
+        fresh = self._backend.empty(len(keys), _BOOL)
         pending = self._backend.empty(len(keys), np.uint64)
         self._state[2] = 0
         self._launch_insert(keys, values, fresh, pending=pending, limit=limit)
         return fresh, pending[: int(self._host_state()["pending"])].view(np.int64)
 
-    def find(self, keys: Any, default: int) -> tuple[Any, Any]:
-        """Value words (None for sets), `default` where absent; and which were found."""
-        values = None if self._value is None else self._backend.empty(len(keys), self._value)
+    def find(self, keys: Any, default: int, dtype: np.dtype[Any] | None = None) -> tuple[Any, Any]:
+        """Value words (None for sets), `default` where absent; and which were found.
+
+        The words come as `dtype`, which is as wide, where it is given.
+        """
+        values = None
+        if self._value is not None:
+            values = self._backend.empty(len(keys), self._value if dtype is None else dtype)
         return values, self._find(keys, values, default)
 
     def contains(self, keys: Any) -> Any:
@@ -233,8 +241,9 @@ class Slots:
 
     def erase(self, keys: Any) -> Any:
         """Remove keys; true in one row of each that was stored."""
-        erased = self._backend.empty(len(keys), bool)
-        self._run(self._erase_kernel, args.OPEN_ERASE, keys=keys, erased=erased)
+        rows = len(keys)
+        erased = self._backend.empty(rows, _BOOL)
+        self._erase_rows(rows, keys, erased, rows)
         return erased
 
     def items(self) -> tuple[Any, Any]:
@@ -313,19 +322,26 @@ class Slots:
         overwrite: bool = False,
     ) -> None:
         self.blank = False
-        self._run(
-            self._insert_kernel, args.OPEN_INSERT, keys=keys, values=values,
-            fresh=fresh, pending_rows=pending, limit=limit, overwrite=int(overwrite),
-        )  # fmt: skip
+        rows = len(keys)
+        self._insert_rows(rows, keys, values, fresh, pending, rows, limit, int(overwrite))
 
     def _find(self, keys: Any, values: Any, default: int) -> Any:
-        found = self._backend.empty(len(keys), bool)
-        self._run(
-            self._find_kernel, args.OPEN_FIND,
-            keys=keys, values=values, found=found, default_value=default,
-        )  # fmt: skip
+        rows = len(keys)
+        found = self._backend.empty(rows, _BOOL)
+        self._find_rows(rows, keys, values, found, rows, default)
         return found
 
-    def _run(self, kernel: Kernel, struct: np.dtype[Any], *, keys: Any, **fields: Any) -> None:
-        """Launch a kernel a row of which is a key."""
-        self._backend.run(kernel, struct, len(keys), table=self.storage, keys=keys, **fields)
+    @functools.cached_property
+    def _insert_rows(self) -> Callable[..., None]:
+        kernel = args.open_insert(self._key, self._value)
+        return self._backend.bound(kernel, args.OPEN_INSERT, self.storage)
+
+    @functools.cached_property
+    def _find_rows(self) -> Callable[..., None]:
+        kernel = args.open_find(self._key, self._value)
+        return self._backend.bound(kernel, args.OPEN_FIND, self.storage)
+
+    @functools.cached_property
+    def _erase_rows(self) -> Callable[..., None]:
+        kernel = args.open_erase(self._key, self._value)
+        return self._backend.bound(kernel, args.OPEN_ERASE, self.storage)

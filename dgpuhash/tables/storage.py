@@ -10,6 +10,7 @@ import numpy as np
 
 from dgpuhash.backend import Backend
 from dgpuhash.tables import expectation, regions
+from dgpuhash.tables.bits import words_of
 from dgpuhash.tables.regions import RegionBatch
 from dgpuhash.tables.slots import Slots
 
@@ -82,7 +83,10 @@ class Storage:
         return self._slots
 
     def insert(self, keys: Any, values: Any) -> Any:
-        """Store the keys that are not there yet; 1 in the row that created each."""
+        """Store the keys that are not there yet; true in the row that created each.
+
+        Here and in all verbs keys and values may be of any dtype as wide as the words.
+        """
         return self._insert(keys, values, told=True)
 
     def add(self, keys: Any, values: Any) -> None:
@@ -92,7 +96,7 @@ class Storage:
     def upsert(self, keys: Any, values: Any) -> None:
         """Store pairs whose keys are distinct, over those that are there."""
         if not self._has_room(len(keys)):
-            self._insert_growing(keys, values, told=False)
+            self._insert_growing(words_of(keys), _words(values), told=False)
         self.replace(keys, values)
 
     def replace(self, keys: Any, values: Any) -> None:
@@ -103,11 +107,16 @@ class Storage:
         """Take back the insert that created the keys in the rows `fresh`, in little memory."""
         for start in range(0, len(keys), _UNDO_ROWS):
             part = slice(start, start + _UNDO_ROWS)
-            self._slots.erase(keys[part][fresh[part].view(bool)])
+            self._slots.erase(keys[part][fresh[part]])
 
-    def find(self, keys: Any, default: int = 0) -> tuple[Any, Any]:
-        """The value words (None for sets) of keys, `default` where absent, and which were found."""
-        return self._slots.find(keys, default)
+    def find(
+        self, keys: Any, default: int = 0, dtype: np.dtype[Any] | None = None
+    ) -> tuple[Any, Any]:
+        """The value words (None for sets) of keys, `default` where absent, and which were found.
+
+        The words come as `dtype`, which is as wide, where it is given.
+        """
+        return self._slots.find(keys, default, dtype)
 
     def contains(self, keys: Any) -> Any:
         """Which keys are stored."""
@@ -178,10 +187,11 @@ class Storage:
         return True
 
     def _insert(self, keys: Any, values: Any, *, told: bool) -> Any:
-        """1 in the row that created each key, if that is to be `told`."""
+        """True in the row that created each key, if that is to be `told`."""
         if not self._has_room(len(keys)):
-            return self._insert_growing(keys, values, told=told)
+            return self._insert_growing(words_of(keys), _words(values), told=told)
         if regions.pays(self.backend, self._slots, len(keys)):
+            keys, values = words_of(keys), _words(values)
             stored = self._slots.state().occupied
             if expectation.all_new(self.backend, self._slots, keys):
                 batch = RegionBatch.of(self.backend, self._slots, keys, values)
@@ -304,3 +314,7 @@ class Storage:
         self._slots.move_to(moved)
         self._slots = moved
         self._taken_bound = len(self)
+
+
+def _words(values: Any) -> Any:
+    return None if values is None else words_of(values)

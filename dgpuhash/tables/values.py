@@ -8,7 +8,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from dgpuhash.backend import Backend
-from dgpuhash.tables.bits import value_bits, values_of, word
+from dgpuhash.tables.bits import carrier, value_memory, values_of, word
 from dgpuhash.tables.payload import Payload
 from dgpuhash.tables.storage import Storage
 
@@ -26,7 +26,7 @@ class Values(Protocol):
         """Memory held outside the slots."""
 
     def insert(self, store: Storage, bits: Any, values: Any) -> Any:
-        """Store the pairs of new keys; 1 in the row that created each."""
+        """Store the pairs of new keys; true in the row that created each."""
 
     def add(self, store: Storage, bits: Any, values: Any) -> None:
         """As `insert`, and tells nothing."""
@@ -62,24 +62,27 @@ class InlineValues:
     def __init__(self, backend: Backend, dtype: np.dtype[Any]) -> None:
         self._backend, self._dtype = backend, dtype
         self.word = word(dtype)
+        carried = carrier(backend, dtype)
+        # Where no word is narrowed, values are found in arrays of their own dtype.
+        self._found = carried if self.word.itemsize == carried.itemsize else None
 
     def insert(self, store: Storage, bits: Any, values: Any) -> Any:
         """See `Values`."""
-        return store.insert(bits, value_bits(self._backend, values, self._dtype))
+        return store.insert(bits, value_memory(values, self._dtype))
 
     def add(self, store: Storage, bits: Any, values: Any) -> None:
         """See `Values`."""
-        store.add(bits, value_bits(self._backend, values, self._dtype))
+        store.add(bits, value_memory(values, self._dtype))
 
     def upsert(self, store: Storage, bits: Any, values: Any) -> None:
         """See `Values`."""
-        store.upsert(bits, value_bits(self._backend, values, self._dtype))
+        store.upsert(bits, value_memory(values, self._dtype))
 
     def find(self, store: Storage, bits: Any, default: np.ndarray) -> tuple[Any, Any]:
         """See `Values`."""
         absent = int.from_bytes(default.tobytes(), sys.byteorder)
-        words, found = store.find(bits, absent)
-        return self.decode(words), found
+        words, found = store.find(bits, absent, self._found)
+        return (self.decode(words) if self._found is None else words), found
 
     def decode(self, words: Any) -> Any:
         """See `Values`."""

@@ -267,3 +267,16 @@ def test_threads_that_change_a_table_take_turns(device, kind):
         assert all(pool.map(work, range(4)))
     assert len(table) == 4 * 30_000
     assert len(pickle.loads(pickle.dumps(table))) == len(table)
+
+
+@pytest.mark.parametrize("kind", [HashSet, HashMap, MultiMap])
+def test_a_pickled_table_has_memory_of_its_own(device, kind):
+    keys = device.array(np.arange(1000))
+    table = kind("int64", device=device.name) if kind is HashSet else kind("int64", "int64")
+    table.insert(keys) if kind is HashSet else table.insert(keys, keys)
+    # Addresses that a call has left with the table.
+    assert bool(table.contains(keys).all())
+    copied = pickle.loads(pickle.dumps(table))
+    table.erase(keys)
+    assert bool(copied.contains(keys).all())
+    assert not bool(table.contains(keys).any())
