@@ -127,7 +127,7 @@ class Probe:
         )
 
     def __call__(self, left: Any) -> Any:
-        worker, asking = hosting_worker(), self._asking(left)
+        worker, asking = hosting_worker(), self.asking(left)
         host, nbytes = host_of(worker), parcel_nbytes(frames_of(left).device)
         with host.ahead.task(asking.nbytes, AHEAD * nbytes):
             if not is_plain(asking.keys):
@@ -141,25 +141,35 @@ class Probe:
                 more=lambda: host.ahead.others_begin(worker),
             )
 
-    def put_together(self, left: Any, query_rows: Any, found: Payload | None) -> Any:
-        """The merge of a partition, out of its `Matches`, whose frame may be a payload."""
-        alike, arrays = self._arrays(left)
-        return self._put_together(left, alike, arrays, query_rows, found)
-
-    def _arrays(self, left: Any) -> tuple[bool, list[Any] | None]:
-        """Whether a partition has the columns that were planned with; these, where it can."""
+    def asking(self, left: Any) -> Asking:
+        """What a partition is asked about with."""
         frames = frames_of(left)
         alike = list(left) == list(self.left_meta) and frames.dtypes(left) == self.left_dtypes
-        return alike, frames.arrays(left) if alike else None
-
-    def _asking(self, left: Any) -> Asking:
-        alike, arrays = self._arrays(left)
+        arrays = frames.arrays(left) if alike else None
         if arrays is None or self.plain_keys is None:
             keys = keys_of(left, self.descriptor, self.left_on)
         else:
             keys = tuple(arrays[position] for position in self.plain_keys)
         nbytes = sizeof(left) if arrays is None else sum(array.nbytes for array in arrays)
         return Asking(left, alike, arrays, keys, nbytes)
+
+    def put_together(self, asking: Asking, query_rows: Any, found: Payload | None) -> Any:
+        """The merge of a partition, out of its `Matches`, whose frame may be a payload."""
+        if self.plain and asking.arrays is not None and found is not None and is_plain(found):
+            return assemble_plain(asking.arrays, query_rows, list(found), self.meta)
+        if found is not None:
+            found = frame_of_payload(found, self.index_meta[list(self.moved)])
+        return assemble(
+            asking.left,
+            query_rows,
+            found,
+            index_meta=self.index_meta,
+            left_on=self.left_on,
+            right_on=self.descriptor.encoder.names,
+            how=self.how,
+            suffixes=self.suffixes,
+            meta=self.meta if asking.alike else None,
+        )
 
     def _merged(self, worker: Any, several: Sequence[Asking]) -> Iterator[Any]:
         """The results of partitions whose keys are asked about together."""
@@ -175,37 +185,8 @@ class Probe:
             cuts = xp.searchsorted(query_rows, xp.asarray(ends)).tolist()
         for asking, first, (start, end) in zip(several, ends, pairwise(cuts), strict=False):
             rows = query_rows[start:end]
-            yield self._put_together(
-                asking.left,
-                asking.alike,
-                asking.arrays,
-                rows - first if first else rows,
-                _cut(found, start, end),
-            )
-
-    def _put_together(
-        self,
-        left: Any,
-        alike: bool,
-        arrays: list[Any] | None,
-        query_rows: Any,
-        found: Payload | None,
-    ) -> Any:
-        if self.plain and arrays is not None and found is not None and is_plain(found):
-            return assemble_plain(arrays, query_rows, list(found), self.meta)
-        if found is not None:
-            found = frame_of_payload(found, self.index_meta[list(self.moved)])
-        return assemble(
-            left,
-            query_rows,
-            found,
-            index_meta=self.index_meta,
-            left_on=self.left_on,
-            right_on=self.descriptor.encoder.names,
-            how=self.how,
-            suffixes=self.suffixes,
-            meta=self.meta if alike else None,
-        )
+            rows = rows - first if first else rows
+            yield self.put_together(asking, rows, _cut(found, start, end))
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         return (

@@ -103,6 +103,19 @@ def test_build_and_merge_are_pandas(
             assert_same(merged.compute(), joined(left, right, on, how))
 
 
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("kind", ["int64", "str"])
+def test_copies_are_merged_with_where_partitions_lie(client, caplog, how, kind):
+    rng = np.random.default_rng(7)
+    right, left = integers(rng, 300, 100).astype({"k": kind}), integers(rng, 400, 200)
+    left = left.rename(columns={"v": "w"}).astype({"k": kind})
+    lefts = placed(client, left, [1, 0, 0, 2])
+    with DistributedIndex.build(right, on="k", client=client, mode="replicated") as index:
+        with all_together(caplog):
+            found = index.merge(lefts, how=how, persist=True)
+        assert_same(found.compute(), joined(left, right, ["k"], how))
+
+
 @given(data=st.data())
 @settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -16,14 +16,17 @@ from distributed import Client
 
 from dgpuhash import backend
 from dgpuhash.distributed.arrival import of_any
+from dgpuhash.distributed.bulk.copies import merge_here
 from dgpuhash.distributed.bulk.lying import Lying, by_rank, report
 from dgpuhash.distributed.bulk.parted import Parted, parted
+from dgpuhash.distributed.bulk.share import Share
 from dgpuhash.distributed.bulk.standing import run_together
 from dgpuhash.distributed.claim import claim
 from dgpuhash.distributed.descriptor import Placement
 from dgpuhash.distributed.exchange.collective import Collective, Received
 from dgpuhash.distributed.merging import Plan
 from dgpuhash.distributed.payload import is_plain, plain_arrays
+from dgpuhash.distributed.phase import on_workers
 from dgpuhash.distributed.plugin import ShardHost
 from dgpuhash.distributed.probe import Probe
 from dgpuhash.distributed.replica import Replica, Standing
@@ -64,9 +67,11 @@ def merge_together(
         return None
     name = f"dgpuhash-merge-{uuid.uuid4().hex}"
     sparing = absences.informed(sparing)
-    shares = run_together(
-        client, descriptor.shards, merge_share, plan.sealed.seal, lying, name, sparing
-    )
+    work = plan.sealed.seal, lying, name
+    if descriptor.placement is Placement.REPLICATED:
+        shares = on_workers(client, descriptor.workers, merge_here, *work)
+    else:
+        shares = run_together(client, descriptor.shards, merge_share, *work, sparing)
     rows = sum(share.rows for share in shares)
     absences.note(rows=rows, absent_rows=sum(share.absent_rows for share in shares))
     if sparing.bloom_filter:
@@ -93,27 +98,14 @@ def merge_together(
 def _reachable(client: Client, plan: Plan, left: Any) -> list[list[Lying]] | str:
     """The partitions of each worker; or why tasks are needed."""
     descriptor = plan.probe.descriptor
-    if descriptor.placement is not Placement.DISTRIBUTED or len(descriptor.shards) == 1:
+    partitions = (persisted(left) if isinstance(left, dd.DataFrame) else None) or []
+    if descriptor.placement is Placement.REPLICATED:
+        return by_rank(client, descriptor.workers, partitions)
+    if descriptor.placement is Placement.INDEPENDENT or len(descriptor.shards) == 1:
         return "keys have no owners"
     if not plan.plain:
         return "columns are no plain arrays"
-    partitions = persisted(left) if isinstance(left, dd.DataFrame) else None
-    return by_rank(client, descriptor.workers, partitions or [])
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """What a rank has done: the bytes of its results; or why tasks must do it.
-
-    Of its `rows`, `spared_rows` were asked about nowhere. It knows of `absent_rows` that they have
-    no match.
-    """
-
-    nbytes: list[int] = field(default_factory=list)
-    refused: str = ""
-    rows: int = 0
-    spared_rows: int = 0
-    absent_rows: int = 0
+    return by_rank(client, descriptor.workers, partitions)
 
 
 def merge_share(
@@ -244,7 +236,7 @@ class Asking:
 
     def _result(self, left: Any, rows: Any, payload: Sequence[Any]) -> Any:
         found = None if self._probe.how in {"semi", "anti"} else tuple(payload)
-        return self._probe.put_together(left, rows, found)
+        return self._probe.put_together(self._probe.asking(left), rows, found)
 
 
 def _answers(index: FrameIndex, came: Received, probe: Probe) -> tuple[Parted, str, int]:
