@@ -30,7 +30,8 @@ How it works, from the bottom:
   silent for 20 s ends in `IndexLost`. `history.History` knows how the index came to be, for
   `rebuild`; `checkpoint` saves and reads it, and `log` has each change of a durable index on the
   disk between preparing and publishing it. `upkeep` makes lost shards anew and moves shards to
-  other workers: a build in which parts that stay are kept, and whose rows come from old owners.
+  other workers: a build in which parts that stay are kept (`mending` gives them new rows of heavy
+  keys), and whose rows come from old owners.
 """
 
 from __future__ import annotations

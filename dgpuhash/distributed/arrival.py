@@ -2,7 +2,8 @@
 
 Each worker keeps the rows of the partitions that it was given, so rows of one key may lie on
 several workers. A column that users do not see tells their order: by change, then by partition.
-Rows of one partition lie on one worker, in their order.
+Rows of one partition lie on one worker, in their order, wherever they are moved and when they are
+read from a save; so what workers that are there have tells which partitions the lost ones had.
 """
 
 from __future__ import annotations
@@ -13,7 +14,15 @@ from typing import Any
 from dgpuhash.errors import ColumnError
 from dgpuhash.frames import frames_of
 
-__all__ = ["ARRIVAL", "asked_of_several", "in_order", "of_any", "refuse_label", "with_arrival"]
+__all__ = [
+    "ARRIVAL",
+    "arrival_of",
+    "asked_of_several",
+    "in_order",
+    "of_any",
+    "refuse_label",
+    "with_arrival",
+]
 
 ARRIVAL = "dgpuhash arrival"
 
@@ -21,13 +30,18 @@ ARRIVAL = "dgpuhash arrival"
 _PARTITIONS = 1 << 32
 
 
-def with_arrival(frame: Any, revision: int, partition: int) -> Any:
+def arrival_of(revision: int, partition: int) -> int:
+    """When the rows of a partition came, of a change to this revision."""
+    return revision * _PARTITIONS + partition
+
+
+def with_arrival(frame: Any, arrival: int) -> Any:
     """`frame` with the column `ARRIVAL`, unless it was stored before, and has it.
 
     Examples
     --------
     >>> import pandas as pd
-    >>> with_arrival(pd.DataFrame({"k": [3, 5]}), revision=0, partition=7)
+    >>> with_arrival(pd.DataFrame({"k": [3, 5]}), arrival_of(revision=0, partition=7))
        k  dgpuhash arrival
     0  3                 7
     1  5                 7
@@ -36,7 +50,7 @@ def with_arrival(frame: Any, revision: int, partition: int) -> Any:
         return frame
     xp = frames_of(frame).xp
     numbered = frame.copy(deep=False)
-    numbered[ARRIVAL] = xp.full(len(frame), revision * _PARTITIONS + partition, dtype=xp.int64)
+    numbered[ARRIVAL] = xp.full(len(frame), arrival, dtype=xp.int64)
     return numbered
 
 

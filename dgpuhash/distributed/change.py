@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -32,10 +32,31 @@ __all__ = ["Act", "carry_out", "change_to", "drop_shards", "places"]
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """A verb, and its rows as Delayed or Future frames, in their order."""
+    """A verb, and its rows as Delayed or Future frames, in their order.
+
+    `arrivals`: when each partition came, by `arrival.arrival_of`.
+    """
 
     verb: str
     partitions: Sequence[Any]
+    arrivals: Sequence[int]
+
+    def without(self, arrivals: Collection[int]) -> Act:
+        """The same without the partitions that came then."""
+        left = [
+            (one, arrival)
+            for one, arrival in zip(self.partitions, self.arrivals, strict=True)
+            if arrival not in arrivals
+        ]
+        return Act(self.verb, [one for one, _ in left], [arrival for _, arrival in left])
+
+    def and_then(self, act: Act) -> Act:
+        """The same with the partitions of another act."""
+        return Act(
+            self.verb,
+            [*self.partitions, *act.partitions],
+            [*self.arrivals, *act.arrivals],
+        )
 
 
 def places(client: Client, workers: Sequence[str] | None = None) -> tuple[ShardAddress, ...]:
@@ -156,10 +177,14 @@ def _prepare(
     """Prepare the change by tasks; the heavy keys."""
     workers = change.workers
     on_workers(client, workers, open_change, change)
-    first = moved()
-    receipts = _put(client, change, acts)
-    first += receipts[0]
-    later = [(act.verb, put) for act, put in zip(acts[1:], receipts[1:], strict=True)]
+    stored = moved()
+    first, *others = _put(client, change, acts)
+    later = [(act.verb, put) for act, put in zip(acts[1:], others, strict=True)]
+    if any(verb == "erase" for verb, _ in later):
+        # Stored rows have seen these erases, and some may have come after them.
+        later.append(("insert", stored))
+    else:
+        first = [*stored, *first]
     heavy = change.heavy
     if heavy is None:
         added = [one for verb, put in later if verb != "erase" for one in put]
@@ -174,16 +199,17 @@ def _put(client: Client, change: Change, acts: Sequence[Act]) -> list[list[Recei
     put = dask.delayed(put_partition, pure=False)
     name = f"dgpuhash-{change.verb}-{change.transaction}"
     parts = [
-        (seal, one)
+        (seal, one, arrival)
         for act in acts
         for seal in [Sealed.of(replace(change, verb=act.verb, partitions=len(act.partitions)))]
-        for one in act.partitions
+        for one, arrival in zip(act.partitions, act.arrivals, strict=True)
     ]
-    homes = _homes(client, change, [partition for _, partition in parts])
+    homes = _homes(client, change, [partition for _, partition, _ in parts])
     tasks = []
-    for number, ((part, partition), home) in enumerate(zip(parts, homes, strict=True)):
+    for number, ((part, partition, arrival), home) in enumerate(zip(parts, homes, strict=True)):
         with dask.annotate(workers=home, allow_other_workers=False) if home else nullcontext():
-            tasks.append(put(partition, part, number, dask_key_name=f"{name}-{number}"))
+            key = f"{name}-{number}"
+            tasks.append(put(partition, part, number, arrival, dask_key_name=key))
     futures = client.compute(tasks)
     try:
         receipts = iter(watched(client, change.workers, futures))

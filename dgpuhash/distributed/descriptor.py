@@ -112,7 +112,7 @@ class Descriptor:
     def stored(self) -> Any:
         """An empty frame like the rows of a shard, which may have a column of our own."""
         if self.placement is Placement.INDEPENDENT:
-            return with_arrival(self.meta, 0, 0)
+            return with_arrival(self.meta, 0)
         return self.meta
 
     @property

@@ -140,8 +140,8 @@ class Handle:
         with self._changing() as current:
             collection = collection_of(rows, list(names))
             check_library(collection, current.meta)
-            step = Step(verb, collection)
             end = replace(current, epoch=current.epoch + 1, revision=current.revision + 1)
+            step = Step(verb, collection, end.revision)
             change = change_to(end, verb)
 
             def write(newest: Descriptor) -> None:
@@ -171,7 +171,7 @@ class Handle:
             self._registry.publish(newest)
             self._descriptor = newest
             if step is not None:
-                self._history.record(end.revision, step)
+                self._history.record(step)
 
         return carry_out(self._client, change, acts, publish, moved)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from distributed import Client
 
+from dgpuhash.distributed.arrival import arrival_of
 from dgpuhash.distributed.change import Act
 from dgpuhash.distributed.checkpoint import batches_of
 from dgpuhash.distributed.descriptor import Descriptor, Saved
@@ -22,13 +23,17 @@ __all__ = ["History", "Step", "acts_of"]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One change: ``"build"``, ``"insert"`` or ``"erase"``, and where its rows come from."""
+    """One change: ``"build"``, ``"insert"`` or ``"erase"``, and where its rows come from.
+
+    `revision`: the one that it led to.
+    """
 
     verb: str
     rows: Any | Saved
+    revision: int
 
     def acts(self, client: Client, descriptor: Descriptor, lost: Lost | None) -> Iterator[Act]:
-        """The rows, read anew; of saved ones with as many parts, only the files of lost parts."""
+        """The rows, read anew; as far as it is known before, only those that lost parts had."""
         if isinstance(self.rows, Saved):
             library = frames_of(descriptor.meta).name
             for batch in batches_of(self.rows):
@@ -36,10 +41,16 @@ class Step:
                 if lost is not None and batch.owned and len(files) == lost.parts:
                     files = tuple(files[part] for part in sorted(lost.gone))
                 rows = partitions_in(self.rows.url, filter(None, files), library)
-                yield Act(batch.verb, rows)
+                yield self._act(batch.verb, rows)
         else:
             names = descriptor.encoder.names if self.verb == "erase" else descriptor.meta.columns
-            yield Act(self.verb, partitions_of(client, self.rows, list(names)))
+            act = self._act(self.verb, partitions_of(client, self.rows, list(names)))
+            there = lost.arrivals if lost is not None and self.verb != "erase" else ()
+            yield act.without(there) if there else act
+
+    def _act(self, verb: str, partitions: Sequence[Any]) -> Act:
+        arrivals = [arrival_of(self.revision, number) for number in range(len(partitions))]
+        return Act(verb, partitions, arrivals)
 
 
 @dataclass
@@ -48,9 +59,9 @@ class History:
 
     _steps: dict[int, Step] = field(default_factory=dict)
 
-    def record(self, revision: int, step: Step) -> None:
-        """Remember what led to `revision`."""
-        self._steps[revision] = step
+    def record(self, step: Step) -> None:
+        """Remember a change."""
+        self._steps[step.revision] = step
 
     def ways_to(self, descriptor: Descriptor) -> list[list[Step]]:
         """Lists of steps that lead to the rows of `descriptor`, the best first.
@@ -61,11 +72,12 @@ class History:
         ways = []
         if descriptor.log is not None:
             logged = Saved(descriptor.log, descriptor.uid, descriptor.revision)
-            ways.append([Step("build", logged)])
+            ways.append([Step("build", logged, logged.revision)])
         starts = [(number, step) for number, step in self._steps.items() if step.verb == "build"]
         starts.sort(key=lambda start: start[0], reverse=True)
         if descriptor.saved is not None:
-            starts.append((descriptor.saved.revision, Step("build", descriptor.saved)))
+            saved = descriptor.saved
+            starts.append((saved.revision, Step("build", saved, saved.revision)))
         for start, step in starts:
             later = range(start + 1, descriptor.revision + 1)
             if all(revision in self._steps for revision in later):
@@ -80,7 +92,7 @@ def acts_of(
     acts: list[Act] = []
     for act in chain.from_iterable(step.acts(client, descriptor, lost) for step in steps):
         if acts and act.verb == "insert" and acts[-1].verb != "erase":
-            acts[-1] = Act(acts[-1].verb, [*acts[-1].partitions, *act.partitions])
+            acts[-1] = acts[-1].and_then(act)
         else:
             acts.append(act)
     return acts

@@ -260,7 +260,7 @@ class DistributedIndex(Searchable, Upkeep):
         if continued is None:
             checkpoint.check_free(descriptor)
         registry = index._registry
-        step = Step("build", rows)
+        step = Step("build", rows, descriptor.revision)
         # Nobody else knows a name that was just drawn.
         drawn = descriptor.name == drawn_name(descriptor.uid)
         with nullcontext() if drawn else registry.changing(descriptor.name):

@@ -8,15 +8,15 @@ from typing import Any
 
 from distributed.utils import sync
 
-from dgpuhash.distributed.arrival import with_arrival
+from dgpuhash.distributed.arrival import ARRIVAL, arrival_of, with_arrival
 from dgpuhash.distributed.descriptor import Placement
 from dgpuhash.distributed.exchange import CommExchange, Exchange, Parcel, Receipt
 from dgpuhash.distributed.plugin import hosting_worker
-from dgpuhash.distributed.routes import part_near, stored_layers
+from dgpuhash.distributed.routes import lost_rows, part_near, stored_layers
 from dgpuhash.distributed.sealed import Sealed
 from dgpuhash.distributed.shard import Change
 from dgpuhash.distributed.skew import NO_TALLY, candidates
-from dgpuhash.distributed.split import pieces, split
+from dgpuhash.distributed.split import pieces
 from dgpuhash.frames import frames_of
 from dgpuhash.tables.scarcity import call_says_memory
 
@@ -24,12 +24,14 @@ __all__ = ["largest", "parcels", "put_partition", "put_rows"]
 
 
 @call_says_memory
-def put_partition(frame: Any, sealed: Sealed[Change], partition: int) -> Receipt:
+def put_partition(frame: Any, sealed: Sealed[Change], partition: int, arrival: int) -> Receipt:
     """Runs as a Dask task, perhaps more than once: each run is an attempt of its own."""
     worker, change = hosting_worker(), sealed.opened()
     exchange = CommExchange(worker, change.shards, change.uid, change.transaction)
     size = largest(change, worker)
-    segments, receipt = parcels(frame, change, partition, size, address=worker.address)
+    segments, receipt = parcels(
+        frame, change, partition, size, address=worker.address, arrival=arrival
+    )
     sync(worker.loop, exchange.put_segments, segments)
     return receipt
 
@@ -48,27 +50,32 @@ def parcels(
     nbytes: int | None = None,
     *,
     address: str = "",
+    arrival: int | None = None,
 ) -> tuple[list[list[Parcel]], Receipt]:
     """The parcels for each part, of `nbytes` at most, and the receipt for them.
 
-    They are made by the worker at `address`.
+    They are made by the worker at `address`. Rows that stay with who reads them came at `arrival`;
+    default: with this change.
     """
     columns = list(change.encoder.names if change.verb == "erase" else change.meta.columns)
     frames = frames_of(frame)
     encode = change.encoder.encode if change.verb == "erase" else change.encoder.encode_rows
+    near: int | None = part_near(change.shards, address, partition)
     if change.placement is Placement.INDEPENDENT and change.verb != "erase":
-        frame = with_arrival(frame, change.revision, partition)
+        # Rows of a save come in batches that any worker reads, those of a shard that moves in one.
+        if near in change.kept or (ARRIVAL in frame.columns and partition >= 0):
+            near = None
+        if arrival is None:
+            arrival = arrival_of(change.revision, partition)
+        frame = with_arrival(frame, arrival)
     rows = frame[columns] if change.verb == "erase" else frames.conform(frame, change.meta)
     encoded = encode(rows)
     if change.lost is not None:
-        owned = split(encoded, change.encoder, change.lost.parts)
-        gone = [owned[part] for part in sorted(change.lost.gone)]
-        rows = frames.take(rows, frames.xp.sort(frames.xp.concatenate(gone)))
+        rows = frames.take(rows, frames.xp.flatnonzero(lost_rows(rows, encoded, change)))
         encoded = encode(rows)
     tally = NO_TALLY
     if change.heavy is None and change.verb != "erase":
         tally = candidates(encoded.codes, len(change.shards), change.partitions)
-    near = part_near(change.shards, address, partition)
     attempt = uuid.uuid4().hex
     segments: list[list[Parcel]] = [[] for _ in change.shards]
     counts = [0] * len(segments)

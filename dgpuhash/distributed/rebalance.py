@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from distributed import Client
 from distributed.utils import sync
 
+from dgpuhash import backend
+from dgpuhash.distributed.arrival import ARRIVAL
 from dgpuhash.distributed.clients import workers_of
 from dgpuhash.distributed.descriptor import Descriptor, Placement, ShardAddress
 from dgpuhash.distributed.exchange import CommExchange, Receipt
@@ -15,8 +18,9 @@ from dgpuhash.distributed.phase import on_workers
 from dgpuhash.distributed.plugin import ShardHost
 from dgpuhash.distributed.put import parcels
 from dgpuhash.distributed.shard import Change
+from dgpuhash.frames import frames_of
 
-__all__ = ["kept_parts", "move_shards", "parts_there", "sources", "spread"]
+__all__ = ["arrivals_there", "kept_parts", "move_shards", "parts_there", "sources", "spread"]
 
 
 def spread(
@@ -39,12 +43,7 @@ def spread(
 def kept_parts(
     descriptor: Descriptor, shards: Sequence[ShardAddress], there: Collection[int]
 ) -> frozenset[int]:
-    """The parts of the new `shards` that need no row: old ones that are `there`.
-
-    Rows of heavy keys may go to any part.
-    """
-    if descriptor.heavy:
-        return frozenset()
+    """The parts of the new `shards` that need no row of their own keys: old ones `there`."""
     if descriptor.placement is Placement.REPLICATED:
         copies = [descriptor.shards[part] for part in there]
         return frozenset(part for part, shard in enumerate(shards) if shard in copies)
@@ -70,6 +69,15 @@ def parts_there(client: Client, descriptor: Descriptor) -> frozenset[int]:
     return frozenset(part for part, worker in enumerate(descriptor.workers) if worker in there)
 
 
+def arrivals_there(
+    client: Client, descriptor: Descriptor, there: Collection[int]
+) -> frozenset[int]:
+    """When the rows came that these parts of an independent index have."""
+    workers = [descriptor.workers[part] for part in sorted(there)]
+    found = on_workers(client, workers, arrivals_in, descriptor)
+    return frozenset(chain.from_iterable(found))
+
+
 def move_shards(
     client: Client, descriptor: Descriptor, change: Change, parts: Collection[int]
 ) -> list[Receipt]:
@@ -83,10 +91,24 @@ def holds(host: ShardHost, descriptor: Descriptor) -> bool:
     return host.shards.holds(descriptor.uid, descriptor.epoch, shard.incarnation)
 
 
+def arrivals_in(host: ShardHost, descriptor: Descriptor) -> list[int]:
+    shard = descriptor.shards[descriptor.workers.index(host.worker.address)]
+    index = host.shards.at(descriptor.uid, descriptor.epoch, shard.incarnation)
+    arrivals = index.frame([ARRIVAL])[ARRIVAL].values
+    device = backend.get(None, arrivals)
+    found: list[int] = device.to_host(device.xp.unique(arrivals)).tolist()
+    return found
+
+
 def send_shard(host: ShardHost, descriptor: Descriptor, change: Change) -> Receipt:
     part = descriptor.workers.index(host.worker.address)
     shard = descriptor.shards[part]
     rows = host.shards.at(descriptor.uid, descriptor.epoch, shard.incarnation).frame()
+    if change.lost is not None and change.lost.heavy:
+        # These are read again, whoever had them.
+        frames = frames_of(rows)
+        heavy = change.lost.heavy.among(change.encoder.encode_rows(rows).codes)
+        rows = frames.take(rows, frames.xp.flatnonzero(~heavy))
     exchange = CommExchange(host.worker, change.shards, change.uid, change.transaction)
     # Below the numbers of partitions that are read, so that stored rows come first.
     number = part - len(descriptor.shards)

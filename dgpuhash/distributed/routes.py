@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from dgpuhash.distributed.arrival import ARRIVAL
 from dgpuhash.distributed.descriptor import Descriptor, Placement, ShardAddress
 from dgpuhash.distributed.exchange import LOOSE
 from dgpuhash.distributed.shard import Change
@@ -13,11 +14,11 @@ from dgpuhash.distributed.skew import NO_HEAVY, Heavy, Tally
 from dgpuhash.distributed.split import split, split_to_all
 from dgpuhash.frames import EncodedKeys, frames_of
 
-__all__ = ["asked_rows", "part_near", "stored_layers"]
+__all__ = ["asked_rows", "lost_rows", "part_near", "stored_layers"]
 
 
 def stored_layers(
-    rows: Any, encoded: EncodedKeys, change: Change, near: int, tally: Tally
+    rows: Any, encoded: EncodedKeys, change: Change, near: int | None, tally: Tally
 ) -> list[tuple[int, list[Any]]]:
     """For each part the rows that it is to store, or to erase, as positions in `rows`.
 
@@ -27,8 +28,8 @@ def stored_layers(
     encoded : EncodedKeys
         Their keys.
     change : Change
-    near : int
-        The part that stores them when none moves.
+    near : int or None
+        The part that stores them when none moves; None: the one that their arrival tells.
     tally : Tally
         Keys that may be heavy.
 
@@ -51,10 +52,27 @@ def stored_layers(
     if change.placement is Placement.DISTRIBUTED:
         return [(0, split(encoded, encoder, parts, change.heavy or NO_HEAVY))]
     everything = frames_of(rows).xp.arange(len(rows))
+    wanting = [part for part in range(parts) if part not in change.kept]
     if change.placement is Placement.REPLICATED or change.verb == "erase":
-        wanting = [part for part in range(parts) if part not in change.kept]
         return [(0, _everything(everything, wanting, parts))]
-    return [(0, _everything(everything, [near], parts))]
+    if near is not None:
+        return [(0, _everything(everything, [near], parts))]
+    xp = frames_of(rows).xp
+    owners = xp.asarray(wanting)[rows[ARRIVAL].values % len(wanting)]
+    return [(0, [xp.flatnonzero(owners == part) for part in range(parts)])]
+
+
+def lost_rows(rows: Any, encoded: EncodedKeys, change: Change) -> Any:
+    """Mask of the rows that a change which makes lost parts anew has to read again."""
+    lost, xp = change.lost, frames_of(rows).xp
+    assert lost is not None
+    if change.placement is Placement.INDEPENDENT:
+        if change.verb == "erase":
+            return xp.ones(len(rows), bool)
+        return ~xp.isin(rows[ARRIVAL].values, xp.asarray(sorted(lost.arrivals), xp.int64))
+    owners = change.encoder.owners(encoded.codes, lost.parts)
+    gone = xp.isin(owners, xp.asarray(sorted(lost.gone), owners.dtype))
+    return gone | lost.heavy.among(encoded.codes)
 
 
 def asked_rows(

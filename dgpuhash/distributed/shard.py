@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 
 from dgpuhash.distributed.descriptor import Placement, ShardAddress
 from dgpuhash.distributed.exchange import Inbox, Parcel, Receipt
+from dgpuhash.distributed.mending import Mending
 from dgpuhash.distributed.payload import Payload, frame_of_payload, is_plain, joined
 from dgpuhash.distributed.replica import Replica
 from dgpuhash.distributed.request import REMEDY
@@ -23,10 +25,24 @@ __all__ = ["Change", "Lost", "Shards"]
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The parts whose rows are to be read again: the numbers in `gone`, out of `parts`."""
+    """What is to be read again.
+
+    Attributes
+    ----------
+    parts : int
+        Of the index.
+    gone : frozenset of int
+        Those of them whose rows are read again.
+    heavy : Heavy
+        Keys that had rows in any part; all their rows are read again, and spread anew.
+    arrivals : frozenset of int
+        Of the rows that are there, where rows have no owner.
+    """
 
     parts: int
     gone: frozenset[int]
+    heavy: Heavy = NO_HEAVY
+    arrivals: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +62,7 @@ class Change:
     revision : int
         Of the rows after the change.
     kept : frozenset of int
-        The parts that a build leaves as they are, but for their epoch.
+        The parts that a build leaves as they are, but for their epoch, and rows of heavy keys.
     lost : Lost, optional
         Whose rows alone a build takes out of those it is given; default: all rows.
     heavy : Heavy, optional
@@ -95,6 +111,7 @@ class Staged:
     index: FrameIndex | None = None
     rows: Any = None
     added: FrameIndex | None = None
+    mending: Mending | None = None
 
     @property
     def kept(self) -> bool:
@@ -164,15 +181,22 @@ class Shards:
         """
         staged = self._open(uid, transaction)
         change = staged.change
-        if staged.kept:
+        heavy = NO_HEAVY if change.lost is None else change.lost.heavy
+        if staged.kept and not heavy:
             staged.ready = True
             return 0
         rows = _joined(staged.inbox.collect(receipts), change)
+        stays = staged.index
         self._take(staged, rows)
         for verb, others in later:
             more = _joined(staged.inbox.collect(others), replace(change, verb=verb))
             assert staged.index is not None
             (staged.index.insert if verb == "insert" else staged.index.erase)(more)
+        if stays is not None:
+            assert staged.index is not None
+            fresh = staged.index.frame()
+            staged.mending = Mending.of(stays, fresh, heavy, change.encoder)
+            staged.index = stays
         staged.ready = True
         return len(rows)
 
@@ -231,20 +255,19 @@ class Shards:
         change = staged.change
         if staged.index is not None:
             self._broken.pop(uid, None)
+            if staged.mending is not None:
+                with self._breaking(uid, "a rebuild"):
+                    staged.mending.carry_out(staged.index)
             count = 0 if staged.kept else len(staged.index)
             self._shards[uid] = Shard(change.epoch, transaction, staged.index, count)
             return count
         shard = self._shards[uid]
-        try:
+        with self._breaking(uid, f"an {change.verb}"):
             if change.verb == "insert":
                 shard.index.insert(staged.rows)
                 count = len(staged.rows)
             else:
                 count = shard.index.erase(staged.rows)
-        except Exception as error:
-            del self._shards[uid]
-            self._broken[uid] = f"an {change.verb} failed halfway ({error})"
-            raise
         self._shards[uid] = Shard(change.epoch, transaction, shard.index, count)
         return count
 
@@ -332,6 +355,16 @@ class Shards:
         staged.rows = rows
         if change.verb == "insert" and change.unique:
             staged.added = _distinct(self._shards[change.uid].index, rows, change)
+
+    @contextmanager
+    def _breaking(self, uid: str, what: str) -> Iterator[None]:
+        """A block that changes a shard, which is lost when that fails halfway."""
+        try:
+            yield
+        except Exception as error:
+            del self._shards[uid]
+            self._broken[uid] = f"{what} failed halfway ({error})"
+            raise
 
     def _open(self, uid: str, transaction: str) -> Staged:
         staged = self._staged.get(uid)

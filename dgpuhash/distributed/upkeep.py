@@ -13,6 +13,7 @@ from dgpuhash.distributed.exchange import Receipt
 from dgpuhash.distributed.handle import Handle
 from dgpuhash.distributed.history import Step, acts_of
 from dgpuhash.distributed.rebalance import (
+    arrivals_there,
     kept_parts,
     move_shards,
     parts_there,
@@ -23,6 +24,9 @@ from dgpuhash.distributed.shard import Lost
 from dgpuhash.errors import DgpuhashError, IndexLost
 
 __all__ = ["Rebuilt", "Upkeep"]
+
+# What a build is given that moves shards.
+NOTHING = Act("build", [], [])
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +102,8 @@ class Upkeep(Handle):
             same_parts = len(shards) == len(current.shards)
             if same_parts and len(staying) == len(shards):
                 return 0
-            kept = kept_parts(current, shards, staying)
+            # Rows of heavy keys may go to any part.
+            kept = frozenset() if current.heavy else kept_parts(current, shards, staying)
             end = replace(current, epoch=current.epoch + 1, shards=shards)
             change = replace(change_to(end, "build"), kept=kept, heavy=current.heavy)
             gone = sources(current, range(len(current.shards)), kept)
@@ -112,7 +117,7 @@ class Upkeep(Handle):
                     moved += sum(n for shard, n in owners if shard != current.shards[part])
                 return receipts
 
-            self._carry_out(end, change, [Act("build", [])], moved=move)
+            self._carry_out(end, change, [NOTHING], moved=move)
             self._drop_all_but(shards, current)
             return moved
 
@@ -123,8 +128,8 @@ class Upkeep(Handle):
         durable index; else from the source and all changes since, where this handle has made them;
         else from the last `save`, when nothing but this handle has changed it since. When there
         are fewer workers than shards, the stored rows are spread over those there are. Lost copies
-        of a replicated index are made of those that are there; an independent index is made anew
-        as a whole.
+        of a replicated index are made of those that are there. Rows of heavy keys, which all shards
+        have, are read again and spread anew; of independent rows, the partitions that no shard has.
 
         Parameters
         ----------
@@ -143,9 +148,6 @@ class Upkeep(Handle):
                 return Rebuilt((), tuple(sorted(there)), 0)
             if there and current.placement is Placement.REPLICATED:
                 return self._rebuild(current, there, [])
-            if current.placement is Placement.INDEPENDENT or current.heavy:
-                # Nobody knows which rows of the source, or of its heavy keys, the lost workers had.
-                there = frozenset()
             ways = self._history.ways_to(current)
             if not ways:
                 raise IndexLost(
@@ -176,8 +178,7 @@ class Upkeep(Handle):
         shards = spread(current.shards, [*staying, *(spare[:missing] if enough else spare)])
         kept = kept_parts(current, shards, there)
         end = replace(current, epoch=current.epoch + 1, shards=shards)
-        gone = frozenset(range(len(current.shards))) - there
-        lost = Lost(len(current.shards), gone) if there and steps else None
+        lost = self._what_is_lost(current, there) if there and steps else None
         change = replace(change_to(end, "build"), kept=kept, lost=lost)
         if there:
             change = replace(change, heavy=current.heavy)
@@ -185,12 +186,20 @@ class Upkeep(Handle):
         rows = self._carry_out(
             end,
             change,
-            acts_of(self._client, end, steps, lost) or [Act("build", [])],
+            acts_of(self._client, end, steps, lost) or [NOTHING],
             moved=lambda: move_shards(self._client, current, change, moving),
         )
         self._drop_all_but(shards, current)
         parts = tuple(part for part in range(len(shards)) if part not in kept)
         return Rebuilt(parts, tuple(sorted(kept)), rows)
+
+    def _what_is_lost(self, current: Descriptor, there: frozenset[int]) -> Lost:
+        parts = len(current.shards)
+        arrivals: frozenset[int] = frozenset()
+        if current.placement is Placement.INDEPENDENT:
+            arrivals = arrivals_there(self._client, current, there)
+        gone = frozenset(range(parts)) - there
+        return Lost(parts, gone, current.heavy, arrivals)
 
     def _drop_all_but(self, shards: Sequence[ShardAddress], before: Descriptor) -> None:
         left = set(before.workers) - {shard.worker for shard in shards}

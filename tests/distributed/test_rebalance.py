@@ -224,3 +224,81 @@ def test_killed_in_the_middle_of_a_rebalance(nannied, frame, probes, victim):
         assert_same(rows_of(index, probes), wanted_of(frame, probes))
         assert index.rebalance() > 0
         assert_same(rows_of(index, probes), wanted_of(frame, probes))
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("way", ["source", "save"])
+@pytest.mark.parametrize("mode", ["independent", "heavy"])
+def test_only_lost_rows_without_an_owner_are_read_again(tmp_path, frame, probes, mode, way):
+    on = ["city", "hour"]
+    if mode == "heavy":
+        frame = pd.concat([frame, frame.loc[[7] * 27_000]], ignore_index=True)
+        frame = frame.assign(v=np.arange(len(frame))).sample(frac=1, random_state=5)
+    patient = dask.config.set({"distributed.deploy.lost-worker-timeout": "1 hour"})
+    with patient, cluster_of(3, processes=True) as client:
+        index = DistributedIndex.build(
+            dd.from_pandas(frame, npartitions=7, sort=False),
+            on=on, client=client, mode="independent" if mode == "independent" else "distributed",
+        )  # fmt: skip
+        assert bool(index._descriptor.heavy) == (mode == "heavy")
+        index.insert(dd.from_pandas(frame[:900], npartitions=4, sort=False))
+        index.erase(frame[on][100:110])
+        if way != "source":
+            index.save(tmp_path / "saved")
+            index = DistributedIndex.open(index.name, client)
+        index.insert(frame[-100:])
+        index.insert(frame[:5000][frame["hour"][:5000] == 7])
+        asked = [frame[on][110:130], frame[on][105:107]]
+        index.erase(asked[0])
+        now = pd.concat([frame, frame[:900]])
+        now = without(now, frame[on][100:110])
+        now = pd.concat([now, frame[-100:], frame[:5000][frame["hour"][:5000] == 7]])
+        now = without(now, asked[0])
+        for victim, lose in ((1, kill), (0, drop), (1, drop)):
+            before, counts = tables_of(index, client), index.stats()["rows"].tolist()
+            lose(client, index.workers[victim])
+            await_workers(client, 3)
+            done = index.rebuild()
+            kept = tuple(sorted({0, 1, 2} - {victim}))
+            assert (done.parts, done.kept) == ((victim,), kept)
+            after = tables_of(index, client)
+            assert all(after[index.workers[part]] == before[index.workers[part]] for part in kept)
+            if mode == "independent":
+                assert index.stats()["rows"].tolist() == counts
+                assert done.rows == counts[victim]
+            else:
+                assert len(index) == len(now)
+                assert done.rows < len(now) * 0.6
+            found = rows_of(index, probes)
+            assert_same(in_order(found), in_order(wanted_of(now, probes)))
+            index.insert(frame[victim : victim + 1])
+            now = pd.concat([now, frame[victim : victim + 1]])
+        # With two workers for three parts those that stay are spread over both.
+        client.cluster.scale(2)
+        while len(client.nthreads()) > 2:
+            time.sleep(0.02)
+        index.rebuild()
+        assert len(index.workers) == 2
+        assert len(index) == len(now)
+        assert_same(in_order(rows_of(index, probes)), in_order(wanted_of(now, probes)))
+        index.close()
+
+
+def drop(client: Client, worker: str) -> None:
+    """Let a worker lose its shards, as if it was restarted."""
+
+    def forget(dask_worker) -> None:
+        host = host_of(dask_worker)
+        host.shards = type(host.shards)()
+
+    client.run(forget, workers=[worker])
+
+
+def without(frame: pd.DataFrame, keys: pd.DataFrame) -> pd.DataFrame:
+    """The rows whose keys are not among these."""
+    gone = frame.merge(keys.drop_duplicates(), on=list(keys), how="left", indicator=True)["_merge"]
+    return frame[(gone == "left_only").to_numpy()]
+
+
+def in_order(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.sort_values(list(frame.columns), ignore_index=True)
