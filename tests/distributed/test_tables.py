@@ -29,7 +29,7 @@ from dgpuhash.errors import (
     SpecError,
     UnsupportedError,
 )
-from dgpuhash.tables import MultiMap
+from dgpuhash.tables import HashMap, MultiMap
 from dgpuhash.tables.stats import bytes_in_words
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(90)]
@@ -132,6 +132,34 @@ def test_multi_map(client):
         assert table.count(questions).compute().tolist() == np.diff(offsets).tolist()
         assert int(table.erase(np.arange(20)).sum()) == 20
         assert len(table) == (keys >= 20).sum()
+
+
+def test_matches_are_pairs_of_rows_and_values(client):
+    random = np.random.default_rng(4)
+    keys, values = random.integers(0, 60, 200), np.arange(200)
+    asked = random.integers(0, 90, 300)
+    pairs = pd.DataFrame({"key": asked, "row": np.arange(300)}).merge(
+        pd.DataFrame({"key": keys, "value": values}), on="key", how="left"
+    ).dropna()  # fmt: skip
+    chunks = (0, 100, 150, 50)
+    with DistributedMultiMap.from_arrays(keys, values, client=client) as table:
+        for given in (asked, da.from_array(asked, chunks)):
+            rows, found = table.match(given)
+            assert np.asarray(rows).tolist() == pairs["row"].tolist()
+            assert np.asarray(found).tolist() == pairs["value"].tolist()
+        sizes = [int(pairs["row"].between(first, last).sum()) for first, last in
+                 ((0, -1), (0, 99), (100, 249), (250, 299))]  # fmt: skip
+        assert rows.chunks == found.chunks == (tuple(sizes),)
+        assert [len(column) for column in table.match([99])] == [0, 0]
+    words = np.array([f"{number:05}" for number in range(200)], "S5")
+    with DistributedMap("int64", "S5", client=client) as table:
+        table.insert(keys, words, keep="first")
+        local = HashMap("int64", "S5")
+        local.insert(keys, words, keep="first")
+        wanted = [column.tolist() for column in local.match(asked)]
+        assert [column.tolist() for column in table.match(asked)] == wanted
+        lazy = table.match(da.from_array(asked, chunks), deduplicate=True, bloom_filter=True)
+        assert [column.compute().tolist() for column in lazy] == wanted
 
 
 def test_set_of_floats(client):

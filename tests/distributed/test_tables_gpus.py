@@ -11,7 +11,7 @@ from clusters import gpu_cluster
 from distributed import Client, futures_of
 
 from dgpuhash.distributed import DistributedMap, DistributedMultiMap, DistributedSet
-from dgpuhash.errors import DeviceError
+from dgpuhash.errors import DeviceError, IndexLost
 from dgpuhash.tables import MultiMap
 
 pytestmark = [pytest.mark.gpu, pytest.mark.multigpu, pytest.mark.cluster, pytest.mark.timeout(180)]
@@ -117,3 +117,54 @@ def test_floats(client):
     with DistributedSet("float32", client=client, device="cuda") as table:
         assert table.insert(np.array([np.nan, -0.0, np.nan, 0.0], "f4")).sum() == 2
         assert table.contains(np.array([np.nan, 0.0, 1.0], "f4")).tolist() == [True, True, False]
+
+
+def test_contents_copies_and_saves(client, tmp_path):
+    random = np.random.default_rng(3)
+    keys = random.integers(0, 100_000, 150_000)
+    with DistributedMap.from_arrays(
+        on_gpus(client, keys), on_gpus(client, keys * 3), client=client
+    ) as table:
+        stored, values = table.items()
+        assert type(values._meta).__module__.startswith("cupy")
+        assert (np.sort(stored.compute().get()) == np.unique(keys)).all()
+        assert bool((values == stored * 3).all().compute())
+        asked = random.integers(0, 200_000, 100_000)
+        rows, found = table.match(on_gpus(client, asked))
+        assert (rows.compute().get() == np.flatnonzero(np.isin(asked, keys))).all()
+        assert (found.compute().get() == asked[np.isin(asked, keys)] * 3).all()
+        table.reserve(400_000)
+        table.save(tmp_path / "saved")
+        with table.copy() as copied:
+            assert copied.erase(stored).sum().compute() == len(np.unique(keys))
+            assert (len(copied), len(table)) == (0, len(np.unique(keys)))
+        for device in ("cpu", "cuda"):
+            with DistributedMap.load(
+                tmp_path / "saved", client=client, device=device, workers=table.workers[:-1]
+            ) as loaded:
+                assert loaded.device == device
+                values, there = loaded.find(keys)
+                assert there.all()
+                assert (values == keys * 3).all()
+        client.run(lambda dask_worker: dask_worker.plugins["dgpuhash"].tables.clear(),
+                   workers=table.workers[:1])  # fmt: skip
+        with pytest.raises(IndexLost, match="rebuild"):
+            table.find(keys)
+        assert table.rebuild() == (0,)
+        assert (table.find(keys)[0] == keys * 3).all()
+
+
+def test_contents_that_gpus_have_no_dtype_for(client, tmp_path):
+    days = np.arange(20_000).astype("datetime64[D]")
+    words = np.array([f"{number:05}" for number in range(20_000)], "S5")
+    with DistributedMultiMap.from_arrays(days, words, client=client, device="cuda") as table:
+        assert table.n_keys == 20_000
+        keys, values = table.items()
+        assert (keys.dtype, values.shape) == (np.int64, (20_000, 5))
+        found = values.compute().get().view("S5").ravel()
+        assert (found == words[keys.compute().get()]).all()
+        table.save(tmp_path / "saved")
+        with DistributedMultiMap.load(tmp_path / "saved", client=client) as loaded:
+            assert loaded.device == "cpu"
+            assert (loaded.find(days)[0] == words).all()
+            assert (np.sort(loaded.keys().compute()) == days).all()

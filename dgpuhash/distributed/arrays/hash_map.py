@@ -59,6 +59,8 @@ class DistributedMap(PairTable):
     >>> values, found = squares.find(da.arange(4, 8, chunks=2), default=-1)
     >>> values.compute(), found.compute()
     (array([16, 25, -1, -1]), array([ True,  True, False, False]))
+    >>> squares.match([9, 2])
+    (array([1]), array([4]))
     >>> keys, values = squares.items()
     >>> bool((values == keys * keys).all().compute())
     True

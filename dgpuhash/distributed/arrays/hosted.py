@@ -11,6 +11,7 @@ from dask.sizeof import sizeof
 
 from dgpuhash import backend as backends
 from dgpuhash.distributed.arrays.asking import Asking
+from dgpuhash.distributed.arrays.matches import matches
 from dgpuhash.distributed.arrays.part import Part, Verb
 from dgpuhash.distributed.arrays.plan import Chunk
 from dgpuhash.distributed.exchange.collective import Collective
@@ -217,7 +218,11 @@ def carry_out(host: ShardHost, collective: Collective, order: Order) -> Outcome:
     try:
         answers = asking.go(collective, order.piece_rows or PIECE_ROWS, slice_rows)
         absent_rows = 0 if order.verb.changes else asking.absent_rows
-        backends.get(part.table.device).synchronize()
+        backend = backends.get(part.table.device)
+        if order.verb.matching:
+            lists = part.gives_lists(order.verb)
+            answers = matches(backend, order.chunks[rank], answers, lists=lists)
+        backend.synchronize()
         part.seconds = time.perf_counter() - start
     except BaseException as error:
         if order.verb.changes:

@@ -39,12 +39,15 @@ class Verb:
         Of a map's find.
     sparing : Sparing
         Of the verbs that change nothing.
+    matching : bool
+        Of a find: the answer has the rows that were found, and their values.
     """
 
     name: str
     keep: str = "any"
     default: Any = None
     sparing: Sparing = field(default_factory=Sparing)
+    matching: bool = False
 
     @property
     def changes(self) -> bool:
