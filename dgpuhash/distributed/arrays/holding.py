@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from distributed import Client
@@ -48,7 +49,9 @@ class Holding:
 
         atexit.unregister(self.free)
         if self._client.status == "running":
-            self._client.sync(wait)
+            # Its event loop may have ended even so, when its process does.
+            with suppress(TimeoutError, RuntimeError):
+                self._client.sync(wait, callback_timeout=2 * GRACE)
 
     def abandon(self) -> None:
         """As `free`, and waits for nobody: the collector may call it anywhere, on any thread."""
