@@ -136,6 +136,18 @@ def test_lists_keep_their_order(client, tmp_path):
                 assert [one.tolist() for one in again] == [one.tolist() for one in wanted]
 
 
+def test_lists_are_brought_together(threads):
+    keys = np.arange(2000)
+    with DistributedMultiMap("int64", "int64") as table:
+        for step in range(4):
+            table.insert(keys, keys + step)
+        before = table.find(keys)[0].tolist()
+        grown = table.nbytes
+        table.compact()
+        assert table.nbytes == table.stats()["nbytes"].sum() < grown
+        assert table.find(keys)[0].tolist() == before
+
+
 def test_contents_of_an_empty_table(threads, tmp_path):
     with DistributedMap("int64", "S3") as table:
         assert [column.compute().tolist() for column in table.items()] == [[], []]

@@ -112,6 +112,11 @@ class DistributedTable:
         """The number of changes."""
         return self._epoch
 
+    @property
+    def nbytes(self) -> int:
+        """Memory that the parts hold, in bytes."""
+        return sum(held.nbytes for held in self._held)
+
     def __len__(self) -> int:
         return sum(self._phase(hosted.size_of))
 
@@ -197,10 +202,9 @@ class DistributedTable:
         types = str(self.key_dtype) if value is None else f"{self.key_dtype} -> {value}"
         state = "closed" if self._closed else "lost" if self._lost else f"epoch {self._epoch}"
         size = sum(held.size for held in self._held)
-        nbytes = bytes_in_words(sum(held.nbytes for held in self._held))
         return (
             f"<{type(self).__name__} {types}: {size:,} {'keys' if value is None else 'pairs'}, "
-            f"{nbytes}, distributed over {len(self._workers)} workers, "
+            f"{bytes_in_words(self.nbytes)}, distributed over {len(self._workers)} workers, "
             f"{self._device or 'no device yet'}, exchange {self._transport}, {state}>"
         )
 

@@ -12,7 +12,15 @@ from dgpuhash.distributed.folder import Folder
 from dgpuhash.distributed.plugin import ShardHost
 from dgpuhash.distributed.rows_file import RowsFile, write_table
 
-__all__ = ["copy_part", "holds_part", "keep_contents", "key_count", "reserve_part", "write_part"]
+__all__ = [
+    "compact_part",
+    "copy_part",
+    "holds_part",
+    "keep_contents",
+    "key_count",
+    "reserve_part",
+    "write_part",
+]
 
 
 def keep_contents(
@@ -36,6 +44,12 @@ def key_count(host: ShardHost, uid: str, epoch: int) -> int:
 def reserve_part(host: ShardHost, uid: str, epoch: int, keys: int) -> Held:
     part = at(host, uid, epoch).part
     part.table.reserve(keys)
+    return Held.by(part)
+
+
+def compact_part(host: ShardHost, uid: str, epoch: int) -> Held:
+    part = at(host, uid, epoch).part
+    part.table.compact()
     return Held.by(part)
 
 

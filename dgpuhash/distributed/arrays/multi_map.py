@@ -159,3 +159,18 @@ class DistributedMultiMap(PairTable):
         verb = Verb("find", sparing=Sparing.of(bloom_filter, deduplicate))
         values, offsets = self._ask(verb, keys, shown=shown)
         return values, offsets
+
+    def compact(self) -> None:
+        """Bring each key's values together, so that the parts take no more memory than they need.
+
+        Lookups are fastest then. A table that was filled by one insert is compact already.
+
+        Raises
+        ------
+        OutOfMemoryError
+            When a worker has no room for a second copy; the content is as it was.
+        IndexLost
+            When a worker was lost, or the table has been.
+        """
+        with self._at_work():
+            self._held = self._phase(contents.compact_part)
