@@ -16,7 +16,7 @@ import pytest
 from clusters import assert_same, cluster_of
 from distributed import Client
 
-from dgpuhash.distributed import DistributedIndex
+from dgpuhash.distributed import DistributedIndex, rows_file
 from dgpuhash.distributed.plugin import host_of
 from dgpuhash.errors import IndexLost, UnsupportedError
 
@@ -282,6 +282,22 @@ def test_only_lost_rows_without_an_owner_are_read_again(tmp_path, frame, probes,
         assert len(index) == len(now)
         assert_same(in_order(rows_of(index, probes)), in_order(wanted_of(now, probes)))
         index.close()
+
+
+def test_rows_of_a_partition_stay_together_and_in_order(
+    threads, frame, probes, tmp_path, monkeypatch
+):
+    on = ["city", "hour"]
+    monkeypatch.setattr(rows_file, "BATCH_NBYTES", 2000)
+    wanted = probes.merge(frame, on=on)
+    with DistributedIndex.build(
+        dd.from_pandas(frame, npartitions=2, sort=False), on=on, client=threads, mode="independent"
+    ) as index:
+        index.save(tmp_path / "saved")
+        assert_same(index.merge(probes).compute(), wanted)
+    with DistributedIndex.load(tmp_path / "saved", threads) as index:
+        assert_same(index.merge(probes).compute(), wanted)
+        assert sorted(index.stats()["rows"]) == [0, 1500, 1500]
 
 
 def drop(client: Client, worker: str) -> None:

@@ -13,10 +13,12 @@ from distributed import Client
 from dgpuhash.distributed.arrays.hosted import drop_part
 from dgpuhash.distributed.exchange.membership import begun
 from dgpuhash.distributed.group import Group, close_end
-from dgpuhash.distributed.phase import GRACE
 from dgpuhash.distributed.plugin import NAME
 
 __all__ = ["Holding"]
+
+# Seconds; who is busy for longer frees it when it is done.
+LIMIT = 10.0
 
 
 class Holding:
@@ -41,34 +43,37 @@ class Holding:
         # Before Dask ends the clients that are still there, as it was imported earlier.
         atexit.register(self.free)
 
-    def free(self) -> None:
-        """Let the workers that are there free all of it; one that is busy does so later."""
+    def free(self, *, parts: bool = True) -> None:
+        """Let the workers that are there free it; one that is busy does so later.
+
+        Without the `parts`, which another holding has from now on, its ends of the exchange alone.
+        """
 
         async def wait() -> None:
-            await asyncio.wait([begun(self._tell())], timeout=GRACE)
+            await asyncio.wait([begun(self._tell(parts))], timeout=LIMIT)
 
         atexit.unregister(self.free)
         if self._client.status == "running":
             # Its event loop may have ended even so, when its process does.
             with suppress(TimeoutError, RuntimeError):
-                self._client.sync(wait, callback_timeout=2 * GRACE)
+                self._client.sync(wait, callback_timeout=2 * LIMIT)
 
     def abandon(self) -> None:
         """As `free`, and waits for nobody: the collector may call it anywhere, on any thread."""
 
         def begin() -> None:
-            begun(self._tell())
+            begun(self._tell(parts=True))
 
         atexit.unregister(self.free)
         loop = self._client.loop
         if loop is not None and self._client.status == "running":
             loop.add_callback(begin)
 
-    async def _tell(self) -> None:
+    async def _tell(self, parts: bool) -> None:
         there = set(await self._client.scheduler.ncores()) & set(self._workers)
         await self._client.run(
             forget,
-            self._uid,
+            self._uid if parts else None,
             None if self.group is None else self.group.name,
             workers=sorted(there),
             on_error="ignore",
@@ -76,10 +81,10 @@ class Holding:
         )
 
 
-async def forget(uid: str, group: str | None, dask_worker: Any) -> None:
-    """Runs on a worker: frees its part of a table."""
+async def forget(uid: str | None, group: str | None, dask_worker: Any) -> None:
+    """Runs on a worker: frees its part of a table, and its end of an exchange."""
     if group is not None:
         await close_end(group, dask_worker)
     host = dask_worker.plugins.get(NAME)
-    if host is not None:
+    if host is not None and uid is not None:
         await host.thread.run(drop_part, host, uid)

@@ -213,7 +213,6 @@ class Upkeep(DistributedTable):
                     "load that, or make the table again from its source"
                 )
             lost = self._lost_parts()
-            lost = self._lost_parts()
             if lost:
                 self._lost = "its rebuild failed"
                 files = self._replace(lost, saved.files)
@@ -243,26 +242,23 @@ class Upkeep(DistributedTable):
         # A worker that came back gets its part again.
         spare.sort(key=lambda worker: worker not in self._workers)
         apart = bool(staying) and len(spare) >= len(lost) and len(files) == len(self._workers)
+        workers = sorted([*staying, *spare])
         if apart:
-            self._finalizer.detach()
-            if self._holding.group is not None:
-                self._holding.group.close(self._client)
-        else:
-            self._let_go()
+            new = iter(spare)
+            workers = [next(new) if part in lost else one for part, one in enumerate(self._workers)]
+        group = form_group(self._client, workers, self._exchange)
+        self._finalizer.detach()
+        self._holding.free(parts=not apart)
+        self._workers = workers
+        self._unfilled = tuple(lost if apart else range(len(workers)))
+        if not apart:
             self._uid, self._epoch, self._open = uuid.uuid4().hex, 0, False
             self._saved = self._saved and (self._saved[0], 0)
-        new = iter(spare)
-        self._workers = (
-            [next(new) if part in lost else one for part, one in enumerate(self._workers)]
-            if apart
-            else sorted([*staying, *spare])
-        )
-        self._unfilled = tuple(lost if apart else range(len(self._workers)))
-        self._hold(form_group(self._client, self._workers, self._exchange))
-        if not apart:
+            self._hold(group)
             return files
+        self._hold(group)
         on_workers(
-            self._client, [self._workers[part] for part in lost], open_part,
+            self._client, [workers[part] for part in lost], open_part,
             self._uid, self._epoch, self._spec, self._share, self._device,
         )  # fmt: skip
         return [files[part] for part in lost]
