@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from dgpuhash.backend import Kernel, args, cuda, partition_args
 from dgpuhash.errors import DeviceError, OutOfMemoryError
 
-PROCESSORS, BLOCKS_EACH = 4, 3
+PROCESSORS, BLOCKS_EACH, STREAM = 4, 3, 11
 
 
 class DriverError(RuntimeError):
@@ -23,8 +27,9 @@ class Recorder:
     """CuPy as far as a launch needs it."""
 
     def __init__(self) -> None:
-        self.launches: list[tuple[Any, Any, Any]] = []
+        self.launches: list[tuple[Any, Any, int]] = []
         self.shared: list[int] = []
+        self.contexts = 0
         self.attributes: list[tuple[int, int, int]] = []
         self.loads = 0
         self.failure: Exception | None = None
@@ -36,14 +41,21 @@ class Recorder:
                 recorder.loads += 1
 
             def get_function(self, name: str) -> Any:
-                def function(grid: Any, block: Any, arguments: Any, *, shared_mem: int) -> None:
-                    if recorder.failure is not None:
-                        raise recorder.failure
-                    recorder.launches.append((grid, block, arguments))
-                    recorder.shared.append(shared_mem)
+                return SimpleNamespace(ptr=7)
 
-                function.ptr = 7  # type: ignore[attr-defined]
-                return function
+        def memory() -> tuple[int, int]:
+            recorder.contexts += 1
+            return 1000, 5000
+
+        def launch_kernel(function: int, *given: int) -> None:
+            shared, stream, parameters, extra = given[6:]
+            assert (function, stream, extra) == (7, STREAM, 0)
+            assert recorder.contexts
+            if recorder.failure is not None:
+                raise recorder.failure
+            (argument,) = (ctypes.c_void_p * 1).from_address(parameters)
+            recorder.launches.append((given[:3], given[3:6], argument))
+            recorder.shared.append(shared)
 
         device = SimpleNamespace(
             compute_capability="90", attributes={"MultiProcessorCount": PROCESSORS}
@@ -54,15 +66,17 @@ class Recorder:
                 CUDADriverError=DriverError,
                 CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES=8,
                 funcSetAttribute=lambda *given: recorder.attributes.append(given),
+                launchKernel=launch_kernel,
                 occupancyMaxActiveBlocksPerMultiprocessor=lambda ptr, size, memory: BLOCKS_EACH,
             ),
             function=SimpleNamespace(Module=Module),
+            get_current_stream=lambda: SimpleNamespace(ptr=STREAM),
             runtime=SimpleNamespace(
                 CUDARuntimeError=RuntimeError,
                 getDevice=lambda: 0,
                 getDeviceCount=lambda: 1,
                 getDeviceProperties=lambda index: {"name": b"Stand-in"},
-                memGetInfo=lambda: (1000, 5000),
+                memGetInfo=memory,
             ),
         )
 
@@ -99,13 +113,34 @@ def test_grid_fills_the_device_at_most(
 
 def test_struct_is_passed_by_value_and_the_kernel_loaded_once(recorder: Recorder) -> None:
     gpu = cuda.CudaBackend()
+    passed = []
     for parts in (3, 4):
         gpu.run(args.owner_of(), args.OWNER_OF, 10, parts=parts)
+        raw = ctypes.string_at(recorder.launches[-1][2], args.OWNER_OF.itemsize)
+        passed.append(int(np.frombuffer(raw, args.OWNER_OF)["parts"].item()))
+    assert passed == [3, 4]
     assert recorder.loads == 1
-    passed = [arguments[0] for _, _, arguments in recorder.launches]
-    # CuPy passes arrays of one element by value, and no others.
-    assert all(each.size == 1 and each.nbytes == args.OWNER_OF.itemsize for each in passed)
-    assert [int(each.view(args.OWNER_OF)["parts"].item()) for each in passed] == [3, 4]
+
+
+def test_each_thread_passes_memory_of_its_own_and_has_a_context(recorder: Recorder) -> None:
+    gpu = cuda.CudaBackend()
+
+    def launch(together: threading.Barrier) -> None:
+        for _ in range(2):
+            gpu.launch(args.owner_of(), bytes(args.OWNER_OF.itemsize), 10)
+        together.wait(10)
+
+    with ThreadPoolExecutor(2) as pool:
+        together = threading.Barrier(2)
+        for done in [pool.submit(launch, together) for _ in range(2)]:
+            done.result()
+    assert len({argument for _, _, argument in recorder.launches}) == 2
+    assert recorder.contexts == 2
+
+
+def test_what_is_too_long_to_pass_is_refused(recorder: Recorder) -> None:
+    with pytest.raises(BufferError):
+        cuda.CudaBackend().launch(args.owner_of(), bytes(5000), 10)
 
 
 def test_blocks_get_the_shared_memory_that_they_ask_for(recorder: Recorder) -> None:
