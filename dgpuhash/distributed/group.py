@@ -21,11 +21,12 @@ from dgpuhash.distributed.exchange import (
     NcclCollective,
     PeerCollective,
 )
-from dgpuhash.distributed.exchange.membership import Membership, begun
+from dgpuhash.distributed.exchange.membership import Membership
 from dgpuhash.distributed.exchange.worker_end import WorkerEnd
 from dgpuhash.distributed.phase import GRACE, installed, on_workers
 from dgpuhash.distributed.plugin import NAME, ShardHost
 from dgpuhash.distributed.relay import end_turn
+from dgpuhash.distributed.request import begun
 from dgpuhash.errors import IndexLost, SpecError, UnsupportedError
 
 __all__ = ["Group", "Transport", "form_group"]

@@ -14,7 +14,7 @@ from distributed.comm import CommClosedError
 from dgpuhash.distributed.clients import asking_the_scheduler, workers_of
 from dgpuhash.distributed.plugin import arriving_host_of
 from dgpuhash.distributed.relay import relayed
-from dgpuhash.distributed.request import REMEDY
+from dgpuhash.distributed.request import REMEDY, begun
 from dgpuhash.errors import IndexLost
 from dgpuhash.tables.scarcity import call_says_memory
 
@@ -189,13 +189,14 @@ def attended(
 async def _watch(
     client: Client, workers: Sequence[str], work: Awaitable[Result], limit: float | None = None
 ) -> Result:
-    task = asyncio.ensure_future(work)
+    # Never cancelled: Dask's gather logs an error for each future then. It ends by itself.
+    task = begun(work)
     alarms = [
         asyncio.ensure_future(_until_one_leaves(client, workers)),
         asyncio.ensure_future(_until_one_is_silent(client, workers)),
     ]
     try:
-        waiting = {task, *alarms}
+        waiting: set[asyncio.Future[Any]] = {task, *alarms}
         await asyncio.wait(waiting, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
         if task.done():
             return task.result()
@@ -206,8 +207,6 @@ async def _watch(
     finally:
         for alarm in alarms:
             alarm.cancel()
-        # Not cancelled: Dask's gather logs an error for each future then. It ends by itself.
-        task.add_done_callback(_retrieve)
 
 
 async def _until_one_leaves(client: Client, workers: Sequence[str]) -> IndexLost:
@@ -215,7 +214,7 @@ async def _until_one_leaves(client: Client, workers: Sequence[str]) -> IndexLost
         await asyncio.sleep(WATCH)
         try:
             with asking_the_scheduler():
-                there = await client.scheduler.ncores()
+                there = await asyncio.shield(begun(client.scheduler.ncores()))
         except IndexLost as lost:
             return lost
         gone = sorted(set(workers) - set(there))
@@ -228,7 +227,7 @@ async def _until_one_is_silent(client: Client, workers: Sequence[str]) -> IndexL
         await asyncio.sleep(PATIENCE)
         call = client.run(alive, workers=list(workers), on_error="ignore", asynchronous=True)
         try:
-            await asyncio.wait_for(call, SILENCE)
+            await asyncio.wait_for(asyncio.shield(begun(call)), SILENCE)
         except TimeoutError:
             return IndexLost(
                 f"a worker among {list(workers)} with shards of the index has not answered for "
@@ -241,11 +240,6 @@ async def _until_one_is_silent(client: Client, workers: Sequence[str]) -> IndexL
 
 def alive() -> None:
     """Answers on the event loop of a worker."""
-
-
-def _retrieve(task: asyncio.Future[Any]) -> None:
-    if not task.cancelled():
-        task.exception()
 
 
 def _results(outcomes: Sequence[Any]) -> list[Any]:

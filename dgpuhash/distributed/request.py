@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Awaitable, Mapping
+from typing import Any, TypeVar
 
 from distributed.core import clean_exception, send_recv
 
 from dgpuhash.distributed.payload import loaded, unloaded
 from dgpuhash.errors import IndexLost
 
-__all__ = ["REMEDY", "request"]
+__all__ = ["REMEDY", "begun", "request"]
 
 REMEDY = "call index.rebuild(), or DistributedIndex.load(url) where the index was saved"
+
+Result = TypeVar("Result")
 
 # Seconds. A shard may be busy for any time while its worker's event loop answers pings; only a
 # worker that answers none for LIMIT is given up. A comm to a dead process breaks at once.
@@ -54,24 +56,32 @@ async def request(
         answer = await handler(**objects, **message)
         return [unloaded(thing) for thing in answer]
     message |= {name: loaded(thing) for name, thing in objects.items()}
-    task = asyncio.create_task(_round_trip(worker, address, operation, message))
+    task = begun(_round_trip(worker, address, operation, message))
     try:
         while not (await asyncio.wait({task}, timeout=PATIENCE))[0]:
-            ping = _round_trip(worker, address, "dgpuhash_ping", {})
-            await asyncio.wait_for(ping, LIMIT)
+            ping = begun(_round_trip(worker, address, "dgpuhash_ping", {}))
+            await asyncio.wait_for(asyncio.shield(ping), LIMIT)
         response = task.result()
     except (TimeoutError, OSError) as error:
         raise IndexLost(
             f"worker {address}, which owns a shard of the index, is gone "
             f"({str(error) or 'it does not answer'}); {REMEDY}"
         ) from error
-    finally:
-        task.cancel()
     if response["status"] != "OK":
         _, raised, _ = clean_exception(**response)
         assert raised is not None
         raise raised
     return response["answer"]
+
+
+def begun(work: Awaitable[Result]) -> asyncio.Future[Result]:
+    """`work` as a future that nobody need wait for, or look at its error.
+
+    So messages go on when whoever sent them is cancelled: UCXX 0.52 crashes when a receive is.
+    """
+    task = asyncio.ensure_future(work)
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return task
 
 
 async def _round_trip(worker: Any, address: str, operation: str, message: dict[str, Any]) -> Any:

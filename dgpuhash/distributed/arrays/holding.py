@@ -11,9 +11,9 @@ from typing import Any
 from distributed import Client
 
 from dgpuhash.distributed.arrays.hosted import drop_part
-from dgpuhash.distributed.exchange.membership import begun
 from dgpuhash.distributed.group import Group, close_end
 from dgpuhash.distributed.plugin import NAME
+from dgpuhash.distributed.request import begun
 
 __all__ = ["Holding"]
 

@@ -9,10 +9,10 @@ from concurrent.futures import Future
 from typing import Any, Protocol
 
 from dgpuhash.distributed.exchange.collective import closed, given_up
-from dgpuhash.distributed.request import request
+from dgpuhash.distributed.request import begun, request
 from dgpuhash.errors import ClosedError, DgpuhashError
 
-__all__ = ["Membership", "Receiver", "all_of", "begun"]
+__all__ = ["Membership", "Receiver", "all_of"]
 
 OPERATION = "dgpuhash_collective"
 # Seconds for the others to take note that this rank gave up.
@@ -172,13 +172,6 @@ class Membership:
             self.broken, self._cause = error, cause or error
         for task in list(self._tasks):
             task.cancel()
-
-
-def begun(work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-    """`work` as a task whose error nobody need look at."""
-    task = asyncio.ensure_future(work)
-    task.add_done_callback(lambda done: done.cancelled() or done.exception())
-    return task
 
 
 async def all_of(messages: Sequence[Coroutine[Any, Any, Any]], *others: Awaitable[Any]) -> None:
