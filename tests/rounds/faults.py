@@ -59,6 +59,8 @@ class Fault:
     needs: ClassVar[str | None] = None
     #: Whether the verb has to succeed.
     harmless: ClassVar[bool] = False
+    #: Whether memory ends, which tasks that read a source may meet before ours do.
+    starves: ClassVar[bool] = False
     #: Whether the cluster forgets every index.
     forgets: ClassVar[bool] = False
 
@@ -206,6 +208,7 @@ class Limit(Fault):
 
     name = "limit"
     needs = "cpus"
+    starves = True
     works = ("build", "insert")
     rows = 600_000
 
@@ -230,6 +233,7 @@ class Ballast(Fault):
 
     name = "ballast"
     needs = "gpus"
+    starves = True
     works = Late.works
     rows = 600_000
 

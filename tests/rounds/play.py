@@ -176,17 +176,18 @@ def judged(
     if after is not None:
         bad = "wrong" if isinstance(after, Wrong) else "stuck"
         return bad, f"{message or 'done'}; then {type(after).__name__}: {after}", seconds
-    if raised is not None and (fault.harmless or not understood(raised, work)):
+    if raised is not None and (fault.harmless or not understood(raised, work, fault)):
         return "foreign", message, seconds
     if seconds > SOON:
         return "late", message, seconds
     return ("right" if raised is None else "error"), message, seconds
 
 
-def understood(raised: Exception, work: Work) -> bool:
-    """Whether an error is ours; of an answer that Dask keeps, it may be Dask's own."""
+def understood(raised: Exception, work: Work, fault: type[Fault]) -> bool:
+    """Whether an error is ours; of an answer or a source that Dask has, it may be Dask's own."""
     dasks = isinstance(raised, FutureCancelledError | FuturesCancelledError | Unfetched)
-    return isinstance(raised, DgpuhashError) or (dasks and work.kept_by_dask)
+    starved = isinstance(raised, MemoryError) and fault.starves
+    return isinstance(raised, DgpuhashError) or (dasks and work.kept_by_dask) or starved
 
 
 class Unfinished(Exception):

@@ -33,7 +33,7 @@ def on_device(frame: pd.DataFrame, device: str) -> Any:
         return frame
     import cudf
 
-    return cudf.DataFrame.from_pandas(frame)
+    return cudf.from_pandas(frame)
 
 
 def on_host(frame: Any) -> pd.DataFrame:
