@@ -329,8 +329,9 @@ class DistributedIndex(Searchable, Upkeep):
         bloom_filter : {"auto", True, False}
             Whether workers leave rows without a match out before they ask the others in such a
             phase, by a filter of 11 bits a row of the index, which each keeps until a change.
-            ``"auto"``: where the last merge of this handle had a quarter of them, and those since
-            the last change as many as the index has rows. Not with heavy keys.
+            ``"auto"``: where the last merge of this handle had a quarter of them, on GPUs three of
+            very many, and those since the last change as many as the index has rows. Not with heavy
+            keys.
 
         Raises
         ------

@@ -34,6 +34,7 @@ class Standing:
     keys : int
         About as many as it owns.
     free_nbytes : int
+        0 with a replica: a GPU's driver takes its time to tell.
     """
 
     name: str | None
@@ -44,8 +45,10 @@ class Standing:
     @classmethod
     def of(cls, replica: Replica | None, keys: int, backend: Backend) -> Self:
         """With a replica, or without."""
-        name = None if replica is None else replica.name
-        return cls(name, uuid.uuid4().hex, keys, backend.memory()[0])
+        new_name = uuid.uuid4().hex
+        if replica is not None:
+            return cls(replica.name, new_name, keys, 0)
+        return cls(None, new_name, keys, backend.memory()[0])
 
 
 @dataclass(frozen=True, slots=True)

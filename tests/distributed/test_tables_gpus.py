@@ -76,6 +76,7 @@ def test_questions_that_need_not_travel(client, exchange):
                 values, found = table.find(on_gpus(client, asked), default=-1, **sparing)
                 assert (found.compute().get() == there).all()
                 assert (values.compute().get() == np.where(there, asked * 3, -1)).all()
+        assert not table.contains(on_gpus(client, asked), bloom_filter=True).any()
         assert table.stats()["absent_rows"].sum() > 290_000
         table.insert(on_gpus(client, keys + 300_000), on_gpus(client, keys))
         assert table.contains(on_gpus(client, keys + 300_000), bloom_filter=True).all()

@@ -127,8 +127,11 @@ def test_unknown_positions_are_refused(client):
 def test_absences_must_be_many():
     seen, wanted = Absences(), Sparing("auto", "auto")
     seen.note(rows=2**20, absent_rows=2**19)
-    assert seen.informed(wanted, rows=1000).bloom_filter is False
-    assert seen.informed(wanted, rows=2**20).absent_rows == 2**19
+    assert seen.informed(wanted, "cpu", rows=1000).bloom_filter is False
+    assert seen.informed(wanted, "cpu", rows=2**20).absent_rows == 2**19
+    assert seen.informed(wanted, "cuda", rows=2**30).bloom_filter is False
     seen.note(rows=2**20, absent_rows=2**10)
-    assert seen.informed(wanted, rows=2**20).bloom_filter is False
-    assert seen.informed(Sparing(True), rows=9) == Sparing(True)
+    assert seen.informed(wanted, "cpu", rows=2**20).bloom_filter is False
+    seen.note(rows=2**30, absent_rows=2**30)
+    assert seen.informed(wanted, "cuda", rows=2**30).bloom_filter == "auto"
+    assert seen.informed(Sparing(True), "cuda", rows=9) == Sparing(True)

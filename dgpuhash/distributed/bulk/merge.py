@@ -66,7 +66,7 @@ def merge_together(
         report(what, lying)
         return None
     name = f"dgpuhash-merge-{uuid.uuid4().hex}"
-    sparing = absences.informed(sparing)
+    sparing = absences.informed(sparing, frames_of(descriptor.meta).device)
     work = plan.sealed.seal, lying, name
     if descriptor.placement is Placement.REPLICATED:
         shares = on_workers(client, descriptor.workers, merge_here, *work)
