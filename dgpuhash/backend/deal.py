@@ -103,7 +103,7 @@ class Deal:
         unsigned = np.dtype(np.uint32 if word[0] is None else f"u{word[0].dtype.itemsize}")
         self._backend.run(
             structs.put_back(self._before.dtype, unsigned), structs.PUT_BACK, segments.number,
-            digit=(digit.seed, digit.spread, digit.shift, digit.mask), keys=self._before,
+            digit=digit.words, keys=self._before,
             words=word[0], flags=flag[0], words_to=word[1], flags_to=flag[1],
             places=segments.places, rows=segments.rows, parts=digit.parts, pieces=segments.pieces,
             step_rows=segments.step_rows, segment_rows=segments.segment_rows,

@@ -32,10 +32,11 @@ PASS_ROWS = 2**33
 # Threads of a block.
 BLOCK_THREADS = 512
 
-DIGIT = _words("seed", "spread", "shift", "mask")
+DIGIT = _words("seed", "spread", "shift", "mask", "less", "scale", "owners", "owner_seed", "ranges")
 PARTITION = _words(
     "keys", "values", "keys_to", "values_to", "numbers_to",
-    "counters", "bounds", "rows", "parts", "pieces", "step_rows", "segment_rows", "n",
+    "counters", "bounds", "rows", "parts",
+    "shares", "groups", "digit_first", "digit_step", "pieces", "step_rows", "segment_rows", "n",
     digit=DIGIT,
 )  # fmt: skip
 

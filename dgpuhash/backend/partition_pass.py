@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,19 @@ class Digit:
     shift: int
     mask: int
     parts: int
+    """Of a pass, or of each group of a pass that has several."""
+    scale: int = 0
+    owners: int = 0
+    owner_seed: int = 0
+    ranges: int = 0
+
+    @property
+    def words(self) -> tuple[int, ...]:
+        """As kernels take it."""
+        return (
+            self.seed, self.spread, self.shift, self.mask, 0, self.scale, self.owners,
+            self.owner_seed, self.ranges,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +68,15 @@ class Segments:
     number: int
     """Of segments."""
     pieces: int
-    """Segments of a group."""
+    """Segments of a share's group."""
+    shares: int
     step_rows: int
     segment_rows: int
 
     @property
     def starts(self) -> Any:
         """Where each part of each group begins and the last ends."""
-        return self.places[:: self.pieces]
+        return self.places[:: self.pieces * self.shares]
 
 
 def run_pass(
@@ -82,6 +97,10 @@ def move(
     numbered: bool = False,
     in_order: bool = True,
     bounds: Any = None,
+    shares: int = 1,
+    digits: tuple[int, int] = (0, 0),
+    most_segments: int | None = None,
+    counted: Callable[[Segments], None] | None = None,
     to: Partitioned | None = None,
 ) -> tuple[Partitioned, Segments]:
     """The batch in the order of one digit.
@@ -95,11 +114,20 @@ def move(
     bounds : array of uint64, optional
         Where groups of rows begin and the last one ends: each is put in order by itself, and has
         all parts.
+    shares : int
+        How many rows of all groups there are, one share after the other.
+    digits : (int, int)
+        The least digit of the first group, and how much greater that of the next one is.
+    most_segments : int, optional
+        About so many, or one for each group of each share.
+    counted : callable, optional
+        Is told where rows will go, before they move.
     to : Partitioned, optional
         Another batch, whose arrays are written.
     """
     rows, device = len(keys), backend.name
-    groups = 1 if bounds is None else len(bounds) - 1
+    runs = 1 if bounds is None else len(bounds) - 1
+    groups = runs // shares
     moved = to or Partitioned(
         backend.empty(rows, keys.dtype) if keyed else None,
         None if values is None else backend.empty(rows, values.dtype),
@@ -107,30 +135,38 @@ def move(
     )
     if rows == 0:
         nowhere = backend.zeros(groups * digit.parts + 1, np.uint64)
-        return moved, Segments(nowhere, 0, 0, 1, 1, 1)
+        laid_out = Segments(nowhere, 0, 0, 1, 1, 1, 1)
+        if counted is not None:
+            counted(laid_out)
+        return moved, laid_out
     if rows > structs.PASS_ROWS:
         raise SpecError(
             f"{rows:,} rows; {structs.PASS_ROWS:,} at most are partitioned at once: split the batch"
         )
     least = _LEAST_ROWS[device]
-    segment_rows = least * math.ceil(rows / _SEGMENTS[device] / least)
-    pieces = math.ceil(rows / groups / segment_rows)
-    counters = backend.empty(groups * digit.parts * pieces, np.uint64)
+    segment_rows = least * math.ceil(rows / (most_segments or _SEGMENTS[device]) / least)
+    pieces = math.ceil(rows / runs / segment_rows)
+    if most_segments is not None:
+        pieces = min(pieces, max(1, most_segments // runs))
+    counters = backend.empty(runs * digit.parts * pieces, np.uint64)
     places = backend.zeros(len(counters) + 1, np.uint64)
     told = {
-        "digit": (digit.seed, digit.spread, digit.shift, digit.mask),
-        "keys": keys, "bounds": bounds, "rows": rows, "parts": digit.parts, "pieces": pieces,
-        "step_rows": least, "segment_rows": segment_rows,
+        "digit": digit.words, "keys": keys, "bounds": bounds, "rows": rows, "parts": digit.parts,
+        "shares": shares, "groups": groups, "digit_first": digits[0], "digit_step": digits[1],
+        "pieces": pieces, "step_rows": least, "segment_rows": segment_rows,
     }  # fmt: skip
-    segments = groups * pieces
+    segments = runs * pieces
     backend.run(
         structs.partition_count(keys.dtype), structs.PARTITION, segments, counters=counters, **told
     )
     backend.xp.cumsum(counters, out=places[1:])
+    laid_out = Segments(places, rows, segments, pieces, shares, least, segment_rows)
+    if counted is not None:
+        counted(laid_out)
     move = structs.partition_scatter if in_order else structs.partition_strew
     backend.run(
         move(keys.dtype, None if values is None else values.dtype), structs.PARTITION, segments,
         counters=places, values=values, keys_to=moved.keys, values_to=moved.values,
         numbers_to=moved.numbers, **told,
     )  # fmt: skip
-    return moved, Segments(places, rows, segments, pieces, least, segment_rows)
+    return moved, laid_out

@@ -34,7 +34,7 @@ SAMPLE_ROWS = 4
 
 REGION_INSERT = _words(
     "keys", "values", "starts", "left_keys", "left_values", "created", "blank",
-    "segment_rows", "n",
+    "first", "part_shift", "segment_rows", "n",
     table=OPEN_STORAGE,
 )  # fmt: skip
 REGION_CLAIM = _words("created", "keys", "values", "fresh", "marking", "n", table=OPEN_STORAGE)

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dgpuhash.backend import partition_args as structs
-from dgpuhash.backend.partition_pass import Digit, Partitioned, run_pass
+from dgpuhash.backend.partition_pass import Digit, Partitioned, Segments, move, run_pass
 
 if TYPE_CHECKING:
     from dgpuhash.backend.base import Backend
 
-__all__ = ["Ordered", "order_by_bucket"]
+__all__ = ["Ordered", "Ranges", "order_by_bucket"]
 
 # A part is crowded with so many times the mean of rows, and some that come by chance in small ones.
 _CROWDED, _CROWD_ROWS = 2, 2**10
+# As many blocks as an H200 has room for at once, for the few rows that come at a time: shorter
+# segments would cut more granules.
+_RANGE_SEGMENTS = 256
+# Blocks of so many regions read the same rows, which stay in the L2 cache.
+_MOST_PART_SHIFT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,3 +81,102 @@ def _passes(regions: int, most: int) -> tuple[int, int]:
     while -(-regions >> widest * (passes - 1)) > most:
         passes += 1
     return passes, min(widest, math.ceil(max(1, (regions - 1).bit_length()) / passes))
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """How the regions of tables, as many in each, are cut into ranges that travel as one.
+
+    Attributes
+    ----------
+    buckets, seed : int
+        Of all tables.
+    shift : int
+        A region has 2**this buckets.
+    part_shift : int
+        2**this regions are one part of a batch.
+    each : int
+        Parts of a range, of which the last one may have fewer.
+    number : int
+    """
+
+    buckets: int
+    seed: int
+    shift: int
+    part_shift: int
+    each: int
+    number: int
+
+    @classmethod
+    def of(
+        cls, backend: Backend, *, buckets: int, seed: int, owners: int, shift: int
+    ) -> Ranges | None:
+        """Ranges that one pass tells apart, with their owners, and whose parts another one does.
+
+        None where there are too many regions, or owners.
+        """
+        most = structs.ANY_ORDER_PARTS[backend.name]
+        if owners > most or buckets >= 2**32:
+            return None
+        for part_shift in range(_MOST_PART_SHIFT + 1):
+            parts = -(-buckets >> shift + part_shift)
+            each = max(2, math.ceil(parts / (most // owners)))
+            if each <= most and parts * each < 2**32:
+                return cls(buckets, seed, shift, part_shift, each, math.ceil(parts / each))
+        return None
+
+    def regions(self, first: int, number: int) -> tuple[int, int]:
+        """The first one of some ranges, and how many they have."""
+        whole, each = -(-self.buckets >> self.shift), self.each << self.part_shift
+        return first * each, min(whole, (first + number) * each) - first * each
+
+    @property
+    def _shift(self) -> int:
+        return self.shift + self.part_shift
+
+    def route(
+        self,
+        backend: Backend,
+        keys: Any,
+        values: Any,
+        *,
+        owners: int,
+        owner_seed: int,
+        counted: Callable[[Segments], None],
+    ) -> Partitioned:
+        """The batch by owner and range; `counted` is told where these begin before rows move."""
+        digit = Digit(
+            self.seed, self.buckets, self._shift, 2**32 - 1, owners * self.number,
+            scale=-(-(2**32) // self.each), owners=owners, owner_seed=owner_seed,
+            ranges=self.number,
+        )  # fmt: skip
+        return move(backend, keys, values, digit, in_order=False, counted=counted)[0]
+
+    def order(
+        self,
+        backend: Backend,
+        keys: Any,
+        values: Any,
+        bounds: Any,
+        *,
+        first: int,
+        shares: int,
+        to: Partitioned,
+    ) -> tuple[Partitioned, Any]:
+        """Rows of some ranges by part, and where each part's begin and the last one's end.
+
+        Parameters
+        ----------
+        keys, values : array
+            In shares, one after the other; each has the ranges from `first` on, in order.
+        bounds : array of uint64
+            Where the rows of each range of each share begin, and the last one's end.
+        to : Partitioned
+            Which has room for them.
+        """
+        digit = Digit(self.seed, self.buckets, self._shift, 2**32 - 1, self.each)
+        moved, starts = run_pass(
+            backend, keys, values, digit, in_order=False, bounds=bounds, shares=shares,
+            digits=(first * self.each, self.each), most_segments=_RANGE_SEGMENTS, to=to,
+        )  # fmt: skip
+        return moved, backend.xp.ascontiguousarray(starts)

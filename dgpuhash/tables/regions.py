@@ -16,7 +16,7 @@ from dgpuhash.backend.region_order import Ordered, order_by_bucket
 from dgpuhash.errors import OutOfMemoryError
 from dgpuhash.tables.slots import Slots
 
-__all__ = ["RegionBatch", "pays"]
+__all__ = ["RegionBatch", "claim", "fill_ones", "pays", "slot_bits"]
 
 # Placing rows by region costs 0.75 ms for each GB of the table, read and written, and some 0.4 ms,
 # and spares about 40 ps a row: as much as 48 bytes of the table. On an H200 2**24, 2**25 and 2**27
@@ -52,7 +52,7 @@ class RegionBatch:
             )  # fmt: skip
             if ordered is None:
                 return None
-            created = _bits(backend, slots)
+            created = slot_bits(backend, slots)
             fresh = backend.empty(len(keys), np.dtype(bool))
         except Exception as error:
             if isinstance(error, OutOfMemoryError) or ran_out(error):
@@ -79,35 +79,32 @@ class RegionBatch:
         )
         fresh = slots.insert(keys, values)
         if told:
-            self._claim(slots, keys, values, fresh, marking=True)
+            claim(self.backend, slots, self.created, keys, values, fresh, marking=True)
 
     def claim(self, slots: Slots) -> None:
         """Make `fresh` true in one row of each key that was created since the last claim."""
         if not self.claimed:
             self.fresh.fill(np.False_)
             self.claimed = True
-        self._claim(slots, self.keys, self.values, self.fresh, marking=False)
+        claim(self.backend, slots, self.created, self.keys, self.values, self.fresh, marking=False)
 
     def claim_all(self) -> None:
-        """Make `fresh` true in all rows, by words: CuPy fills 2²⁷ bytes one by one in 0.65 ms."""
-        words = len(self.fresh) // 8 * 8
-        self.fresh[:words].view(np.uint64).fill(np.uint64(0x0101010101010101))
-        self.fresh[words:].fill(np.True_)
+        """Make `fresh` true in all rows."""
+        fill_ones(self.fresh)
         self.claimed = True
 
     def forget(self, slots: Slots) -> None:
         """Go on with other slots, of whose keys this batch has created none."""
         self.created = None
-        self.created = _bits(self.backend, slots)
+        self.created = slot_bits(self.backend, slots)
         self.created.fill(np.uint32(0))
 
-    def _claim(self, slots: Slots, keys: Any, values: Any, fresh: Any, *, marking: bool) -> None:
-        value = None if values is None else values.dtype
-        self.backend.run(
-            region_args.region_claim(keys.dtype, value), region_args.REGION_CLAIM, len(keys),
-            table=slots.storage, created=self.created, keys=keys, values=values, fresh=fresh,
-            marking=int(marking),
-        )  # fmt: skip
+
+def fill_ones(flags: Any) -> None:
+    """Make all flags true, by words: CuPy fills 2²⁷ bytes one by one in 0.65 ms."""
+    words = len(flags) // 8 * 8
+    flags[:words].view(np.uint64).fill(np.uint64(0x0101010101010101))
+    flags[words:].fill(1)
 
 
 def pays(backend: Backend, slots: Slots, rows: int) -> bool:
@@ -117,7 +114,29 @@ def pays(backend: Backend, slots: Slots, rows: int) -> bool:
     return spared >= least and spared - (slots.nbytes if slots.filled else 0) >= least
 
 
-def _bits(backend: Backend, slots: Slots) -> Any:
+def claim(
+    backend: Backend,
+    slots: Slots,
+    created: Any,
+    keys: Any,
+    values: Any,
+    fresh: Any,
+    *,
+    marking: bool,
+) -> None:
+    """Make `fresh` 1 in one row of each key whose bit of `created` is set, which it is no longer.
+
+    Or, if `marking`, set the bits of the keys in rows that are fresh.
+    """
+    value = None if values is None else values.dtype
+    backend.run(
+        region_args.region_claim(keys.dtype, value), region_args.REGION_CLAIM, len(keys),
+        table=slots.storage, created=created, keys=keys, values=values, fresh=fresh,
+        marking=int(marking),
+    )  # fmt: skip
+
+
+def slot_bits(backend: Backend, slots: Slots) -> Any:
     """A bit for each slot and for the two beside; the latter are 0."""
     made = backend.empty((slots.slots + 2) // 32 + 1, np.uint32)
     made[slots.slots // 32 :] = 0

@@ -182,15 +182,27 @@ class Slots:
 
         Takes the fields of `REGION_INSERT`; waits for the device.
         """
+        self.insert_in_regions(0, self.regions, blank=self.blank, part_shift=0, **batch)
+        self.hold()
+        return int(self._host_state()["pending"])
+
+    def insert_in_regions(self, first: int, number: int, *, blank: bool, **batch: Any) -> Any:
+        """Store pairs in the order of `number` regions; the number of those that are left.
+
+        That is an array of the device, which the next call changes. Where regions are `blank`,
+        `hold` follows when all have been written.
+        """
         self._state[2] = 0
         self._backend.run(
-            region_args.region_insert(self._key, self._value), region_args.REGION_INSERT,
-            self.regions,
-            table=self.storage, blank=self.blank,
+            region_args.region_insert(self._key, self._value), region_args.REGION_INSERT, number,
+            table=self.storage, blank=blank, first=first,
             segment_rows=2**self._backend.region_shift, **batch,
         )  # fmt: skip
+        return self._state[2:3]
+
+    def hold(self) -> None:
+        """All regions have been written by `insert_in_regions`."""
         self.blank, self._filled = False, True
-        return int(self._host_state()["pending"])
 
     def replace(self, keys: Any, values: Any) -> None:
         """Store pairs, for all of which there is room, over those of the same keys.

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from dgpuhash.backend import Backend
+from dgpuhash.backend.region_order import Ranges
 from dgpuhash.tables import expectation, regions
 from dgpuhash.tables.bits import words_of
+from dgpuhash.tables.region_intake import RegionIntake
 from dgpuhash.tables.regions import RegionBatch
 from dgpuhash.tables.slots import Slots
 
@@ -108,6 +110,28 @@ class Storage:
         for start in range(0, len(keys), _UNDO_ROWS):
             part = slice(start, start + _UNDO_ROWS)
             self._slots.erase(keys[part][fresh[part]])
+
+    def ranges(self, rows: int, owners: int) -> Ranges | None:
+        """How batches of so many rows come to this and the other `owners`' tables range by range.
+
+        None where this table has keys, or placing such a batch by region does not pay.
+        """
+        slots = self._slots
+        if not slots.blank or not regions.pays(self.backend, slots, rows):
+            return None
+        return Ranges.of(
+            self.backend, buckets=slots.buckets, seed=slots.seed, owners=owners,
+            shift=self.backend.region_shift,
+        )  # fmt: skip
+
+    def all_new(self, keys: Any) -> bool:
+        """Whether every row seems to bring a key that neither this table nor another row has."""
+        return expectation.all_new(self.backend, self._slots, keys)
+
+    def intake(self, ranges: Ranges, rows: int) -> RegionIntake:
+        """Begin to store at most `rows`, for which there is room, range by range."""
+        self._taken_bound += rows
+        return RegionIntake(self.backend, self._slots, ranges)
 
     def find(
         self, keys: Any, default: int = 0, dtype: np.dtype[Any] | None = None

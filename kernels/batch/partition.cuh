@@ -16,12 +16,25 @@
 
 namespace dg {
 
-/// The part of a key: digits of the owner among `spread` of its hash, or of the key itself.
+/// The part of a key: digits of the owner among `spread` of its hash, or of the key itself; and, where
+/// there are `owners`, which one owns it by another hash.
 struct Digit {
   u64 seed;
   u64 spread;  // below 2**32; 0: no hash
   u64 shift;
   u64 mask;
+  u64 less;   // taken off
+  u64 scale;  // 2**32 / the digits that are one range, rounded up; 0: each is one
+  u64 owners;
+  u64 owner_seed;
+  u64 ranges;  // of an owner
+
+  /// Of a group of parts, the first of which has this digit.
+  DG_FN Digit from(u64 first) const {
+    Digit made = *this;
+    made.less = first;
+    return made;
+  }
 
   /// Of several keys, so that what is the same for all is asked once.
   template <u32 number, class Key>
@@ -35,7 +48,15 @@ struct Digit {
       for (u32 i = 0; i < number; ++i) parts[i] = static_cast<u32>(keys[i]);
     }
     DG_UNROLL
-    for (u32 i = 0; i < number; ++i) parts[i] = parts[i] >> shift & static_cast<u32>(mask);
+    for (u32 i = 0; i < number; ++i)
+      parts[i] = (parts[i] >> shift & static_cast<u32>(mask)) - static_cast<u32>(less);
+    if (owners == 0) return;
+    DG_UNROLL
+    for (u32 i = 0; i < number; ++i) {
+      const u32 range = static_cast<u32>(u64{parts[i]} * static_cast<u32>(scale) >> 32);
+      const u32 owner = owner_of_hash(hash_key(keys[i], owner_seed), static_cast<u32>(owners));
+      parts[i] = owner * static_cast<u32>(ranges) + range;
+    }
   }
 
   template <class Key>

@@ -13,12 +13,18 @@ struct PartitionArgs {
   const void* values;  // where `Value` is not void
   void* keys_to;       // or null
   void* values_to;
-  i64* numbers_to;    // or null; the rows' numbers, of rows that stay in order
-  u64* counters;      // groups x parts x pieces: rows from the count, places for the scatter
-  const u64* bounds;  // or null; where groups begin and the last one ends: each is split by itself
+  i64* numbers_to;  // or null; the rows' numbers, of rows that stay in order
+  u64* counters;    // groups x parts x shares x pieces: rows from the count, places for the scatter
+  // Or null; where groups begin and the last one ends: each is split by itself. Where the batch
+  // comes in several shares, each has all groups, and those of one share follow those before.
+  const u64* bounds;
   u64 rows;
   u64 parts;
-  u64 pieces;  // segments of a group
+  u64 shares;
+  u64 groups;       // of a share
+  u64 digit_first;  // the least digit of the first group
+  u64 digit_step;   // and how much greater that of the next one is
+  u64 pieces;       // segments of a share's group
   u64 step_rows;
   u64 segment_rows;  // of the mean segment
   u64 n;             // segments
@@ -30,9 +36,10 @@ struct RowRange {
   u64 last;
 };
 
-/// A segment's rows, and where its count of the first part stands.
+/// A segment's rows, where its count of the first part stands, and the digit of that.
 struct PartSegment : RowRange {
   u64 counter;
+  u64 digit;
 };
 
 /// One of a group's segments, which have whole steps of rows, but for the last.
@@ -44,12 +51,17 @@ DG_FN RowRange segment_of(RowRange group, u64 piece, u64 pieces, u64 step_rows) 
 }
 
 DG_FN PartSegment segment_at(const PartitionArgs& args, u64 number) {
-  const u64 group = number / args.pieces, piece = number % args.pieces;
-  const u64 begin = args.bounds ? args.bounds[group] : 0;
-  const u64 end = args.bounds ? args.bounds[group + 1] : args.rows;
+  const u64 run = number / args.pieces, piece = number % args.pieces;
+  const u64 share = run / args.groups, group = run % args.groups;
+  const u64 begin = args.bounds ? args.bounds[run] : 0;
+  const u64 end = args.bounds ? args.bounds[run + 1] : args.rows;
   return {segment_of({begin, end}, piece, args.pieces, args.step_rows),
-          group * args.parts * args.pieces + piece};
+          (group * args.parts * args.shares + share) * args.pieces + piece,
+          args.digit_first + group * args.digit_step};
 }
+
+/// Between a segment's counters of two parts.
+DG_FN u64 counter_step(const PartitionArgs& args) { return args.shares * args.pieces; }
 
 template <class Key, u32 Threads>
 DG_BLOCK_KERNEL(Threads)
@@ -58,11 +70,11 @@ partition_count(Sharing<PartitionArgs, Threads, PartCounts> args) {
     const PartSegment segment = segment_at(args, number);
     for (u32 part = block.thread(); part < args.parts; part += block.threads) counts.of[part] = 0;
     block.sync();
-    count_parts(block, counts, args.digit, static_cast<const Key*>(args.keys), segment.first,
-                segment.last);
+    count_parts(block, counts, args.digit.from(segment.digit), static_cast<const Key*>(args.keys),
+                segment.first, segment.last);
     block.sync();
     for (u32 part = block.thread(); part < args.parts; part += block.threads)
-      args.counters[segment.counter + part * args.pieces] = counts.of[part];
+      args.counters[segment.counter + part * counter_step(args)] = counts.of[part];
     block.sync();
   });
 }
@@ -77,9 +89,10 @@ DG_FN void scatter_segments(const Shared& args) {
     const PartSegment segment = segment_at(args, number);
     for (u32 part = block.thread(); part < step.parts; part += block.threads)
       open_part(step, part,
-                part < args.parts ? args.counters[segment.counter + part * args.pieces] : 0);
+                part < args.parts ? args.counters[segment.counter + part * counter_step(args)] : 0);
     block.sync();
-    scatter_parts(block, step, args.digit, columns, segment.first, segment.last);
+    scatter_parts(block, step, args.digit.from(segment.digit), columns, segment.first,
+                  segment.last);
   });
 }
 

@@ -11,11 +11,13 @@ struct RegionInsertArgs {
   OpenStorage table;
   const void* keys;    // in the order of the regions where they begin
   const void* values;  // unused by sets
-  const u64* starts;   // the first row of each region, and the last one's end
+  const u64* starts;   // the first row of each part of the batch, and the last one's end
   void* left_keys;     // rows whose place is not in their region, as many as `state->pending` says
   void* left_values;
   u32* created;      // or null; a bit for each slot: its key is new
-  u64 blank;         // 1: the table is empty, and its memory holds anything
+  u64 blank;         // 1: the regions are empty, and their memory holds anything
+  u64 first;         // region
+  u64 part_shift;    // a part of the batch has the rows of 2^this regions, in any order
   u64 segment_rows;  // what a region costs, in rows
   u64 n;             // regions
 };
@@ -78,8 +80,13 @@ DG_FN void insert_rows(Block block, const Region& region, const RegionInsertArgs
     for (u32 i = 0; i < items; ++i) {
       const u32 row = start + i * Block::threads + block.thread();
       Step step = Step::existed;
+      RegionWalk walk{};
+      bool here = false;
       if (row < rows) {
-        auto walk = region.begin(key[i]);
+        walk = region.begin(key[i]);
+        here = region.has(walk.first);
+      }
+      if (here) {
         step = Table::reserved(key[i]) ? Step::refused : region.step(walk, key[i], value[i]);
         if (step == Step::on) {
           const u32 place = block_fetch_add(&memory.later_count, 1);
@@ -137,10 +144,11 @@ template <class Key, class Value, u32 Threads>
 DG_BLOCK_KERNEL(Threads)
 region_insert(Sharing<RegionInsertArgs, Threads, RegionOf<Key, Value>::template Memory> args) {
   for_each_block(args, [&](auto block, auto& memory, u64 number) {
-    const auto region = region_at<Key, Value>(args, memory, number);
+    const auto region = region_at<Key, Value>(args, memory, args.first + number);
     load_region(block, region);
     block.sync();
-    insert_rows<Key>(block, region, args, args.starts[number], args.starts[number + 1]);
+    const u64* bounds = args.starts + (number >> args.part_shift);
+    insert_rows<Key>(block, region, args, bounds[0], bounds[1]);
     block.sync();
     store_region(block, region, args.created);
     if (block.thread() == 0 && memory.created_count != 0)

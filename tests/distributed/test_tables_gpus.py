@@ -82,6 +82,35 @@ def test_questions_that_need_not_travel(client, exchange):
         assert table.contains(on_gpus(client, keys + 300_000), bloom_filter=True).all()
 
 
+def numbers(rank: int, rows: int, repeat: int) -> object:
+    """Keys on a GPU, each `repeat` times, of which other ranks have none."""
+    import cupy
+
+    numbers = cupy.arange(rows, dtype=np.int64) // repeat + rank * rows
+    return numbers * 0x1E3779B97F4A7C15 % 2**62
+
+
+@pytest.mark.parametrize("repeat", [1, 2])
+def test_new_keys_range_by_range(client, repeat):
+    workers, rows = sorted(client.nthreads()), 2**25 + 12_345
+    futures = [
+        client.submit(numbers, rank, rows, repeat, workers=[worker], pure=False)
+        for rank, worker in enumerate(workers)
+    ]
+    name = f"keys-{repeat}-{len(workers)}"
+    graph = {(name, rank): future for rank, future in enumerate(futures)}
+    keys = da.Array(graph, name, ((rows,) * len(futures),), dtype=np.int64, meta=_to_gpu([0]))
+    distinct = (rows + repeat - 1) // repeat * len(workers)
+    with DistributedMap("int64", "int64", rows * len(workers), client=client) as table:
+        assert len(table) == 0
+        fresh = table.insert(keys, ~keys)
+        assert int(fresh.sum().compute()) == len(table) == distinct
+        values, found = table.find(keys)
+        assert bool(found.all().compute())
+        assert bool((values == ~keys).all().compute())
+        assert not bool(table.insert(keys, keys).any().compute())
+
+
 def test_multi_map(client):
     random = np.random.default_rng(2)
     keys, asked = random.integers(0, 50_000, 400_000), random.integers(0, 60_000, 100_000)

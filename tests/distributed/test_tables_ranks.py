@@ -12,14 +12,17 @@ from agreement import fresh_once
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from model import MapModel, MultiMapModel, SetModel, key_of, rows_of
-from strategies import key_pool, keys_from
+from strategies import key_pool, keys_from, random_keys
 
+from dgpuhash.backend import partition_args
 from dgpuhash.distributed.arrays.asking import Asking
 from dgpuhash.distributed.arrays.part import Part, Verb
 from dgpuhash.distributed.arrays.plan import Chunk
 from dgpuhash.distributed.exchange import LocalCollective
 from dgpuhash.distributed.sparing import Sparing
 from dgpuhash.spec import TableSpec
+from dgpuhash.tables import expectation, regions
+from dgpuhash.tables.region_intake import RegionIntake
 
 DTYPES = [
     ("int8", "float32"),
@@ -43,11 +46,13 @@ FEW = settings(max_examples=15, suppress_health_check=[HealthCheck.function_scop
 class Ranks:
     """A table in parts, each with a thread and an end of a local exchange."""
 
-    def __init__(self, device: Any, size: int, rows: tuple[int, int], *spec: Any) -> None:
+    def __init__(
+        self, device: Any, size: int, rows: tuple[int, int], *spec: Any, capacity: int = 0
+    ) -> None:
         self.device, self.size = device, size
         self.piece_rows, self.slice_rows = rows
         self.spec = TableSpec.of(*spec)
-        self.parts = [Part(self.spec, 0, device.name) for _ in range(size)]
+        self.parts = [Part(self.spec, capacity, device.name) for _ in range(size)]
         self.ends = LocalCollective.group(size, limit=20)
 
     def __len__(self) -> int:
@@ -66,7 +71,9 @@ class Ranks:
         def work(rank: int) -> list[list[Any]]:
             with_end = Asking(self.parts[rank], verb, chunks, rank, given[rank])
             try:
-                return with_end.go(self.ends[rank], self.piece_rows, self.slice_rows)
+                end = self.ends[rank]
+                offers = end.gather(with_end.offer(end, self.piece_rows) if verb.changes else None)
+                return with_end.go(end, self.piece_rows, self.slice_rows, offers)
             except BaseException:
                 self.ends[rank].abort("failed")
                 raise
@@ -219,3 +226,61 @@ def test_a_filter_that_one_rank_has_lost_is_no_filter(device, switch):
         names = {part.replica and part.replica.name for part in ranks.parts}
         assert len(names) == 1
     assert (None in names) == (switch == "auto")
+
+
+@pytest.fixture
+def placed(monkeypatch):
+    """Place batches of any size and any keys range by range; notes the rows that were."""
+    placed = []
+    real = RegionIntake.place
+
+    def place(self, keys, *rest, **options):
+        placed.append(len(keys))
+        return real(self, keys, *rest, **options)
+
+    monkeypatch.setattr(RegionIntake, "place", place)
+    monkeypatch.setattr(regions, "pays", lambda *batch: True)
+    monkeypatch.setattr(expectation, "all_new", lambda *batch: True)
+    return placed
+
+
+@pytest.mark.parametrize(("key", "value"), [*DTYPES[:4], ("uint64", None)])
+@pytest.mark.parametrize(
+    ("size", "told", "distinct"), [(2, True, True), (3, True, False), (3, False, False)]
+)
+@pytest.mark.parametrize("most", [6, 300])
+def test_new_keys_range_by_range(
+    device, placed, monkeypatch, key, value, size, told, distinct, most
+):
+    monkeypatch.setitem(partition_args.ANY_ORDER_PARTS, device.name, most)
+    rows = 200 if key == "int8" else 60_000
+    keys = random_keys(key, rows, 3)
+    keys = np.unique(keys) if distinct else np.concatenate([keys, keys[::-2]])
+    keys = np.random.default_rng(size).permutation(keys)
+    kind = "set" if value is None else "map"
+    spec = (kind, key) if value is None else (kind, key, value)
+    ranks = Ranks(device, size, (10**6, 6_000), *spec, capacity=50_000)
+    values = [] if value is None else [numbered(value, len(keys), 1)]
+    layout = [len(keys) // 3, len(keys) // 2], [0, 1, 2, 1]
+    verb = Verb("insert" if told else "add")
+    got = ranks.joined(verb, *layout, keys, *values)
+    wide = value == "complex128"
+    assert sum(placed) == (0 if wide else len(keys))
+    assert len(placed) <= size or size * 2 <= len(placed)
+    model = SetModel() if value is None else MapModel()
+    choices = model.candidates(keys, *values) if values else None
+    fresh = model.insert(keys, *values)
+    assert len(ranks) == len(model)
+    if told:
+        fresh_once(keys, got[0], fresh)
+    stored = np.concatenate([keys[:2000], random_keys(key, 2000, 4)])
+    if value is None:
+        assert ranks.joined(Verb("contains"), [], [0], stored)[0].tolist() == model.contains(stored)
+        return
+    found, there = ranks.joined(Verb("find"), [1000], [0, 1], stored)
+    assert there.tolist() == model.contains(stored)
+    for one, row, is_there in zip(stored, bytes_of(device, found, value), there, strict=True):
+        assert not is_there or row in choices[key_of(one)]
+    ranks.joined(verb, *layout, keys[:100], *(column[:100] for column in values))
+    assert sum(placed) <= len(keys)
+    assert len(ranks) == len(model)

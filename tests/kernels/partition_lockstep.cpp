@@ -8,6 +8,15 @@
 namespace dg::test {
 namespace {
 
+Digit digit_of(u64 seed, u64 spread, u64 shift, u64 mask) {
+  Digit digit{};
+  digit.seed = seed;
+  digit.spread = spread;
+  digit.shift = shift;
+  digit.mask = mask;
+  return digit;
+}
+
 struct Case {
   u64 rows;
   u32 parts;
@@ -39,10 +48,24 @@ void partition(const Case& wanted, const std::vector<Key>& keys) {
     for (u64 row = 0; row < wanted.rows; ++row) values[row] = static_cast<Word>(row * 7 + 1);
   std::vector<Key> keys_to(wanted.rows);
   std::vector<i64> numbers(wanted.rows, -1), expected(wanted.rows);
-  const PartitionArgs args{wanted.digit,     keys.data(),    values.data(),   keys_to.data(),
-                           values_to.data(), numbers.data(), counters.data(), nullptr,
-                           wanted.rows,      wanted.parts,   segments,        step_rows,
-                           2 * step_rows,    segments};
+  const PartitionArgs args{wanted.digit,
+                           keys.data(),
+                           values.data(),
+                           keys_to.data(),
+                           values_to.data(),
+                           numbers.data(),
+                           counters.data(),
+                           nullptr,
+                           wanted.rows,
+                           wanted.parts,
+                           1,
+                           1,
+                           0,
+                           0,
+                           segments,
+                           step_rows,
+                           2 * step_rows,
+                           segments};
   partition_count<Key, Threads>({args});
   CHECK(sum_up(counters) == wanted.rows);
   partition_scatter<Key, Value, Threads>({args});
@@ -88,13 +111,28 @@ void strew(u64 rows, u32 high, u32 low, const std::vector<Key>& keys) {
   };
   for (u64 row = 0; row < rows; ++row) values[row] = value_for(keys[row]);
   std::vector<u64> bounds{0, rows};
-  for (const Digit digit : {Digit{5, spread, lowest_one(low), ~0u}, Digit{5, spread, 0, low - 1}}) {
+  for (const Digit& digit :
+       {digit_of(5, spread, lowest_one(low), ~0u), digit_of(5, spread, 0, low - 1)}) {
     const u64 groups = bounds.size() - 1, parts = groups == 1 ? high : low, pieces = 3;
     std::vector<u64> counters(groups * parts * pieces, ~0ull);
-    const PartitionArgs args{
-        digit,   from.data(),     values.data(), to.data(),      values_to.data(),
-        nullptr, counters.data(), bounds.data(), rows,           parts,
-        pieces,  step_rows,       step_rows,     groups * pieces};
+    const PartitionArgs args{digit,
+                             from.data(),
+                             values.data(),
+                             to.data(),
+                             values_to.data(),
+                             nullptr,
+                             counters.data(),
+                             bounds.data(),
+                             rows,
+                             parts,
+                             1,
+                             groups,
+                             0,
+                             0,
+                             pieces,
+                             step_rows,
+                             step_rows,
+                             groups * pieces};
     partition_count<Key, Threads>({args});
     CHECK(sum_up(counters) == rows);
     std::vector<u64> starts;
@@ -105,7 +143,7 @@ void strew(u64 rows, u32 high, u32 low, const std::vector<Key>& keys) {
     from.swap(to);
     values.swap(values_to);
   }
-  const Digit whole{5, spread, 0, ~0u};
+  const Digit whole = digit_of(5, spread, 0, ~0u);
   for (u64 part = 0; part < spread; ++part)
     for (u64 row = bounds[part]; row < bounds[part + 1]; ++row) CHECK(whole.of(from[row]) == part);
   if constexpr (!same<Value, void>)
@@ -116,6 +154,107 @@ void strew(u64 rows, u32 high, u32 low, const std::vector<Key>& keys) {
   CHECK(from == sorted);
 }
 
+/// Batches of several senders, first by owner and range of digits, then those of one owner by digit.
+template <class Key, class Value, u32 Threads>
+void route(u32 owners, u32 digits, u32 each, const std::vector<std::vector<Key>>& batches) {
+  using Word = typename StoredAs<Value>::Type;
+  using Step = PartStep<lockstep::LockstepBlock<Threads>, Key, Word, Within::any_order>;
+  u64 step_rows = 50;
+  if constexpr (Threads != 1) step_rows = Step::rows;
+  const u64 shares = batches.size(), pieces = 2;
+  const u32 ranges = (digits + each - 1) / each;
+  const Digit whole = digit_of(5, u64{digits} * 8, 3, ~0u);
+  Digit digit = whole;
+  digit.scale = ((u64{1} << 32) + each - 1) / each;
+  digit.owners = owners;
+  digit.owner_seed = 9;
+  digit.ranges = ranges;
+  const auto value_for = [](Key key) { return static_cast<Word>(key * 7 + 1); };
+  std::vector<Key> came, to;
+  std::vector<Word> values_came, values_to;
+  std::vector<u64> bounds{0};
+  const u32 owner = owners - 1, first = ranges / 3, some = ranges - first;
+  u64 wanted = 0;
+  for (const auto& keys : batches) {
+    const u64 rows = keys.size();
+    std::vector<Word> values(rows);
+    for (u64 row = 0; row < rows; ++row) {
+      values[row] = value_for(keys[row]);
+      wanted += owner_of_hash(hash_key(keys[row], 9), owners) == owner &&
+                whole.of(keys[row]) / each >= first;
+    }
+    to.assign(rows, 0);
+    values_to.assign(rows, 0);
+    std::vector<u64> counters(owners * ranges * pieces, ~0ull);
+    counters.reserve(counters.size() + 1);
+    const PartitionArgs args{digit,
+                             keys.data(),
+                             values.data(),
+                             to.data(),
+                             values_to.data(),
+                             nullptr,
+                             counters.data(),
+                             nullptr,
+                             rows,
+                             owners * ranges,
+                             1,
+                             1,
+                             0,
+                             0,
+                             pieces,
+                             step_rows,
+                             step_rows,
+                             pieces};
+    partition_count<Key, Threads>({args});
+    CHECK(sum_up(counters) == rows);
+    counters.push_back(rows);
+    partition_strew<Key, Value, Threads>({args});
+    for (u32 range = first; range < ranges; ++range) {
+      const u64 part = u64{owner} * ranges + range;
+      const u64 begin = counters[part * pieces], end = counters[(part + 1) * pieces];
+      came.insert(came.end(), to.begin() + static_cast<i64>(begin),
+                  to.begin() + static_cast<i64>(end));
+      values_came.insert(values_came.end(), values_to.begin() + static_cast<i64>(begin),
+                         values_to.begin() + static_cast<i64>(end));
+      bounds.push_back(came.size());
+    }
+  }
+  const u64 rows = came.size();
+  CHECK(rows == wanted);
+  to.assign(rows, 0);
+  values_to.assign(rows, 0);
+  std::vector<u64> counters(some * each * shares * pieces, ~0ull);
+  counters.reserve(counters.size() + 1);
+  const PartitionArgs args{whole,
+                           came.data(),
+                           values_came.data(),
+                           to.data(),
+                           values_to.data(),
+                           nullptr,
+                           counters.data(),
+                           bounds.data(),
+                           rows,
+                           each,
+                           shares,
+                           some,
+                           u64{first} * each,
+                           each,
+                           pieces,
+                           step_rows,
+                           step_rows,
+                           some * shares * pieces};
+  partition_count<Key, Threads>({args});
+  CHECK(sum_up(counters) == rows);
+  counters.push_back(rows);
+  partition_strew<Key, Value, Threads>({args});
+  for (u64 part = 0; part < u64{some} * each; ++part)
+    for (u64 row = counters[part * shares * pieces]; row < counters[(part + 1) * shares * pieces];
+         ++row) {
+      CHECK(whole.of(to[row]) == first * each + part);
+      CHECK(values_to[row] == value_for(to[row]));
+    }
+}
+
 template <class Key, class Value, u32 Threads>
 void cases(std::mt19937& random) {
   const auto keys = [&](u64 rows, Key range) {
@@ -123,18 +262,22 @@ void cases(std::mt19937& random) {
     for (auto& key : made) key = static_cast<Key>(random()) % range;
     return made;
   };
-  partition<Key, Value, Threads>({1, 1, {0, 0, 0, 0}}, {5});
-  partition<Key, Value, Threads>({300, 2, {7, 2, 0, ~0u}}, keys(300, ~Key{0}));
-  partition<Key, Value, Threads>({900, 7, {3, 7, 0, ~0u}}, keys(900, 1000));
-  partition<Key, Value, Threads>({700, 256, {0, 0, 8, 255}}, keys(700, 65536));
-  partition<Key, Value, Threads>({500, 200, {1, 51200, 8, 255}}, keys(500, ~Key{0}));
+  partition<Key, Value, Threads>({1, 1, digit_of(0, 0, 0, 0)}, {5});
+  partition<Key, Value, Threads>({300, 2, digit_of(7, 2, 0, ~0u)}, keys(300, ~Key{0}));
+  partition<Key, Value, Threads>({900, 7, digit_of(3, 7, 0, ~0u)}, keys(900, 1000));
+  partition<Key, Value, Threads>({700, 256, digit_of(0, 0, 8, 255)}, keys(700, 65536));
+  partition<Key, Value, Threads>({500, 200, digit_of(1, 51200, 8, 255)}, keys(500, ~Key{0}));
   // Steps that fill granules and leave some of a part waiting, over several segments.
-  partition<Key, Value, Threads>({3000, 3, {3, 3, 0, ~0u}}, keys(3000, ~Key{0}));
+  partition<Key, Value, Threads>({3000, 3, digit_of(3, 3, 0, ~0u)}, keys(3000, ~Key{0}));
   // One key alone.
-  partition<Key, Value, Threads>({600, 256, {0, 256, 0, 255}}, keys(600, 1));
+  partition<Key, Value, Threads>({600, 256, digit_of(0, 256, 0, 255)}, keys(600, 1));
   strew<Key, Value, Threads>(2000, 5, 4, keys(2000, ~Key{0}));
   strew<Key, Value, Threads>(1200, 300, 2, keys(1200, 5000));
   strew<Key, Value, Threads>(700, 3, 8, keys(700, 2));
+  if constexpr (!same<Value, void>) {
+    route<Key, Value, Threads>(3, 10, 4, {keys(500, ~Key{0}), keys(300, 40), keys(0, 1)});
+    route<Key, Value, Threads>(1, 60, 7, {keys(400, ~Key{0}), keys(100, ~Key{0})});
+  }
 }
 
 }  // namespace

@@ -59,7 +59,7 @@ void insert(TableMemory<Key, Value>& table, std::map<Key, u64>& model, const std
   const u64 occupied = table.state.occupied;
   region_insert<Key, Value, Threads>(
       {{table.storage, ordered.data(), ordered_values.data(), starts.data(), left_keys.data(),
-        left_values.data(), created.data(), blank, kRegionBuckets,
+        left_values.data(), created.data(), blank, 0, 0, kRegionBuckets,
         ((buckets - 1) >> kRegionShift) + 1}});
   const u64 left = table.state.pending;
   CHECK(left > 0 && left < rows);

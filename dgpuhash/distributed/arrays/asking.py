@@ -10,10 +10,14 @@ import numpy as np
 from dgpuhash import backend as backends
 from dgpuhash.backend import Deal
 from dgpuhash.distributed.arrays.part import Part, Verb
+from dgpuhash.distributed.arrays.placing import Offer, Placing
 from dgpuhash.distributed.arrays.plan import Chunk, Piece, Plan
 from dgpuhash.distributed.arrays.rounds import Answer, Rounds, Sent
 from dgpuhash.distributed.arrays.thinning import Thinned, gathered, thinned
 from dgpuhash.distributed.exchange.collective import Collective
+from dgpuhash.errors import OutOfMemoryError
+from dgpuhash.tables.region_intake import RegionIntake
+from dgpuhash.tables.regions import fill_ones
 
 __all__ = ["Asking"]
 
@@ -52,12 +56,76 @@ class Asking:
         self._rows = sum(chunk.rows for chunk in self._mine)
         self._answers: list[Any] = []
         self._lists: list[tuple[Any, Any]] = []
+        self._placing: Placing | None = None
 
-    def go(self, collective: Collective, piece_rows: int, slice_rows: int) -> list[list[Any]]:
+    def offer(self, collective: Collective, piece_rows: int) -> Offer | None:
+        """How this rank would place its rows range by range; None where it does not.
+
+        All ranks tell each other, and then `go`.
+        """
+        if collective.size == 1 or not 0 < self._rows <= piece_rows:
+            return None
+        (piece,) = Plan([self._mine], most_rows=self._rows, in_order=False).pieces[0]
+        columns = self._take(piece)
+        try:
+            ranges = self._part.ranges(self._verb, columns, collective.size)
+            if ranges is None:
+                return None
+            placing = Placing(self._backend, collective, self._part, ranges, columns)
+            # While rows are put in order.
+            if not self._part.store.all_new(columns[0]):
+                return None
+        except Exception as error:
+            if isinstance(error, OutOfMemoryError) or backends.ran_out(error):
+                return None
+            raise
+        self._placing = placing
+        return placing.offer()
+
+    def go(
+        self,
+        collective: Collective,
+        piece_rows: int,
+        slice_rows: int,
+        offers: Sequence[Offer | None] = (None,),
+    ) -> list[list[Any]]:
         """Carry it out; the arrays of the answer to each of the rank's chunks."""
+        placing, self._placing = self._placing, None
+        if placing is None or not placing.agreed(offers):
+            del placing
+            self._ask(collective, piece_rows, slice_rows)
+            return self._result()
+        intake = placing.go(slice_rows)
+        all_new = intake.finish()
+        peak_nbytes = self._part.peak_nbytes = placing.peak_nbytes
+        del placing
+        if self._part.answers(self._verb):
+            if all(collective.gather(all_new)):
+                self._answers = [self._backend.empty(self._rows, np.uint8)]
+                fill_ones(self._answers[0])
+            else:
+                self._ask(collective, piece_rows, slice_rows, intake)
+        self._part.peak_nbytes = max(self._part.peak_nbytes, peak_nbytes)
+        return self._result()
+
+    def _ask(
+        self,
+        collective: Collective,
+        piece_rows: int,
+        slice_rows: int,
+        claiming: RegionIntake | None = None,
+    ) -> None:
+        """Ask the owners of all rows; for those that are placed, which have brought keys."""
         part, verb = self._part, self._verb
         in_order = part.in_order(verb)
         spared, chunks = self._spare(collective)
+
+        def serve(columns: list[Any], counts: np.ndarray) -> list[Answer]:
+            if claiming is None:
+                return part.serve(verb, columns, counts)
+            keys, *values = columns
+            return [Answer([claiming.claim(keys, values[0] if values else None)], counts)]
+
         if collective.size == 1:
             # Nothing travels, and nothing but answers takes memory.
             piece_rows = max(1, self._rows)
@@ -67,7 +135,7 @@ class Asking:
             Plan(chunks, most_rows=piece_rows, in_order=in_order),
             part.side,
             take=self._take,
-            serve=lambda columns, counts: part.serve(verb, columns, counts),
+            serve=serve,
             deliver=self._deliver,
             slice_rows=slice_rows,
         )
@@ -78,7 +146,6 @@ class Asking:
         part.peak_nbytes = rounds.peak_nbytes + (0 if spared is None else spared.nbytes)
         if spared is not None:
             self._spread(spared)
-        return self._result()
 
     def _spare(self, collective: Collective) -> tuple[Thinned | None, Sequence[Sequence[Chunk]]]:
         """Leave questions out that need not travel, where the verb lets; and what is left."""

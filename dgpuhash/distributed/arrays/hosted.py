@@ -13,6 +13,7 @@ from dgpuhash import backend as backends
 from dgpuhash.distributed.arrays.asking import Asking
 from dgpuhash.distributed.arrays.matches import matches
 from dgpuhash.distributed.arrays.part import Part, Verb
+from dgpuhash.distributed.arrays.placing import Offer
 from dgpuhash.distributed.arrays.plan import Chunk
 from dgpuhash.distributed.exchange.collective import Collective
 from dgpuhash.distributed.plugin import ShardHost
@@ -203,12 +204,15 @@ def carry_out(host: ShardHost, collective: Collective, order: Order) -> Outcome:
         asking = Asking(part, order.verb, order.chunks, rank, columns)
     except DgpuhashError as error:
         refused = error
-    slice_rows = SLICE_ROWS
+    piece_rows, slice_rows = order.piece_rows or PIECE_ROWS, SLICE_ROWS
+    offers: list[Offer | None] = [None]
     if order.verb.changes:
-        taking_part = collective.gather((refused is None, _has_room(part, order)))
-        if not all(ready for ready, _ in taking_part):
+        offer = None if asking is None else asking.offer(collective, piece_rows)
+        taking_part = collective.gather((refused is None, _has_room(part, order), offer))
+        if not all(ready for ready, *_ in taking_part):
             return Outcome([], refused)
-        if not all(room for _, room in taking_part):
+        offers = [offer for *_, offer in taking_part]
+        if not all(room for _, room, _ in taking_part):
             # Parts that grow copy what they hold each time: with four H200s 2**27 pairs of each
             # came into new parts in 70 ms at once, in four slices in 170.
             slice_rows = PIECE_ROWS
@@ -216,7 +220,7 @@ def carry_out(host: ShardHost, collective: Collective, order: Order) -> Outcome:
         raise refused
     assert asking is not None
     try:
-        answers = asking.go(collective, order.piece_rows or PIECE_ROWS, slice_rows)
+        answers = asking.go(collective, piece_rows, slice_rows, offers)
         absent_rows = 0 if order.verb.changes else asking.absent_rows
         backend = backends.get(part.table.device)
         if order.verb.matching:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from dgpuhash.backend import Backend
+from dgpuhash.backend.region_order import Ranges
 from dgpuhash.distributed.arrays.layout import Layout
 from dgpuhash.distributed.arrays.rounds import Answer
 from dgpuhash.distributed.arrays.side_stream import SideStream
@@ -17,6 +18,7 @@ from dgpuhash.distributed.sparing import Sparing
 from dgpuhash.spec import TableSpec
 from dgpuhash.tables import HashMap, HashSet, MultiMap
 from dgpuhash.tables.bits import keys_of
+from dgpuhash.tables.region_intake import RegionIntake
 from dgpuhash.tables.storage import Storage
 
 __all__ = ["CHANGING", "Part", "Verb"]
@@ -123,6 +125,18 @@ class Part:
         if verb.name == "upsert" or (verb.name == "insert" and self._spec.kind == "multimap"):
             return True
         return verb.name == "insert" and verb.keep != "any"
+
+    def ranges(self, verb: Verb, columns: list[Any], owners: int) -> Ranges | None:
+        """How such a batch is placed range by range of the owners' tables; None: not at all."""
+        stores = verb.name == "add" or (verb.name == "insert" and verb.keep == "any")
+        if self._spec.kind == "multimap" or not stores or any(each.ndim > 1 for each in columns):
+            return None
+        return self.store.ranges(len(columns[0]), owners)
+
+    def intake(self, ranges: Ranges, rows: int) -> RegionIntake:
+        """Begin to place at most `rows`."""
+        self.replica = None
+        return self.store.intake(ranges, rows)
 
     def serve(self, verb: Verb, columns: list[Any], counts: np.ndarray) -> list[Answer]:
         """Carry out `verb` on rows that came, of which each rank has sent `counts`."""

@@ -1,0 +1,161 @@
+"""New keys on their way to their owners, in the order of the owners' tables."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dgpuhash.backend import Backend
+from dgpuhash.backend.partition_pass import Segments
+from dgpuhash.backend.region_order import Ranges
+from dgpuhash.distributed.arrays.part import Part
+from dgpuhash.distributed.exchange.collective import Collective, Transfer
+from dgpuhash.frames.keys import OWNER_SEED
+from dgpuhash.tables.region_intake import RegionIntake
+
+__all__ = ["Offer", "Placing"]
+
+# Rounds whose rows are on their way while one is placed.
+AHEAD = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What a rank tells before the owners agree on placing a batch range by range.
+
+    Attributes
+    ----------
+    ranges : Ranges
+        Of its table.
+    room : int
+        Keys that it has place for.
+    counts : int64 array
+        Its rows by owner and range.
+    """
+
+    ranges: Ranges
+    room: int
+    counts: np.ndarray
+
+
+class Placing:
+    """A rank's share of an insert into tables without keys that are alike on all ranks.
+
+    One pass puts a batch in order by owner and range of the owner's table. Ranges travel one after
+    the other, and while the next are on their way the owner's second pass puts the rows of those
+    that came in order by region, and each region is built: so the batch is moved twice, and the
+    table written once. No row number is kept: where not every row has brought a key, rows ask
+    afterwards which did.
+
+    Parameters
+    ----------
+    backend : Backend
+    collective : Collective
+    part : Part
+    ranges : Ranges
+    columns : list of array
+        All rows of this rank, key words first.
+
+    Attributes
+    ----------
+    peak_nbytes : int
+        The most that rows on their way have taken at once on this rank.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        collective: Collective,
+        part: Part,
+        ranges: Ranges,
+        columns: list[Any],
+    ) -> None:
+        self._backend, self._collective, self._part = backend, collective, part
+        self._ranges = ranges
+
+        def counted(segments: Segments) -> None:
+            self._starts = part.side.fetch(segments.starts)
+
+        keys, *values = columns
+        part.side.follow()
+        with part.side.use():
+            moved = ranges.route(
+                backend, keys, values[0] if values else None,
+                owners=collective.size, owner_seed=OWNER_SEED, counted=counted,
+            )  # fmt: skip
+        self._mine = np.zeros((0, 0), np.int64)
+        self._counts = np.zeros((0, 0, 0), np.int64)
+        self._columns = [moved.keys, *([moved.values] if values else [])]
+        self.peak_nbytes = 0
+
+    def offer(self) -> Offer:
+        """What the other ranks are told; waits until the rows are counted."""
+        starts = self._starts().astype(np.int64)
+        self._mine = np.diff(starts).reshape(self._collective.size, self._ranges.number)
+        return Offer(self._ranges, self._part.table.capacity, self._mine)
+
+    def agreed(self, offers: Sequence[Offer | None]) -> bool:
+        """Whether all ranks have tables alike, with room for what comes: the same on all ranks."""
+        offered = [offer for offer in offers if offer is not None]
+        if len(offered) < len(offers) or any(each.ranges != self._ranges for each in offered):
+            return False
+        self._counts = np.stack([offer.counts for offer in offered])
+        coming = self._counts.sum(axis=(0, 2)).tolist()
+        return all(rows <= offer.room for rows, offer in zip(coming, offered, strict=True))
+
+    def go(self, slice_rows: int) -> RegionIntake:
+        """Place all rows; `finish` of what it gives follows."""
+        counts = self._counts
+        of_ranks = counts.sum(axis=(0, 2)), counts.sum(axis=(1, 2))
+        rounds = max(1, math.ceil(int(np.max(of_ranks)) / slice_rows))
+        step = math.ceil(self._ranges.number / rounds)
+        mine = counts[:, self._collective.rank]
+        intake = self._part.intake(self._ranges, int(mine.sum()))
+        firsts = range(0, self._ranges.number, step)
+        bounds = self._bounds([mine[:, first : first + step] for first in firsts])
+        going: deque[Transfer] = deque()
+        coming = zip(firsts, bounds, strict=True)
+        held = 0
+
+        def place_next() -> int:
+            first, edges = next(coming)
+            came = going.popleft().wait()
+            number = min(step, self._ranges.number - first)
+            keys, *values = came.columns
+            intake.place(
+                keys, values[0] if values else None, edges,
+                first=first, number=number, shares=self._collective.size,
+            )  # fmt: skip
+            return sum(column.nbytes for column in came.columns)
+
+        for first in firsts:
+            going.append(self._send(first, step))
+            if len(going) > AHEAD:
+                held += place_next()
+        while going:
+            held += place_next()
+        sent = sum(column.nbytes for column in self._columns)
+        # Of the last rows that came, there is another copy by region.
+        self.peak_nbytes = sent + held + held // len(firsts)
+        return intake
+
+    def _bounds(self, counts: Sequence[np.ndarray]) -> list[Any]:
+        """For each round where the rows of each rank's ranges begin, and the last one's end."""
+        edges = [np.concatenate([[0], np.cumsum(each)]).astype(np.uint64) for each in counts]
+        ends = np.cumsum([len(each) for each in edges]).tolist()
+        on_device = self._backend.from_host(np.concatenate(edges))
+        return [on_device[end - len(each) : end] for each, end in zip(edges, ends, strict=True)]
+
+    def _send(self, first: int, number: int) -> Transfer:
+        counts = self._mine
+        edges = np.cumsum(counts.ravel()).reshape(counts.shape)
+        some = counts[:, first : first + number]
+        with self._part.side.use():
+            return self._collective.start(
+                self._columns, some.sum(axis=1), starts=edges[:, first] - counts[:, first]
+            )
