@@ -157,7 +157,9 @@ def form_group(client: Client, workers: Sequence[str], exchange: Transport = "au
     try:
         places = on_workers(client, group.workers, join_group, name, group.workers)
         for way in ways_between(places) if exchange == "auto" else [exchange]:
-            refusals = on_workers(client, group.workers, connect_group, name, way, turn=name)
+            refusals = on_workers(
+                client, group.workers, connect_group, name, way, share_memory(places), turn=name
+            )
             if not any(refusals):
                 break
             if exchange != "auto":
@@ -179,13 +181,26 @@ class Place:
     device: str
 
 
+def apart(places: Sequence[Place]) -> bool:
+    """Whether no two workers are in one process."""
+    return len({(place.host, place.process) for place in places}) == len(places)
+
+
+def together(places: Sequence[Place]) -> bool:
+    """Whether all workers are on one host."""
+    return len({place.host for place in places}) == 1
+
+
+def share_memory(places: Sequence[Place]) -> bool:
+    """Whether the workers may look into memory that they share for what others tell."""
+    return len(places) > 1 and apart(places) and together(places)
+
+
 def ways_between(places: Sequence[Place]) -> list[str]:
     """What may carry columns between workers, the fastest first."""
-    apart = len({(place.host, place.process) for place in places}) == len(places)
-    if not apart or any(place.device != "cuda" for place in places):
+    if not apart(places) or any(place.device != "cuda" for place in places):
         return ["comm"]
-    together = len({place.host for place in places}) == 1
-    return ["peer", "nccl", "comm"] if together else ["nccl", "comm"]
+    return ["peer", "nccl", "comm"] if together(places) else ["nccl", "comm"]
 
 
 def collective_of(host: ShardHost, name: str) -> Collective:
@@ -211,7 +226,7 @@ def join_group(host: ShardHost, name: str, workers: Sequence[str]) -> Place:
     return Place(kernel.read_text(), os.getpid(), backend.default_device())
 
 
-def connect_group(host: ShardHost, name: str, exchange: str) -> str:
+def connect_group(host: ShardHost, name: str, exchange: str, sharing: bool) -> str:
     """Change the way; why it cannot be, or nothing."""
     end = ENDS[exchange](host.ends[name].membership)
     host.ends[name] = end
@@ -220,6 +235,8 @@ def connect_group(host: ShardHost, name: str, exchange: str) -> str:
     except UnsupportedError as error:
         end.release()
         return str(error)
+    if sharing:
+        end.share_memory()
     return ""
 
 

@@ -426,3 +426,20 @@ def no_room(end: Collective) -> None:
 def test_places_that_do_not_fit(wrong):
     with pytest.raises(ShapeError):
         Threads(2).run(wrong)
+
+
+def gathered(end: Collective) -> list[int]:
+    return [
+        len(value)
+        for number in range(20)
+        for value in end.gather(b"x" * (end.rank + 1 << (17 if number == 7 else number % 5)))
+    ]
+
+
+def test_large_and_small_values_are_gathered(ranks):
+    wanted = [
+        rank + 1 << (17 if number == 7 else number % 5)
+        for number in range(20)
+        for rank in range(ranks.size)
+    ]
+    assert ranks.run(gathered) == [wanted] * ranks.size

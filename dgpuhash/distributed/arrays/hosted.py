@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -204,34 +205,37 @@ def carry_out(host: ShardHost, collective: Collective, order: Order) -> Outcome:
         asking = Asking(part, order.verb, order.chunks, rank, columns)
     except DgpuhashError as error:
         refused = error
-    piece_rows, slice_rows = order.piece_rows or PIECE_ROWS, SLICE_ROWS
-    offers: list[Offer | None] = [None]
-    if order.verb.changes:
-        offer = None if asking is None else asking.offer(collective, piece_rows)
-        taking_part = collective.gather((refused is None, _has_room(part, order), offer))
-        if not all(ready for ready, *_ in taking_part):
-            return Outcome([], refused)
-        offers = [offer for *_, offer in taking_part]
-        if not all(room for _, room, _ in taking_part):
-            # Parts that grow copy what they hold each time: with four H200s 2**27 pairs of each
-            # came into new parts in 70 ms at once, in four slices in 170.
-            slice_rows = PIECE_ROWS
-    if refused is not None:
-        raise refused
-    assert asking is not None
-    try:
-        answers = asking.go(collective, piece_rows, slice_rows, offers)
-        absent_rows = 0 if order.verb.changes else asking.absent_rows
-        backend = backends.get(part.table.device)
-        if order.verb.matching:
-            lists = part.gives_lists(order.verb)
-            answers = matches(backend, order.chunks[rank], answers, lists=lists)
-        backend.synchronize()
-        part.seconds = time.perf_counter() - start
-    except BaseException as error:
+    # What the event loop carries would wait for its naps.
+    on_gpu = part.table.device == "cuda"
+    with collective.undisturbed() if on_gpu else nullcontext():
+        piece_rows, slice_rows = order.piece_rows or PIECE_ROWS, SLICE_ROWS
+        offers: list[Offer | None] = [None]
         if order.verb.changes:
-            hosted.broken = f"{type(error).__name__}: {error}"
-        raise
+            offer = None if asking is None else asking.offer(collective, piece_rows)
+            taking_part = collective.gather((refused is None, _has_room(part, order), offer))
+            if not all(ready for ready, *_ in taking_part):
+                return Outcome([], refused)
+            offers = [offer for *_, offer in taking_part]
+            if not all(room for _, room, _ in taking_part):
+                # Parts that grow copy what they hold each time: with four H200s 2**27 pairs of each
+                # came into new parts in 70 ms at once, in four slices in 170.
+                slice_rows = PIECE_ROWS
+        if refused is not None:
+            raise refused
+        assert asking is not None
+        try:
+            answers = asking.go(collective, piece_rows, slice_rows, offers)
+            absent_rows = 0 if order.verb.changes else asking.absent_rows
+            backend = backends.get(part.table.device)
+            if order.verb.matching:
+                lists = part.gives_lists(order.verb)
+                answers = matches(backend, order.chunks[rank], answers, lists=lists)
+            backend.synchronize()
+            part.seconds = time.perf_counter() - start
+        except BaseException as error:
+            if order.verb.changes:
+                hosted.broken = f"{type(error).__name__}: {error}"
+            raise
     hosted.epoch += order.verb.changes
     stored = _keep(host, order, rank, answers)
     held = Held.by(part) if order.verb.changes else None

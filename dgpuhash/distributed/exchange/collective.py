@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -137,6 +138,14 @@ class Collective(ABC):
     @abstractmethod
     def close(self) -> None:
         """Free what this end holds; a call that waits raises ClosedError."""
+
+    def undisturbed(self) -> AbstractContextManager[None]:
+        """A block in which the process has little else to do than to work on exchanges.
+
+        The event loop of a worker on UCXX never rests, and each call that gives Python's lock away
+        waits for it.
+        """
+        return nullcontext()
 
     def all_to_all(self, columns: Sequence[Any], counts: Sequence[int] | np.ndarray) -> Received:
         """Send each rank its rows, and return what comes from all; see `start` and `Transfer`."""

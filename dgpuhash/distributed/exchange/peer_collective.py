@@ -39,6 +39,8 @@ class PeerCollective(CommCollective):
     Host arrays go over the comm.
     """
 
+    needs_loop = False
+
     def __init__(self, membership: Membership, limit: float = STALL) -> None:
         super().__init__(membership, limit)
         self._window: Any = None

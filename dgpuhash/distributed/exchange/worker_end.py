@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+import asyncio
+import time
+from collections.abc import Coroutine, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from dgpuhash.distributed.exchange.collective import STALL, Collective, Transfer
+from dgpuhash.distributed.exchange.mailbox import Mailbox
 from dgpuhash.distributed.exchange.membership import Membership
+from dgpuhash.errors import UnsupportedError
 
 __all__ = ["WorkerEnd"]
+
+# Seconds of looking without a rest, before it takes naps of so many seconds.
+RESTLESS, NAP = 5e-4, 50e-6
+# Seconds that the event loop sleeps between two rounds of what it has to do.
+SLEEP = 3e-4
 
 
 class WorkerEnd(Collective):
     """An end of a group of workers.
+
+    Attributes
+    ----------
+    needs_loop : bool
+        Whether columns travel by the event loop.
 
     Parameters
     ----------
@@ -22,11 +38,14 @@ class WorkerEnd(Collective):
         Seconds without any progress after which it gives up.
     """
 
+    needs_loop = True
+
     def __init__(self, membership: Membership, limit: float = STALL) -> None:
         self.rank, self.size = membership.rank, membership.size
         self.membership = membership
         self._limit = limit
         self._gathered = 0
+        self._mailbox: Mailbox | None = None
 
     async def receive(self, **message: Any) -> list[Any]:
         """Answer a message of another rank, on the event loop."""
@@ -50,9 +69,59 @@ class WorkerEnd(Collective):
         """Begin to watch over the others; all ends are there."""
         self.membership.loop.call_soon_threadsafe(self.membership.watch)
 
+    def share_memory(self) -> None:
+        """Let `gather` use memory that all ranks share; they do so at the same time, where it is.
+
+        On four H200s it took 2 to 4 ms by messages over UCXX.
+        """
+        path: Path | None = None
+        try:
+            if self.rank == 0:
+                with suppress(OSError, UnsupportedError):
+                    path = Mailbox.create(self.membership.name, self.size)
+            mailbox, found = None, self.gather(path)[0]
+            if found is not None:
+                with suppress(OSError):
+                    mailbox = Mailbox(found, self.rank, self.size)
+            if all(self.gather(mailbox is not None)):
+                self._mailbox = mailbox
+        finally:
+            if path is not None:
+                path.unlink()
+
     def gather(self, value: Any) -> list[Any]:
         number, self._gathered = self._gathered, self._gathered + 1
+        if self._mailbox is not None:
+            self._mailbox.put(number, value)
+            self._wait_for(self._mailbox, number)
+            found = self._mailbox.values(number)
+            if found is not None:
+                return found
         return self._result(self._begin(self.membership.gather("value", number, value)))
+
+    def _wait_for(self, mailbox: Mailbox, number: int) -> None:
+        began = time.monotonic()
+        while not mailbox.there(number):
+            if self.membership.broken is not None:
+                raise self.membership.broken
+            waited = time.monotonic() - began
+            if waited > RESTLESS:
+                time.sleep(NAP)
+            if waited > self._limit:
+                self.abort(self._stalled())
+                time.sleep(NAP)
+
+    @contextmanager
+    def undisturbed(self) -> Iterator[None]:
+        if self.needs_loop:
+            yield
+            return
+        rest = Rest(self.membership.loop)
+        self.membership.loop.call_soon_threadsafe(rest.go_on)
+        try:
+            yield
+        finally:
+            rest.over = True
 
     def abort(self, reason: str) -> None:
         self.membership.loop.call_soon_threadsafe(self.membership.abort, reason)
@@ -81,6 +150,20 @@ class WorkerEnd(Collective):
             f"rank {self.rank} has waited for {self._limit:.0f} s, and nothing came; all ranks "
             "must make the same calls"
         )
+
+
+class Rest:
+    """Naps of an event loop, one after each round of what else it has to do."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.over = False
+
+    def go_on(self) -> None:
+        """Take a nap, and later the next."""
+        if not self.over:
+            time.sleep(SLEEP)
+            self._loop.call_soon(self.go_on)
 
 
 class Pending(Transfer):
