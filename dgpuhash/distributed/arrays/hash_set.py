@@ -45,8 +45,8 @@ class DistributedSet(Upkeep):
         What carries rows between workers: Dask's comms; NCCL between GPUs; or GPUs of one host put
         them into each other's memory. ``"auto"``: the last that the workers can use.
     piece_rows : int, optional
-        Rows of a worker that travel together; they and their answers, five times over, are what a
-        verb takes besides its arguments. Default: 2²⁵, and 2²⁷ where parts must grow.
+        Rows of a worker that are put in the order of their owners at once; two to four times their
+        bytes are what a verb takes besides its arguments and answers. Default: 2²⁷.
 
     Raises
     ------
