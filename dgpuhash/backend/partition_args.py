@@ -32,12 +32,13 @@ PASS_ROWS = 2**33
 # Threads of a block.
 BLOCK_THREADS = 512
 
-DIGIT = _words("seed", "spread", "shift", "mask", "less", "scale", "owners", "owner_seed", "ranges")
+DIGIT = _words("seed", "spread", "shift", "mask")
+ROUTE = _words("owners", "seed", "ranges", "scale")
 PARTITION = _words(
     "keys", "values", "keys_to", "values_to", "numbers_to",
     "counters", "bounds", "rows", "parts",
     "shares", "groups", "digit_first", "digit_step", "pieces", "step_rows", "segment_rows", "n",
-    digit=DIGIT,
+    digit=DIGIT, route=ROUTE,
 )  # fmt: skip
 
 PUT_BACK = _words(
@@ -47,7 +48,12 @@ PUT_BACK = _words(
 )  # fmt: skip
 
 # By the C++ name.
-STRUCTS = {"Digit": DIGIT, "PartitionArgs": PARTITION, "PutBackArgs": PUT_BACK}
+STRUCTS = {
+    "Digit": DIGIT,
+    "PartitionArgs": PARTITION,
+    "PutBackArgs": PUT_BACK,
+    "Route": ROUTE,
+}
 
 
 def partition_count(key: DTypeLike) -> Kernel:

@@ -15,7 +15,7 @@ from dgpuhash.errors import SpecError
 if TYPE_CHECKING:
     from dgpuhash.backend.base import Backend
 
-__all__ = ["Digit", "Partitioned", "Segments", "move", "run_pass"]
+__all__ = ["Digit", "Partitioned", "Route", "Segments", "move", "run_pass"]
 
 # Segments enough for a device's blocks or threads; more would cut more of a GPU's granules.
 _SEGMENTS = {"cpu": 16, "cuda": 2048}
@@ -44,18 +44,26 @@ class Digit:
     mask: int
     parts: int
     """Of a pass, or of each group of a pass that has several."""
-    scale: int = 0
-    owners: int = 0
-    owner_seed: int = 0
-    ranges: int = 0
 
     @property
     def words(self) -> tuple[int, ...]:
         """As kernels take it."""
-        return (
-            self.seed, self.spread, self.shift, self.mask, 0, self.scale, self.owners,
-            self.owner_seed, self.ranges,
-        )  # fmt: skip
+        return self.seed, self.spread, self.shift, self.mask
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """From digits to the parts of a pass by owner and range; see `Route` in C++."""
+
+    owners: int = 0
+    seed: int = 0
+    ranges: int = 0
+    scale: int = 0
+
+    @property
+    def words(self) -> tuple[int, ...]:
+        """As kernels take it."""
+        return self.owners, self.seed, self.ranges, self.scale
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +87,9 @@ class Segments:
         return self.places[:: self.pieces * self.shares]
 
 
+NOWHERE = Route()
+
+
 def run_pass(
     backend: Backend, keys: Any, values: Any, digit: Digit, **options: Any
 ) -> tuple[Partitioned, Any]:
@@ -96,6 +107,7 @@ def move(
     keyed: bool = True,
     numbered: bool = False,
     in_order: bool = True,
+    route: Route = NOWHERE,
     bounds: Any = None,
     shares: int = 1,
     digits: tuple[int, int] = (0, 0),
@@ -111,6 +123,8 @@ def move(
         Whether to give the keys, and the rows' numbers.
     in_order : bool
         Whether rows of one part stay in input order; if not, none are numbered.
+    route : Route
+        Of rows in any order; by default a digit is a part.
     bounds : array of uint64, optional
         Where groups of rows begin and the last one ends: each is put in order by itself, and has
         all parts.
@@ -151,8 +165,9 @@ def move(
     counters = backend.empty(runs * digit.parts * pieces, np.uint64)
     places = backend.zeros(len(counters) + 1, np.uint64)
     told = {
-        "digit": digit.words, "keys": keys, "bounds": bounds, "rows": rows, "parts": digit.parts,
-        "shares": shares, "groups": groups, "digit_first": digits[0], "digit_step": digits[1],
+        "digit": digit.words, "route": route.words, "keys": keys, "bounds": bounds,
+        "rows": rows, "parts": digit.parts, "shares": shares, "groups": groups,
+        "digit_first": digits[0], "digit_step": digits[1],
         "pieces": pieces, "step_rows": least, "segment_rows": segment_rows,
     }  # fmt: skip
     segments = runs * pieces

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dgpuhash.backend import partition_args as structs
-from dgpuhash.backend.partition_pass import Digit, Partitioned, Segments, move, run_pass
+from dgpuhash.backend.partition_pass import Digit, Partitioned, Route, Segments, move, run_pass
 
 if TYPE_CHECKING:
     from dgpuhash.backend.base import Backend
@@ -147,10 +147,9 @@ class Ranges:
         """The batch by owner and range; `counted` is told where these begin before rows move."""
         digit = Digit(
             self.seed, self.buckets, self._shift, 2**32 - 1, owners * self.number,
-            scale=-(-(2**32) // self.each), owners=owners, owner_seed=owner_seed,
-            ranges=self.number,
         )  # fmt: skip
-        return move(backend, keys, values, digit, in_order=False, counted=counted)[0]
+        route = Route(owners, owner_seed, self.number, scale=-(-(2**32) // self.each))
+        return move(backend, keys, values, digit, in_order=False, route=route, counted=counted)[0]
 
     def order(
         self,

@@ -16,25 +16,12 @@
 
 namespace dg {
 
-/// The part of a key: digits of the owner among `spread` of its hash, or of the key itself; and, where
-/// there are `owners`, which one owns it by another hash.
+/// The part of a key: digits of the owner among `spread` of its hash, or of the key itself.
 struct Digit {
   u64 seed;
   u64 spread;  // below 2**32; 0: no hash
   u64 shift;
   u64 mask;
-  u64 less;   // taken off
-  u64 scale;  // 2**32 / the digits that are one range, rounded up; 0: each is one
-  u64 owners;
-  u64 owner_seed;
-  u64 ranges;  // of an owner
-
-  /// Of a group of parts, the first of which has this digit.
-  DG_FN Digit from(u64 first) const {
-    Digit made = *this;
-    made.less = first;
-    return made;
-  }
 
   /// Of several keys, so that what is the same for all is asked once.
   template <u32 number, class Key>
@@ -48,14 +35,46 @@ struct Digit {
       for (u32 i = 0; i < number; ++i) parts[i] = static_cast<u32>(keys[i]);
     }
     DG_UNROLL
-    for (u32 i = 0; i < number; ++i)
-      parts[i] = (parts[i] >> shift & static_cast<u32>(mask)) - static_cast<u32>(less);
-    if (owners == 0) return;
+    for (u32 i = 0; i < number; ++i) parts[i] = parts[i] >> shift & static_cast<u32>(mask);
+  }
+
+  template <class Key>
+  DG_FN u32 of(Key key) const {
+    u32 part[1];
+    of({key}, part);
+    return part[0];
+  }
+};
+
+/// From digits to parts: a key has its owner's by another hash, and of that one's parts the range that its
+/// digit is in. Without owners a part is a digit.
+struct Route {
+  u64 owners;
+  u64 seed;
+  u64 ranges;  // of an owner
+  u64 scale;   // 2**32 / the digits of a range, rounded up
+};
+
+/// The part of a key by digit and route.
+struct RoutedDigit {
+  Digit digit;
+  Route route;
+  u32 first;  // digit, where keys are not routed
+
+  template <u32 number, class Key>
+  DG_FN void of(const Key (&keys)[number], u32 (&parts)[number]) const {
+    digit.of(keys, parts);
+    if (route.owners == 0) {
+      DG_UNROLL
+      for (u32 i = 0; i < number; ++i) parts[i] -= first;
+      return;
+    }
     DG_UNROLL
     for (u32 i = 0; i < number; ++i) {
-      const u32 range = static_cast<u32>(u64{parts[i]} * static_cast<u32>(scale) >> 32);
-      const u32 owner = owner_of_hash(hash_key(keys[i], owner_seed), static_cast<u32>(owners));
-      parts[i] = owner * static_cast<u32>(ranges) + range;
+      const u32 range = static_cast<u32>(u64{parts[i]} * static_cast<u32>(route.scale) >> 32);
+      const u64 hash = hash_key(keys[i], route.seed);
+      const u32 owner = owner_of_hash(hash, static_cast<u32>(route.owners));
+      parts[i] = owner * static_cast<u32>(route.ranges) + range;
     }
   }
 
@@ -75,8 +94,8 @@ struct PartCounts {
 
 /// Adds rows [first, last) to the counts.
 template <class Block, class Key>
-DG_FN void count_parts(Block block, PartCounts<Block>& counts, const Digit& digit, const Key* keys,
-                       u64 first, u64 last) {
+DG_FN void count_parts(Block block, PartCounts<Block>& counts, const RoutedDigit& digit,
+                       const Key* keys, u64 first, u64 last) {
   constexpr u32 together = 8;
   u64 row = first + block.thread();
   for (; row + (together - 1) * Block::threads < last; row += together * Block::threads) {
@@ -92,7 +111,7 @@ DG_FN void count_parts(Block block, PartCounts<Block>& counts, const Digit& digi
 }
 
 /// Moves rows [first, last); `open_part` was told where the segment's rows go.
-template <class Block, class Key, class Value, Within within>
+template <class Block, class Key, class Value, Within within, class Digit>
 DG_FN void scatter_parts(Block block, PartStep<Block, Key, Value, within>& step, const Digit& digit,
                          const PartColumns<Key, Value>& columns, u64 first, u64 last) {
   using Step = PartStep<Block, Key, Value, within>;

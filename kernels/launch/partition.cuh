@@ -9,6 +9,7 @@ namespace dg {
 
 struct PartitionArgs {
   Digit digit;
+  Route route;  // of rows that come in any order
   const void* keys;
   const void* values;  // where `Value` is not void
   void* keys_to;       // or null
@@ -39,7 +40,7 @@ struct RowRange {
 /// A segment's rows, where its count of the first part stands, and the digit of that.
 struct PartSegment : RowRange {
   u64 counter;
-  u64 digit;
+  u32 digit;
 };
 
 /// One of a group's segments, which have whole steps of rows, but for the last.
@@ -57,7 +58,7 @@ DG_FN PartSegment segment_at(const PartitionArgs& args, u64 number) {
   const u64 end = args.bounds ? args.bounds[run + 1] : args.rows;
   return {segment_of({begin, end}, piece, args.pieces, args.step_rows),
           (group * args.parts * args.shares + share) * args.pieces + piece,
-          args.digit_first + group * args.digit_step};
+          static_cast<u32>(args.digit_first + group * args.digit_step)};
 }
 
 /// Between a segment's counters of two parts.
@@ -70,8 +71,8 @@ partition_count(Sharing<PartitionArgs, Threads, PartCounts> args) {
     const PartSegment segment = segment_at(args, number);
     for (u32 part = block.thread(); part < args.parts; part += block.threads) counts.of[part] = 0;
     block.sync();
-    count_parts(block, counts, args.digit.from(segment.digit), static_cast<const Key*>(args.keys),
-                segment.first, segment.last);
+    count_parts(block, counts, RoutedDigit{args.digit, args.route, segment.digit},
+                static_cast<const Key*>(args.keys), segment.first, segment.last);
     block.sync();
     for (u32 part = block.thread(); part < args.parts; part += block.threads)
       args.counters[segment.counter + part * counter_step(args)] = counts.of[part];
@@ -79,7 +80,7 @@ partition_count(Sharing<PartitionArgs, Threads, PartCounts> args) {
   });
 }
 
-template <class Key, class Value, class Shared>
+template <class Key, class Value, Within within, class Shared>
 DG_FN void scatter_segments(const Shared& args) {
   using Word = typename StoredAs<Value>::Type;
   const PartColumns<Key, Word> columns{
@@ -91,8 +92,11 @@ DG_FN void scatter_segments(const Shared& args) {
       open_part(step, part,
                 part < args.parts ? args.counters[segment.counter + part * counter_step(args)] : 0);
     block.sync();
-    scatter_parts(block, step, args.digit.from(segment.digit), columns, segment.first,
-                  segment.last);
+    if constexpr (within == Within::order)
+      scatter_parts(block, step, args.digit, columns, segment.first, segment.last);
+    else
+      scatter_parts(block, step, RoutedDigit{args.digit, args.route, segment.digit}, columns,
+                    segment.first, segment.last);
   });
 }
 
@@ -105,14 +109,14 @@ using PartitionSharing =
 template <class Key, class Value, u32 Threads>
 DG_BLOCK_KERNEL(Threads)
 partition_scatter(PartitionSharing<Key, Value, Threads, Within::order> args) {
-  scatter_segments<Key, Value>(args);
+  scatter_segments<Key, Value, Within::order>(args);
 }
 
 /// Rows of a part come in any order.
 template <class Key, class Value, u32 Threads>
 DG_BLOCK_KERNEL(Threads)
 partition_strew(PartitionSharing<Key, Value, Threads, Within::any_order> args) {
-  scatter_segments<Key, Value>(args);
+  scatter_segments<Key, Value, Within::any_order>(args);
 }
 
 }  // namespace dg

@@ -8,15 +8,6 @@
 namespace dg::test {
 namespace {
 
-Digit digit_of(u64 seed, u64 spread, u64 shift, u64 mask) {
-  Digit digit{};
-  digit.seed = seed;
-  digit.spread = spread;
-  digit.shift = shift;
-  digit.mask = mask;
-  return digit;
-}
-
 struct Case {
   u64 rows;
   u32 parts;
@@ -49,6 +40,7 @@ void partition(const Case& wanted, const std::vector<Key>& keys) {
   std::vector<Key> keys_to(wanted.rows);
   std::vector<i64> numbers(wanted.rows, -1), expected(wanted.rows);
   const PartitionArgs args{wanted.digit,
+                           Route{},
                            keys.data(),
                            values.data(),
                            keys_to.data(),
@@ -112,10 +104,11 @@ void strew(u64 rows, u32 high, u32 low, const std::vector<Key>& keys) {
   for (u64 row = 0; row < rows; ++row) values[row] = value_for(keys[row]);
   std::vector<u64> bounds{0, rows};
   for (const Digit& digit :
-       {digit_of(5, spread, lowest_one(low), ~0u), digit_of(5, spread, 0, low - 1)}) {
+       {Digit{5, spread, lowest_one(low), ~0u}, Digit{5, spread, 0, low - 1}}) {
     const u64 groups = bounds.size() - 1, parts = groups == 1 ? high : low, pieces = 3;
     std::vector<u64> counters(groups * parts * pieces, ~0ull);
     const PartitionArgs args{digit,
+                             Route{},
                              from.data(),
                              values.data(),
                              to.data(),
@@ -143,7 +136,7 @@ void strew(u64 rows, u32 high, u32 low, const std::vector<Key>& keys) {
     from.swap(to);
     values.swap(values_to);
   }
-  const Digit whole = digit_of(5, spread, 0, ~0u);
+  const Digit whole{5, spread, 0, ~0u};
   for (u64 part = 0; part < spread; ++part)
     for (u64 row = bounds[part]; row < bounds[part + 1]; ++row) CHECK(whole.of(from[row]) == part);
   if constexpr (!same<Value, void>)
@@ -163,12 +156,8 @@ void route(u32 owners, u32 digits, u32 each, const std::vector<std::vector<Key>>
   if constexpr (Threads != 1) step_rows = Step::rows;
   const u64 shares = batches.size(), pieces = 2;
   const u32 ranges = (digits + each - 1) / each;
-  const Digit whole = digit_of(5, u64{digits} * 8, 3, ~0u);
-  Digit digit = whole;
-  digit.scale = ((u64{1} << 32) + each - 1) / each;
-  digit.owners = owners;
-  digit.owner_seed = 9;
-  digit.ranges = ranges;
+  const Digit whole{5, u64{digits} * 8, 3, ~0u};
+  const Route by_owner{owners, 9, ranges, ((u64{1} << 32) + each - 1) / each};
   const auto value_for = [](Key key) { return static_cast<Word>(key * 7 + 1); };
   std::vector<Key> came, to;
   std::vector<Word> values_came, values_to;
@@ -187,7 +176,8 @@ void route(u32 owners, u32 digits, u32 each, const std::vector<std::vector<Key>>
     values_to.assign(rows, 0);
     std::vector<u64> counters(owners * ranges * pieces, ~0ull);
     counters.reserve(counters.size() + 1);
-    const PartitionArgs args{digit,
+    const PartitionArgs args{whole,
+                             by_owner,
                              keys.data(),
                              values.data(),
                              to.data(),
@@ -226,6 +216,7 @@ void route(u32 owners, u32 digits, u32 each, const std::vector<std::vector<Key>>
   std::vector<u64> counters(some * each * shares * pieces, ~0ull);
   counters.reserve(counters.size() + 1);
   const PartitionArgs args{whole,
+                           Route{},
                            came.data(),
                            values_came.data(),
                            to.data(),
@@ -262,15 +253,15 @@ void cases(std::mt19937& random) {
     for (auto& key : made) key = static_cast<Key>(random()) % range;
     return made;
   };
-  partition<Key, Value, Threads>({1, 1, digit_of(0, 0, 0, 0)}, {5});
-  partition<Key, Value, Threads>({300, 2, digit_of(7, 2, 0, ~0u)}, keys(300, ~Key{0}));
-  partition<Key, Value, Threads>({900, 7, digit_of(3, 7, 0, ~0u)}, keys(900, 1000));
-  partition<Key, Value, Threads>({700, 256, digit_of(0, 0, 8, 255)}, keys(700, 65536));
-  partition<Key, Value, Threads>({500, 200, digit_of(1, 51200, 8, 255)}, keys(500, ~Key{0}));
+  partition<Key, Value, Threads>({1, 1, {0, 0, 0, 0}}, {5});
+  partition<Key, Value, Threads>({300, 2, {7, 2, 0, ~0u}}, keys(300, ~Key{0}));
+  partition<Key, Value, Threads>({900, 7, {3, 7, 0, ~0u}}, keys(900, 1000));
+  partition<Key, Value, Threads>({700, 256, {0, 0, 8, 255}}, keys(700, 65536));
+  partition<Key, Value, Threads>({500, 200, {1, 51200, 8, 255}}, keys(500, ~Key{0}));
   // Steps that fill granules and leave some of a part waiting, over several segments.
-  partition<Key, Value, Threads>({3000, 3, digit_of(3, 3, 0, ~0u)}, keys(3000, ~Key{0}));
+  partition<Key, Value, Threads>({3000, 3, {3, 3, 0, ~0u}}, keys(3000, ~Key{0}));
   // One key alone.
-  partition<Key, Value, Threads>({600, 256, digit_of(0, 256, 0, 255)}, keys(600, 1));
+  partition<Key, Value, Threads>({600, 256, {0, 256, 0, 255}}, keys(600, 1));
   strew<Key, Value, Threads>(2000, 5, 4, keys(2000, ~Key{0}));
   strew<Key, Value, Threads>(1200, 300, 2, keys(1200, 5000));
   strew<Key, Value, Threads>(700, 3, 8, keys(700, 2));
