@@ -11,7 +11,6 @@ from typing import Any
 
 import dask.dataframe as dd
 import numpy as np
-from dask.dataframe.dask_expr._collection import from_graph
 from distributed import Client
 
 from dgpuhash import backend
@@ -92,7 +91,7 @@ def merge_together(
     if refused:
         return None
     divisions = (None,) * (len(keys) + 1)
-    return from_graph({key: futures[key] for key in keys}, probe.meta, divisions, keys, name)
+    return dd.from_graph({key: futures[key] for key in keys}, probe.meta, divisions, keys, name)
 
 
 def _reachable(client: Client, plan: Plan, left: Any) -> list[list[Lying]] | str:
