@@ -159,27 +159,28 @@ class Asking:
 
     def __init__(self, probe: Probe, keys: Sequence[Any], host: ShardHost) -> None:
         self._probe = probe
-        descriptor = probe.descriptor
-        self._like = descriptor.meta[list(descriptor.encoder.names)]
-        self._frames = frames_of(descriptor.meta)
-        self._lefts: list[Any] = []
+        self._frames = frames_of(probe.descriptor.meta)
+        lefts: list[Any] = []
         self.refused = ""
         try:
-            self._lefts = kept(host.worker, keys)
+            lefts = kept(host.worker, keys)
         except KeyError as error:
             self.refused = f"partition {error} has left its worker"
-        given = [plain_arrays(left[list(probe.left_on)], self._like) for left in self._lefts]
-        if any(arrays is None for arrays in given):
+        self._partitions = [probe.asking(left) for left in lefts]
+        self._lengths = list(map(len, lefts))
+        if not all(is_plain(each.keys) for each in self._partitions):
             self.refused = "a key column has nulls, or another dtype than the index"
-        elif sum(map(len, self._lefts)) >= _MOST_ROWS:
+        elif self.rows >= _MOST_ROWS:
             self.refused = "a worker has too many rows"
-        nothing = plain_arrays(self._like, self._like)
-        self._keys = [nothing] if self.refused or not given else given
+        self._keys = [each.keys for each in self._partitions]
+        if self.refused or not lefts:
+            like = probe.descriptor.meta[list(probe.descriptor.encoder.names)]
+            self._keys = [plain_arrays(like, like)]
 
     @property
     def rows(self) -> int:
         """Of all partitions."""
-        return sum(map(len, self._lefts))
+        return sum(self._lengths)
 
     def asked(self, replica: Replica | None) -> tuple[Parted, int]:
         """The keys in the order of the parts that are asked, and how many nobody is asked about.
@@ -216,26 +217,25 @@ class Asking:
         xp = frames.xp
         rows, *payload = back.columns
         rows = asked.numbers[_shifted(rows, back.counts, _firsts(asked.counts), xp)]
-        total = sum(map(len, self._lefts))
         if probe.how in {"semi", "anti"}:
-            rows = of_any(rows, total, probe.how, xp)
+            rows = of_any(rows, self.rows, probe.how, xp)
         else:
-            order = in_query_order(rows, total, xp)
+            order = in_query_order(rows, self.rows, xp)
             rows, payload = rows[order], [column[order] for column in payload]
-        if len(self._lefts) == 1:
-            return [self._result(self._lefts[0], rows, payload)]
-        firsts = np.concatenate([[0], np.cumsum([len(left) for left in self._lefts])])
+        if len(self._partitions) == 1:
+            return [self._result(self._partitions[0], rows, payload)]
+        firsts = np.concatenate([[0], np.cumsum(self._lengths)])
         cuts = backend.get(frames.device).to_host(xp.searchsorted(rows, xp.asarray(firsts)))
         return [
-            self._result(left, rows[start:end] - int(first), [one[start:end] for one in payload])
-            for left, first, (start, end) in zip(
-                self._lefts, firsts, pairwise(cuts.tolist()), strict=False
+            self._result(one, rows[start:end] - int(first), [each[start:end] for each in payload])
+            for one, first, (start, end) in zip(
+                self._partitions, firsts, pairwise(cuts.tolist()), strict=False
             )
         ]
 
-    def _result(self, left: Any, rows: Any, payload: Sequence[Any]) -> Any:
+    def _result(self, partition: Any, rows: Any, payload: Sequence[Any]) -> Any:
         found = None if self._probe.how in {"semi", "anti"} else tuple(payload)
-        return self._probe.put_together(self._probe.asking(left), rows, found)
+        return self._probe.put_together(partition, rows, found)
 
 
 def _answers(index: FrameIndex, came: Received, probe: Probe) -> tuple[Parted, str, int]:
