@@ -11,6 +11,8 @@ from typing import Any
 
 import dask.dataframe as dd
 import numpy as np
+from dask.dataframe.dask_expr import new_collection
+from dask.dataframe.dask_expr.io.io import FromGraph
 from distributed import Client
 
 from dgpuhash import backend
@@ -64,7 +66,8 @@ def merge_together(
     if isinstance(lying, str):
         report(what, lying)
         return None
-    name = f"dgpuhash-merge-{uuid.uuid4().hex}"
+    token = uuid.uuid4().hex
+    name = f"dgpuhash-merged-{token}"
     sparing = absences.informed(sparing, frames_of(descriptor.meta).device)
     work = plan.sealed.seal, lying, name
     if descriptor.placement is Placement.REPLICATED:
@@ -90,8 +93,11 @@ def merge_together(
     report(what, *refused[:1])
     if refused:
         return None
-    divisions = (None,) * (len(keys) + 1)
-    return dd.from_graph({key: futures[key] for key in keys}, probe.meta, divisions, keys, name)
+    layer, divisions = {key: futures[key] for key in keys}, (None,) * (len(keys) + 1)
+    # The name is new, and so is the token: making one of an empty frame on a GPU takes 4 ms.
+    return new_collection(
+        FromGraph(layer, probe.meta, divisions, keys, "dgpuhash-merge", _determ_token=token)
+    )
 
 
 def _reachable(client: Client, plan: Plan, left: Any) -> list[list[Lying]] | str:
