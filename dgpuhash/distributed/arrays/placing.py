@@ -117,8 +117,8 @@ class Placing:
         mine = counts[:, self._collective.rank]
         intake = self._part.intake(self._ranges, int(mine.sum()))
         firsts = range(0, self._ranges.number, step)
+        going = deque([self._send(0, step)])
         bounds = self._bounds([mine[:, first : first + step] for first in firsts])
-        going: deque[Transfer] = deque()
         coming = zip(firsts, bounds, strict=True)
         held = 0
 
@@ -133,7 +133,7 @@ class Placing:
             )  # fmt: skip
             return sum(column.nbytes for column in came.columns)
 
-        for first in firsts:
+        for first in firsts[1:]:
             going.append(self._send(first, step))
             if len(going) > AHEAD:
                 held += place_next()
