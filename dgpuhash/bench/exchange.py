@@ -44,7 +44,8 @@ def run(
     Every worker has as many pairs for each, itself included; the bytes that it keeps do not count.
     The time is from the call until the device has all that came, of the slowest worker, the median
     of the runs. The floor is what copies into the others' memory reach between the same processes
-    on GPUs, and bare TCP connections between them on CPUs, with as many bytes, all at once.
+    on GPUs, in the better of two orders, and bare TCP connections between them on CPUs, with as
+    many bytes, all at once.
 
     Parameters
     ----------
@@ -89,7 +90,9 @@ def run(
                 for nbytes in sizes:
                     if nbytes not in floors:
                         rates = group.run(client, measure, nbytes, repeats)
-                        floors[nbytes] = min(map(statistics.median, rates))
+                        floors[nbytes] = max(
+                            min(map(statistics.median, runs)) for runs in zip(*rates, strict=True)
+                        )
                     seconds = group.run(client, _exchange, backend.name, nbytes, repeats)
                     slowest = [max(run) for run in zip(*seconds, strict=True)]
                     yield rate(

@@ -18,8 +18,8 @@ __all__ = ["peer_copies", "sockets"]
 _DEVICE_TO_DEVICE = 3
 
 
-def peer_copies(host: Any, collective: Collective, nbytes: int, repeats: int) -> list[float]:
-    """Bytes a second that leave this GPU by copies into the memory of all others at once.
+def peer_copies(host: Any, collective: Collective, nbytes: int, repeats: int) -> list[list[float]]:
+    """Bytes a second that leave this GPU by copies into the memory of all others.
 
     Parameters
     ----------
@@ -29,6 +29,12 @@ def peer_copies(host: Any, collective: Collective, nbytes: int, repeats: int) ->
         That leave it.
     repeats : int
         Runs, after one that does not count.
+
+    Returns
+    -------
+    list of list of float
+        The rates of all runs to all at once, and of those to one after the other, so that no two
+        send to the same.
     """
     import cupy
 
@@ -37,33 +43,38 @@ def peer_copies(host: Any, collective: Collective, nbytes: int, repeats: int) ->
     window.open(collective.gather(window.handle))
     span = MESSAGES * message_nbytes(size)
     rows = cupy.zeros(span, np.uint8)
-    others = [other for other in range(size) if other != rank]
+    others = [(rank + step) % size for step in range(1, size)]
     streams = [cupy.cuda.Stream(non_blocking=True) for _ in others]
-    rates = []
-    for _ in range(repeats + 1):
-        left = {other: nbytes // len(others) for other in others}
-        cupy.cuda.Device().synchronize()
-        collective.gather(None)
-        start = time.perf_counter()
-        while any(left.values()):
-            for other, stream in zip(others, streams, strict=True):
-                some = min(span, left[other])
-                left[other] -= some
+    each = nbytes // len(others)
+    pieces = [min(span, each - start) for start in range(0, each, span)]
+    at_once = [(to, some) for some in pieces for to in zip(others, streams, strict=True)]
+    by_turns = [((other, streams[0]), some) for other in others for some in pieces]
+    rates: list[list[float]] = []
+    for order in (at_once, by_turns):
+        rates.append([])
+        for _ in range(repeats + 1):
+            cupy.cuda.Device().synchronize()
+            collective.gather(None)
+            start = time.perf_counter()
+            for (other, stream), some in order:
                 place = window.place(rank, other, 0)
                 cupy.cuda.runtime.memcpyAsync(
                     place, rows.data.ptr, some, _DEVICE_TO_DEVICE, stream.ptr
                 )
-        for stream in streams:
-            stream.synchronize()
-        rates.append(nbytes / (time.perf_counter() - start))
+            for stream in streams:
+                stream.synchronize()
+            rates[-1].append(each * len(others) / (time.perf_counter() - start))
     window.leave()
     collective.gather(None)
     window.free()
-    return rates[1:]
+    return [runs[1:] for runs in rates]
 
 
-def sockets(host: Any, collective: Collective, nbytes: int, repeats: int) -> list[float]:
-    """Bytes a second that leave this process through a bare TCP connection to each other rank."""
+def sockets(host: Any, collective: Collective, nbytes: int, repeats: int) -> list[list[float]]:
+    """Bytes a second that leave this process through a bare TCP connection to each other rank.
+
+    As `peer_copies`, in one order: all at once.
+    """
     rank, size = collective.rank, collective.size
     with socket.create_server(("", 0), backlog=size) as server:
         place = host.worker.address.rpartition("://")[2].rpartition(":")[0] or "127.0.0.1"
@@ -88,7 +99,7 @@ def sockets(host: Any, collective: Collective, nbytes: int, repeats: int) -> lis
         rates.append(nbytes / (time.perf_counter() - start))
     for line in lines:
         line.close()
-    return rates[1:]
+    return [rates[1:]]
 
 
 def _read(line: socket.socket, rows: np.ndarray) -> None:

@@ -422,7 +422,12 @@ def no_room(end: Collective) -> None:
     end.start([rows], np.ones(end.size, int), to=room).wait()
 
 
-@pytest.mark.parametrize("wrong", [too_far, no_room])
+def rows_apart(end: Collective) -> None:
+    room = Places([np.zeros(2 * end.size, int)[::2]], np.arange(end.size))
+    end.start([np.arange(end.size)], np.ones(end.size, int), to=room).wait()
+
+
+@pytest.mark.parametrize("wrong", [too_far, no_room, rows_apart])
 def test_places_that_do_not_fit(wrong):
     with pytest.raises(ShapeError):
         Threads(2).run(wrong)

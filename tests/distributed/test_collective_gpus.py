@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -12,11 +15,15 @@ from clusters import gpu_cluster
 from distributed import Client
 
 from dgpuhash.distributed.exchange import Collective
+from dgpuhash.distributed.exchange.collective import Places
 from dgpuhash.distributed.group import Group, form_group
 from dgpuhash.distributed.phase import on_workers
 from dgpuhash.errors import DgpuhashError, IndexLost
 
 pytestmark = [pytest.mark.gpu, pytest.mark.multigpu, pytest.mark.cluster, pytest.mark.timeout(120)]
+
+# Seconds from a loss to the error.
+SOON = 30
 
 
 @pytest.fixture(scope="module")
@@ -155,3 +162,60 @@ def test_groups_that_are_closed_free_their_memory(client):
     time.sleep(2)
     freed = on_workers(client, workers, windows_are_freed)
     assert freed == [[True, True]] * len(workers)
+
+
+def exchange_to_places(host: Any, collective: Collective) -> None:
+    """In slices, into columns of the caller."""
+    import cupy
+
+    rank, size, rows, slices = collective.rank, collective.size, 800_000, 4
+    room = [cupy.zeros(size * rows, dtype) for dtype in (np.int64, np.float32)]
+    sent = [cupy.arange(size * rows) + 10**12 * rank]
+    sent.append(sent[0].astype(np.float32))
+    places = rows * np.arange(size)
+    under_way = []
+    for number in range(slices):
+        starts = places + number * (rows // slices)
+        counts = [rows // slices] * size
+        to = Places(room, starts)
+        under_way.append(collective.start(sent, counts, starts=starts, to=to))
+    for transfer in under_way:
+        assert transfer.wait().columns[0] is room[0]
+    mine = cupy.arange(rank * rows, (rank + 1) * rows)
+    wanted = cupy.concatenate([mine + 10**12 * source for source in range(size)])
+    assert bool((room[0] == wanted).all())
+    assert bool((room[1] == wanted.astype(np.float32)).all())
+
+
+def test_slices_go_to_the_places_of_the_caller(client, group):
+    group.run(client, exchange_to_places)
+
+
+def exchange_for_long(host: Any, collective: Collective) -> None:
+    for _ in range(10_000):
+        exchange_and_check(host, collective, "much", "cupy")
+
+
+def why_it_ended(host: Any, name: str) -> str:
+    return type(host.ends[name].membership.broken).__name__
+
+
+def test_a_worker_that_is_killed_in_the_middle():
+    """Within seconds all others say so, and can form a group again."""
+    with gpu_cluster() as client:
+        workers = sorted(client.nthreads())
+        pids = client.run(os.getpid)
+        group = form_group(client, workers)
+        group.run(client, exchange_and_check, "much", "cupy")
+        threading.Timer(0.5, os.kill, (pids[workers[-1]], signal.SIGKILL)).start()
+        start = time.monotonic()
+        with pytest.raises(IndexLost):
+            group.run(client, exchange_for_long)
+        assert time.monotonic() - start < SOON
+        left = workers[:-1]
+        ends = on_workers(client, left, why_it_ended, group.name, limit=SOON)
+        assert ends == ["IndexLost"] * len(left)
+        group.close(client)
+        anew = form_group(client, left)
+        anew.run(client, exchange_and_check, "much", "cupy")
+        anew.run(client, exchange_in_flight)

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -53,7 +54,7 @@ class Places:
     Attributes
     ----------
     columns : list of array
-        Of the kinds of those that are sent.
+        Contiguous, of the kinds of those that are sent.
     starts : int64 array
         Where the rows of each rank begin in them, on the host.
     """
@@ -221,13 +222,13 @@ class Outgoing:
         name = self.device.name
         return [(name, column.dtype.str, tuple(column.shape[1:])) for column in self.columns]
 
-    @property
+    @cached_property
     def digest(self) -> int:
         """By which ranks see that they exchange the same kinds of columns."""
         words = hashlib.blake2b(repr(self.kinds).encode(), digest_size=8).digest()
         return int.from_bytes(words, "little", signed=True)
 
-    @property
+    @cached_property
     def row_nbytes(self) -> int:
         """Of a row of all columns."""
         return sum(
@@ -254,12 +255,13 @@ class Outgoing:
         fits = len(places.columns) == len(self.columns) and all(
             _within(places.starts, counts, len(place))
             and (place.dtype, place.shape[1:]) == (column.dtype, column.shape[1:])
+            and place.flags.c_contiguous
             for place, column in zip(places.columns, self.columns, strict=True)
         )
         if not fits:
             raise ShapeError(
                 f"{counts.tolist()} rows come, for which the given places have no room; give "
-                "columns of the kinds that are sent, and room for each rank's rows"
+                "contiguous columns of the kinds that are sent, and room for each rank's rows"
             )
         return places
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,10 +19,10 @@ from dgpuhash.distributed.exchange.collective import (
 )
 from dgpuhash.distributed.exchange.membership import Membership, all_of
 from dgpuhash.distributed.exchange.worker_end import Pending, WorkerEnd
+from dgpuhash.distributed.split import parcel_nbytes
 
 __all__ = ["CommCollective"]
 
-CHUNK_NBYTES = 64 << 20
 # So little goes with its counts, without a second message.
 SMALL_NBYTES = 1 << 20
 # Chunks on their way from one rank: enough to fill a line, and a bound on what waits at a receiver.
@@ -38,12 +39,15 @@ class CommCollective(WorkerEnd):
         self._calls = 0
         self._arrivals: dict[int, Arrival] = {}
         self._chunks = asyncio.Semaphore(CHUNKS)
+        self._copying: Any = None
 
     def _carry(self, outgoing: Outgoing) -> Transfer:
         stream: Any = contextlib.nullcontext()
         if outgoing.device.name == "cuda":
             # What comes is allocated and written in the order of this thread's work.
-            stream = outgoing.device.xp.cuda.get_current_stream()
+            cuda = outgoing.device.xp.cuda
+            stream = cuda.get_current_stream()
+            self._copying = self._copying or cuda.Stream(non_blocking=True)
         number, self._calls = self._calls, self._calls + 1
         return Pending(self, self._begin(self._exchange(number, outgoing, stream)))
 
@@ -51,7 +55,7 @@ class CommCollective(WorkerEnd):
         if outgoing.device.name == "cuda":
             await asyncio.to_thread(stream.synchronize)
         arrival = self._arrival(number)
-        arrival.expect(outgoing, stream)
+        arrival.expect(outgoing, stream, self._copying)
         arrival.announce(self.rank, int(outgoing.counts[self.rank]), outgoing.digest)
         sends = [self._send(number, outgoing, rank) for rank in self.membership.others()]
         own = arrival.place(self.rank, 0, outgoing.part(self.rank))
@@ -61,7 +65,8 @@ class CommCollective(WorkerEnd):
 
     async def _send(self, number: int, outgoing: Outgoing, rank: int) -> None:
         part = outgoing.part(rank)
-        rows, step = len(part[0]), max(1, CHUNK_NBYTES // max(1, outgoing.row_nbytes))
+        nbytes = parcel_nbytes(outgoing.device.name)
+        rows, step = len(part[0]), max(1, nbytes // max(1, outgoing.row_nbytes))
         small = rows * outgoing.row_nbytes <= SMALL_NBYTES
         message = {"number": number, "rows": rows, "digest": outgoing.digest}
         await self.membership.send(rank, "begin", part if small and rows else None, **message)
@@ -84,6 +89,12 @@ class CommCollective(WorkerEnd):
             arrival.announce(source, message["rows"], message["digest"])
         await arrival.place(source, message.get("start", 0), payload or [])
         return []
+
+    def release(self) -> None:
+        if self._copying is not None:
+            # Copies write to arrays that are let go now.
+            self._copying.synchronize()
+        self._arrivals.clear()
 
     def _arrival(self, number: int) -> Arrival:
         if number not in self._arrivals:
@@ -111,11 +122,18 @@ class Arrival:
         self._digests: dict[int, int] = {}
         self._outgoing: Outgoing | None = None
         self._stream: Any = None
+        self._copying: Any = None
+        self._held: deque[tuple[Any, Sequence[Any]]] = deque()
         self._missing = 0
 
-    def expect(self, outgoing: Outgoing, stream: Any) -> None:
-        """This rank has come, with columns like those that it shall get."""
+    def expect(self, outgoing: Outgoing, stream: Any, copying: Any) -> None:
+        """This rank has come, with columns like those that it shall get.
+
+        Room is made in the order of `stream`; rows get there in that of `copying` on a GPU.
+        """
         self._outgoing, self._stream = outgoing, stream
+        if outgoing.device.name == "cuda":
+            self._copying = copying
 
     def announce(self, source: int, rows: int, digest: int) -> None:
         """So many rows come from `source`; makes room once all are known."""
@@ -130,6 +148,8 @@ class Arrival:
         with self._stream:
             room = self._outgoing.room(self.counts)
         self.columns, self._starts = room.columns, room.starts
+        if self._copying is not None:
+            self._copying.wait_event(self._stream.record())
         self._missing = total
         self.ready.set_result(None)
         if total == 0:
@@ -142,18 +162,28 @@ class Arrival:
             return
         first = int(self._starts[source]) + start
         rows = len(chunk[0])
-        if sum(part.nbytes for part in chunk) > SMALL_NBYTES:
+        if self._copying is not None:
+            self._launch(first, chunk)
+        elif sum(part.nbytes for part in chunk) > SMALL_NBYTES:
             await asyncio.to_thread(self._copy, first, chunk)
         else:
             self._copy(first, chunk)
         self._missing -= rows
         if self._missing == 0 and rows:
+            if self._copying is not None:
+                await asyncio.to_thread(self._copying.synchronize)
+                self._held.clear()
             self.done.set_result(None)
 
+    def _launch(self, first: int, chunk: Sequence[Any]) -> None:
+        """Let the GPU copy; a thread of its own would wait long for Python's lock."""
+        while self._held and self._held[0][0].done:
+            self._held.popleft()
+        with self._copying:
+            self._copy(first, chunk)
+        # The chunk's memory is the comm's again when it is let go.
+        self._held.append((self._copying.record(), chunk))
+
     def _copy(self, first: int, chunk: Sequence[Any]) -> None:
-        with self._stream:
-            for column, part in zip(self.columns, chunk, strict=True):
-                column[first : first + len(part)] = part
-        if self._outgoing is not None and self._outgoing.device.name == "cuda":
-            # The chunk's memory is the comm's again when this returns.
-            self._stream.synchronize()
+        for column, part in zip(self.columns, chunk, strict=True):
+            column[first : first + len(part)] = part

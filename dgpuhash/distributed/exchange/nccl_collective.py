@@ -13,6 +13,7 @@ from dgpuhash.distributed.exchange.collective import (
     Outgoing,
     Received,
     Transfer,
+    given_up,
     strange,
 )
 from dgpuhash.distributed.exchange.comm_collective import CommCollective
@@ -24,6 +25,8 @@ __all__ = ["NcclCollective"]
 # Looks at the device, one after the other, before it takes naps of so many seconds.
 LOOKS = 2000
 NAP = 50e-6
+# Seconds for the connections between all ranks.
+CONNECT = 60.0
 
 
 class NcclCollective(CommCollective):
@@ -41,30 +44,45 @@ class NcclCollective(CommCollective):
         self._under_way: deque[NcclTransfer] = deque()
 
     def connect(self) -> None:
-        trouble, place = "", ("", "")
+        """Make a communicator, and the connections between all pairs.
+
+        Raises
+        ------
+        UnsupportedError
+            On all ranks, when one of them cannot.
+        """
+        trouble, place, unique = "", ("", ""), None
         try:
             import cupy
             from cupy.cuda import nccl
 
             nccl.get_version()
-            device = cupy.cuda.Device()
-            place = (self.membership.addresses[self.rank].rpartition(":")[0], device.pci_bus_id)
-            unique = nccl.get_unique_id()
+            host = self.membership.addresses[self.rank].rpartition(":")[0]
+            place, unique = (host, cupy.cuda.Device().pci_bus_id), nccl.get_unique_id()
         except Exception as error:
-            trouble = f"rank {self.rank}: {error}"
-        offers = self.gather((trouble, place, None if trouble else unique))
-        troubles = [trouble for trouble, *_ in offers if trouble]
-        places = [place for _, place, _ in offers]
+            trouble = str(error)
+        offers = self.agreed((place, unique), trouble)
+        places = [place for place, _ in offers]
         if len(set(places)) < self.size:
-            troubles.append("ranks share a GPU")
-        if troubles:
-            raise UnsupportedError(f"no exchange by NCCL; {'; '.join(troubles)}")
+            raise UnsupportedError("ranks share a GPU, which NCCL does not allow")
         # Neighbours of one host are neighbours for NCCL.
         order = sorted(range(self.size), key=lambda rank: places[rank])
         self._there = {rank: number for number, rank in enumerate(order)}
-        first = order[0]
-        self._nccl = nccl.NcclCommunicator(self.size, offers[first][2], self._there[self.rank])
-        self._stream, self.xp = cupy.cuda.Stream(non_blocking=True), cupy
+        try:
+            unique = offers[order[0]][1]
+            self._nccl = nccl.NcclCommunicator(self.size, unique, self._there[self.rank])
+            self._stream, self.xp = cupy.cuda.Stream(non_blocking=True), cupy
+        except Exception as error:
+            trouble = str(error)
+        self.agreed(None, trouble)
+        # Two ranks are connected when they first send to each other, which takes long.
+        words = cupy.zeros((2, self.size, 1), np.int64)
+        ready = cupy.cuda.get_current_stream().record()
+        try:
+            trouble = self._hindered(self.swap(_rows(words[0]), _rows(words[1]), ready), CONNECT)
+        except RuntimeError as error:
+            trouble = str(error)
+        self.agreed(None, trouble)
 
     def _carry(self, outgoing: Outgoing) -> Transfer:
         if self.membership.broken is not None:
@@ -93,18 +111,25 @@ class NcclCollective(CommCollective):
 
     def until(self, event: Any) -> None:
         """Wait on the host for the end of an exchange."""
+        if trouble := self._hindered(event, self._limit):
+            # Its kernels wait for the others, perhaps for ever.
+            self._nccl.abort()
+            self.abort(trouble)
+            raise self.membership.broken or given_up(trouble)
+
+    def _hindered(self, event: Any, limit: float) -> str:
+        """Wait on the host for an event; what prevents it, or nothing."""
         began, looks = time.monotonic(), 0
         while not event.done:
             looks += 1
             time.sleep(0 if looks < LOOKS else NAP)
-            if self.membership.broken is None and (trouble := self._nccl.check_async_error()):
-                self.abort(f"NCCL failed on rank {self.rank} with error {trouble}")
-            if self.membership.broken is None and time.monotonic() - began > self._limit:
-                self.abort(self._stalled())
             if self.membership.broken is not None:
-                # Its kernels wait for the others, perhaps for ever.
-                self._nccl.abort()
-                raise self.membership.broken
+                return str(self.membership.broken)
+            if error := self._nccl.check_async_error():
+                return f"NCCL failed on rank {self.rank} with error {error}"
+            if time.monotonic() - began > limit:
+                return self._stalled()
+        return ""
 
     def _finish(self) -> None:
         """Wait for the transfer that was started first."""
@@ -117,6 +142,7 @@ class NcclCollective(CommCollective):
             self._nccl.abort()
             self._nccl = None
         self._under_way.clear()
+        super().release()
 
 
 class NcclTransfer(Transfer):
@@ -148,7 +174,7 @@ class NcclTransfer(Transfer):
             [column[first : first + count] for column in self._columns]
             for first, count in zip(room.starts, counts, strict=True)
         ]
-        ready = outgoing.device.xp.cuda.get_current_stream().record()
+        ready = end.xp.cuda.get_current_stream().record()
         self._there = end.swap([outgoing.part(rank) for rank in range(end.size)], received, ready)
         self._came = counts
 

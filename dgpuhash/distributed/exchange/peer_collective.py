@@ -69,26 +69,19 @@ class PeerCollective(CommCollective):
             if self.rank == 0:
                 path = str(Board.create(self.membership.name, self.size))
         except Exception as error:
-            trouble = f"rank {self.rank}: {error}"
+            trouble = str(error)
         try:
-            offers = self._agreed((handle, path), trouble)
+            offers = self.agreed((handle, path), trouble)
             try:
                 self._board = Board(Path(offers[0][1]), self.rank, self.size)
                 self._window.open([handle for handle, _ in offers])
                 self._draw_lines()
             except Exception as error:
-                trouble = f"rank {self.rank}: {error}"
-            self._agreed(None, trouble)
+                trouble = str(error)
+            self.agreed(None, trouble)
         finally:
             if path:
                 Path(path).unlink()
-
-    def _agreed(self, value: Any, trouble: str) -> list[Any]:
-        """The values of all ranks, when none has trouble."""
-        found = self.gather((value, trouble))
-        if troubles := [trouble for _, trouble in found if trouble]:
-            raise UnsupportedError(f"no exchange between peers; {'; '.join(troubles)}")
-        return [value for value, _ in found]
 
     def _draw_lines(self) -> None:
         import cupy
@@ -141,6 +134,7 @@ class PeerCollective(CommCollective):
         self._under_way.popleft()
 
     def release(self) -> None:
+        super().release()
         if self._window is None:
             return
         self._settle()

@@ -123,6 +123,19 @@ class WorkerEnd(Collective):
         finally:
             rest.over = True
 
+    def agreed(self, value: Any, trouble: str) -> list[Any]:
+        """The values that all ranks gave, in the order of ranks.
+
+        Raises
+        ------
+        UnsupportedError
+            On all ranks, when one has trouble.
+        """
+        found = self.gather((value, trouble))
+        if troubles := [f"rank {rank}: {each}" for rank, (_, each) in enumerate(found) if each]:
+            raise UnsupportedError("; ".join(troubles))
+        return [value for value, _ in found]
+
     def abort(self, reason: str) -> None:
         self.membership.loop.call_soon_threadsafe(self.membership.abort, reason)
 

@@ -1,0 +1,66 @@
+"""GPUs of paper: arrays of NumPy that groups take for a GPU's."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+from paper_nccl import NcclStream, nccl
+
+from dgpuhash import backend
+from dgpuhash.distributed.exchange import collective
+
+__all__ = ["DeviceArray", "install"]
+
+
+class DeviceArray(np.ndarray):
+    """An array that has an address, as CuPy's do."""
+
+    @property
+    def data(self) -> Any:  # type: ignore[override]
+        return SimpleNamespace(ptr=self.ctypes.data)
+
+
+class Outgoing(collective.Outgoing):
+    """Columns of NumPy on a GPU of paper, unless they are the host's."""
+
+    def __init__(self, columns: Any, *args: Any) -> None:
+        super().__init__(columns, *args)
+        if all(isinstance(column, DeviceArray) for column in columns):
+            self.device = SimpleNamespace(name="paper", xp=np, empty=empty)  # type: ignore[assignment]
+            self.columns = [np.ascontiguousarray(column).view(DeviceArray) for column in columns]
+
+
+def empty(shape: Any, dtype: Any) -> DeviceArray:
+    return np.empty(shape, dtype).view(DeviceArray)
+
+
+@contextmanager
+def install(monkeypatch: Any) -> Iterator[None]:
+    """Let groups of threads use GPUs of paper, one each."""
+    # All that is launched on the current stream is done at once.
+    current = SimpleNamespace(record=lambda: None)
+    cuda = SimpleNamespace(
+        Device=lambda: SimpleNamespace(pci_bus_id=f"bus {threading.get_ident()}"),
+        Stream=lambda **_: NcclStream(),
+        get_current_stream=lambda: current,
+        nccl=nccl,
+    )
+    cupy = ModuleType("cupy")
+    cupy.__dict__.update(
+        cuda=cuda,
+        zeros=lambda shape, dtype: np.zeros(shape, dtype).view(DeviceArray),
+        empty_like=lambda rows: np.empty_like(rows).view(DeviceArray),
+        asarray=lambda rows: np.array(rows).view(DeviceArray),
+        asnumpy=np.array,
+    )
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    monkeypatch.setitem(sys.modules, "cupy.cuda", cuda)
+    monkeypatch.setattr(backend, "default_device", lambda: "cuda")
+    monkeypatch.setattr(collective, "Outgoing", Outgoing)
+    yield
