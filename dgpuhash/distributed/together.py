@@ -16,7 +16,7 @@ __all__ = ["Together"]
 AT_ONCE = 2
 
 # Seconds from one call to the next in which a batch waits, and between two looks for one.
-PAUSE = 0.02
+PAUSE = 0.05
 LOOK = 0.0005
 
 
@@ -85,7 +85,14 @@ class Together:
             self._changed.notify_all()
         while True:
             with self._changed:
-                batch = self._next_batch(own, most_nbytes, more)
+                try:
+                    batch = self._next_batch(own, most_nbytes, more)
+                except BaseException:
+                    # Others wait for the first one to go.
+                    if not own.taken:
+                        self._waiting.remove(own)
+                    self._changed.notify_all()
+                    raise
             if batch is None:
                 break
             self._work_on(batch, work)

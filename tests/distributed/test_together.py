@@ -130,3 +130,14 @@ def test_a_batch_that_runs_out_of_memory_is_tried_one_by_one(monkeypatch):
         with pytest.raises(OutOfMemoryError):
             futures[2].result()
     assert sizes == [4, 1, 1, 1, 1]
+
+
+def test_a_call_that_is_broken_off_stands_in_nobodys_way():
+    together = Together()
+
+    def stop() -> bool:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        call(together, 1, more=stop)
+    assert call(together, 2) == 4
