@@ -28,7 +28,7 @@ WATCH = 0.25
 PATIENCE = 2.0
 SILENCE = 20.0
 # What nobody's answer depends on is waited for no longer; a worker that is busy does it later.
-GRACE = 2.0
+GRACE = 1.0
 
 
 def on_workers(

@@ -19,7 +19,9 @@ class Bulk(Work):
     phases = group
     columns = ("k", "v")
 
-    def slowly(self, frame: pd.DataFrame, npartitions: int = 9, seconds: float = 0.1) -> Any:
+    def slowly(
+        self, frame: pd.DataFrame, npartitions: int = 9, seconds: float | None = None
+    ) -> Any:
         held = self.client.persist(super().slowly(frame, npartitions, 0))
         wait(held)
         return held

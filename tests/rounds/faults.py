@@ -9,6 +9,7 @@ import resource
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,6 +23,8 @@ from rounds import pool
 from rounds.cluster import Cluster
 
 __all__ = ["FAULTS", "Fault"]
+
+LIBRARYS_SILENCE = phase.SILENCE
 
 
 class Fault:
@@ -115,17 +118,20 @@ class Stop(Fault):
 
     def prepare(self) -> None:
         if self.silence is not None:
-            be_impatient(self.silence)
-            self.client.run(be_impatient, self.silence)
+            self._wait_for(self.silence)
 
     def strike(self) -> None:
         os.kill(self.pid, signal.SIGSTOP)
 
     def undo(self) -> None:
-        try:
+        with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGCONT)
-        except ProcessLookupError:
-            return
+        if self.silence is not None:
+            self._wait_for(LIBRARYS_SILENCE)
+
+    def _wait_for(self, seconds: float) -> None:
+        be_patient(seconds)
+        self.client.run(be_patient, seconds)
 
 
 class Scheduler(Fault):
@@ -295,10 +301,8 @@ FAULTS: dict[str, type[Fault]] = {
 }
 
 
-def be_impatient(seconds: float) -> None:
+def be_patient(seconds: float) -> None:
     """In this process: give up whoever is silent for so long."""
-    for module in (phase, request):
-        module.PATIENCE = min(1.0, seconds)
     phase.SILENCE = request.LIMIT = seconds
 
 

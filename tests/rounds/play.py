@@ -31,6 +31,8 @@ GIVEN_UP = 30.0
 # Seconds for what comes before and after a verb: much of it is the rounds' own work, which takes
 # long on a busy machine.
 AROUND = 240.0
+# Seconds that a partition takes to be read.
+PACE = 0.1
 # How often an index is mended again.
 AGAIN = 2
 
@@ -82,8 +84,13 @@ def play(
         return Outcome(fault, names[number], seeds[number], moment, kind, seconds, message)
 
     moment = "before it"
+    # Verbs that are at work at once share the workers' threads.
+    share = max(1.0, len(seeds) / 8)
     made = attempted(
-        [partial(begun, cluster, kind, *each) for each in zip(names, seeds, strict=True)]
+        [
+            partial(begun, cluster, kind, name, seed, PACE / share)
+            for name, seed in zip(names, seeds, strict=True)
+        ]
     )
     if failed := [each.raised for each in made if each.raised is not None]:
         cluster.close()
@@ -91,8 +98,7 @@ def play(
         return [outcome(number, "stuck", message) for number in range(len(seeds))]
     played = [each.result for each in made]
     broken = kind(cluster, generator)
-    # Several verbs share the workers' threads.
-    trigger = Trigger(broken, generator.choice(played), generator, max(1.0, len(played) / 3))
+    trigger = Trigger(broken, generator.choice(played), generator, share)
     with trigger.armed():
         verbs = [partial(work.carry_out, cluster.client) for work in played]
         tried = attempted(verbs, SOON + GIVEN_UP)
@@ -151,10 +157,10 @@ def mended(cluster: Cluster, work: Work, again: bool, succeeded: bool) -> None:
         work.settle(cluster.client, succeeded)
 
 
-def begun(cluster: Cluster, fault: type[Fault], name: str, seed: int) -> Work:
+def begun(cluster: Cluster, fault: type[Fault], name: str, seed: int, pace: float) -> Work:
     """What comes before a verb."""
     kind = (WORKS | BULK_WORKS | TABLE_WORKS)[name]
-    return kind(cluster.client, cluster.folder, seed, fault.rows, cluster.device)
+    return kind(cluster.client, cluster.folder, seed, fault.rows, cluster.device, pace)
 
 
 def judged(

@@ -43,9 +43,7 @@ def on_host(frame: Any) -> pd.DataFrame:
     return host.assign(**names).fillna(-1)
 
 
-def slowly(
-    frame: pd.DataFrame, npartitions: int = 9, seconds: float = 0.1, *, device: str = "cpu"
-) -> dd.DataFrame:
+def slowly(frame: pd.DataFrame, npartitions: int, seconds: float, device: str) -> dd.DataFrame:
     """`frame` in partitions that take a while to be read."""
     lazy = dd.from_pandas(frame, npartitions=npartitions, sort=False)
     if device != "cpu":

@@ -40,7 +40,7 @@ class TableWork(Work):
     def chunks(self, keys: np.ndarray) -> Any:
         """`keys` on the device, in chunks that take a while to be read."""
         lazy = da.from_array(keys, -(-len(keys) // 9))
-        return lazy.map_blocks(late, 0.02, self.device, dtype=keys.dtype)
+        return lazy.map_blocks(late, self.pace / 5, self.device, dtype=keys.dtype)
 
     def settle(self, client: Client, succeeded: bool) -> None:
         if self.table is not None:

@@ -47,6 +47,8 @@ class Work(ABC):
         Of a batch.
     device : str
         Of the rows.
+    pace : float
+        Seconds that a partition takes to be read.
     """
 
     name: ClassVar[str]
@@ -59,11 +61,12 @@ class Work(ABC):
     kept_by_dask: ClassVar[bool] = False
 
     def __init__(
-        self, client: Client, folder: Path, seed: int, rows: int, device: str = "cpu"
+        self, client: Client, folder: Path, seed: int, rows: int, device: str, pace: float
     ) -> None:
         self.seed = seed
         self.rows = rows
         self.device = device
+        self.pace = pace
         self.folder = folder / f"saved-{uuid.uuid4().hex}"
         self.client = client
         self.before = self.batch(seed)
@@ -80,9 +83,12 @@ class Work(ABC):
         """Rows that no other batch has."""
         return batch(number, self.rows)[list(self.columns)]
 
-    def slowly(self, frame: pd.DataFrame, npartitions: int = 9, seconds: float = 0.1) -> Any:
+    def slowly(
+        self, frame: pd.DataFrame, npartitions: int = 9, seconds: float | None = None
+    ) -> Any:
         """`frame` on the device, in partitions that take a while to be read."""
-        return slowly(frame, npartitions, seconds, device=self.device)
+        pace = self.pace if seconds is None else seconds
+        return slowly(frame, npartitions, pace, self.device)
 
     def contents(self, index: DistributedIndex) -> pd.DataFrame:
         """All rows, found by their keys."""
@@ -365,8 +371,8 @@ class Rebuild(Work):
 
     def carry_out(self, client: Client) -> None:
         assert self.index is not None
-        if self.index.rebuild().parts != (0,):
-            raise Wrong("another shard was made anew")
+        if 0 not in self.index.rebuild().parts:
+            raise Wrong("the shard was not made anew")
 
 
 def fetched(client: Client, answer: Any) -> Any:

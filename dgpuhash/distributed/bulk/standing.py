@@ -106,7 +106,7 @@ def _all_answer(client: Client, shards: Shards) -> bool:
     """Whether the workers are there as they were, so that only their group was lost."""
     workers = [shard.worker for shard in shards]
     try:
-        found = on_workers(client, workers, _incarnation, limit=GRACE)
+        found = on_workers(client, workers, _incarnation, limit=2 * GRACE)
     except IndexLost:
         return False
     return found == [shard.incarnation for shard in shards]
