@@ -14,6 +14,7 @@ from numpy.typing import DTypeLike
 from dgpuhash.backend import args as structs
 from dgpuhash.backend.deal import Deal
 from dgpuhash.backend.kernel import Kernel
+from dgpuhash.backend.part_args import PART_ROWS
 from dgpuhash.backend.partition import (
     multisplit,
     partition,
@@ -47,6 +48,11 @@ class Backend(ABC):
     def region_shift(self) -> int:
         """A region, which a block builds in its own memory, has 2 to this power buckets."""
         return REGION_SHIFT
+
+    @property
+    def part_rows(self) -> int:
+        """Rows that a part of a batch may have, for a block to group them in its own memory."""
+        return PART_ROWS
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled by name: each process has its own modules and loaded kernels."""
@@ -103,6 +109,13 @@ class Backend(ABC):
     @abstractmethod
     def to_host(self, data: Any) -> np.ndarray:
         """This device's array as a NumPy array; waits for the work that fills it."""
+
+    def fetch(self, data: Any) -> Callable[[], np.ndarray]:
+        """As `to_host`, but goes on: what comes back waits for the copy, and for no later work.
+
+        `data` stays as it is until then.
+        """
+        return lambda: self.to_host(data)
 
     @abstractmethod
     def pointer(self, data: Any) -> int:

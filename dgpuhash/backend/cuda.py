@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -15,6 +16,7 @@ from dgpuhash.backend.cache import load_or_compile
 from dgpuhash.backend.compiler import architecture_for
 from dgpuhash.backend.kernel import Kernel
 from dgpuhash.backend.memory import ran_out
+from dgpuhash.backend.part_args import PART_ROWS, SMALL_PART_ROWS
 from dgpuhash.backend.passed import Passed
 from dgpuhash.backend.placement import device_of, reject_nulls, require_gpu
 from dgpuhash.backend.region_args import REGION_SHIFT, SMALL_REGION_SHIFT
@@ -63,8 +65,11 @@ class CudaBackend(Backend):
 
     @property
     def region_shift(self) -> int:
-        small = self._capability(self._device()) < ROOMY_CAPABILITY
-        return SMALL_REGION_SHIFT if small else REGION_SHIFT
+        return REGION_SHIFT if self._roomy() else SMALL_REGION_SHIFT
+
+    @property
+    def part_rows(self) -> int:
+        return PART_ROWS if self._roomy() else SMALL_PART_ROWS
 
     def launch(self, kernel: Kernel, args: bytes, n: int) -> None:
         if n == 0:
@@ -135,6 +140,20 @@ class CudaBackend(Backend):
     def to_host(self, data: Any) -> np.ndarray:
         return np.asarray(self._cupy.asnumpy(data))
 
+    def fetch(self, data: Any) -> Callable[[], np.ndarray]:
+        # Copies to other than pinned memory would wait here.
+        pinned = self._cupy.cuda.alloc_pinned_memory(data.nbytes)
+        host = np.frombuffer(pinned, data.dtype, data.size).reshape(data.shape)
+        data.get(out=host, blocking=False)
+        copied = self._cupy.cuda.Event(disable_timing=True)
+        copied.record()
+
+        def wait() -> np.ndarray:
+            copied.synchronize()
+            return host
+
+        return wait
+
     def pointer(self, data: Any) -> int:
         if data is None or data.size == 0:
             return 0
@@ -177,6 +196,9 @@ class CudaBackend(Backend):
                 f"dgpuhash needs {OLDEST_CAPABILITY / 10} (Turing) or newer; use device='cpu'"
             )
         return capability
+
+    def _roomy(self) -> bool:
+        return self._capability(self._device()) >= ROOMY_CAPABILITY
 
     def _load(self, kernel: Kernel, device: int) -> _Loaded:
         # A string keeps its hash, a kernel makes it anew.

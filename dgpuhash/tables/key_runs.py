@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from dgpuhash.backend import Backend, args, partition_args
+from dgpuhash.tables.part_runs import part_runs
 from dgpuhash.tables.sampling import Sample
 
 __all__ = ["KeyRuns", "key_runs"]
@@ -52,7 +53,11 @@ def key_runs(
         order = backend.stable_order(bits)
         bits, values = bits[order], values[order]
         return _write(backend, bits, values, _sums(backend, _count(backend, bits)), by_hash=False)
-    width = _width(backend, rows, sample or Sample.of(backend, bits))
+    sample = sample or Sample.of(backend, bits)
+    grouped = part_runs(backend, bits, values, seed, sample)
+    if grouped is not None:
+        return KeyRuns(*grouped, by_hash=True)
+    width = _width(backend, rows, sample)
     bits, values = backend.sort_by_hash(bits, values, bits=width, seed=seed)
     order = seed, 2**width - 1
     return _write(backend, bits, values, _parted(backend, bits, values, order), by_hash=True)

@@ -47,6 +47,10 @@ def fill(store: Storage, lists: Lists, bits: Any, words: Any, seed: int) -> Stor
 
 def settle(store: Storage, lists: Lists, batch: KeyRuns) -> Storage:
     """As `fill`, of a batch that is grouped."""
+    if batch.by_hash:
+        # Most likely what the entries need: a GPU is busy with it when the lists ask for answers.
+        store = store.emptied(batch.values.dtype, len(batch.keys))
+        store.slots.fill()
     entries = lists.settle(batch.values, batch.starts, len(batch.keys))
     store = store.emptied(entries.dtype, len(entries))
     if batch.by_hash:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Self
 
+import numpy as np
+
 from dgpuhash.backend import Backend
 
 __all__ = ["Sample"]
@@ -40,8 +42,8 @@ class Sample:
         """
         # Odd steps, since keys often repeat after a power of two.
         step = (len(bits) // _ROWS - 1) | 1 if len(bits) > _ROWS else 1
-        chosen = backend.to_host(backend.xp.sort(bits[::step][:_ROWS]))
-        repeated = int((chosen[1:] == chosen[:-1]).sum())
+        chosen = backend.fetch(backend.xp.sort(bits[::step][:_ROWS]))()
+        repeated = int(np.count_nonzero(chosen[1:] == chosen[:-1]))
         heavy = bool((chosen[_OFTEN:] == chosen[:-_OFTEN]).any())
         return cls(len(chosen), repeated, heavy)
 

@@ -14,11 +14,11 @@ namespace dg {
 /// together but where other keys have the same owner.
 struct RunOrder {
   u64 seed;
-  u64 spread;  // 0: by the keys themselves
+  u64 spread;  // below 2**32; 0: by the keys themselves
 
   template <class Key>
-  DG_FN u64 owner(Key key) const {
-    return owner_of_hash(hash_key(key, seed), spread);
+  DG_FN u32 owner(Key key) const {
+    return owner_of_hash(hash_key(key, seed), static_cast<u32>(spread));
   }
 };
 
@@ -77,10 +77,10 @@ DG_FN u64 count_runs(Tile tile, const Key* keys, const RunOrder& order, u64 firs
         if (order.spread == 0) return;
         u32 fresh = 0;  // runs whose owner begins with them
         if (begun != 0) {
-          u64 owner_before = order.owner(before);
+          u32 owner_before = order.owner(before);
           DG_UNROLL
           for (u32 i = 0; i < together; ++i) {
-            const u64 owner = order.owner(own[i]);
+            const u32 owner = order.owner(own[i]);
             fresh |= static_cast<u32>(owner != owner_before || row + i == 0) << i;
             owner_before = owner;
           }
@@ -128,22 +128,21 @@ struct MixedRows {
 
 /// The rows around `row`, which has another key than the one before it and the same owner. Of the
 /// rows of one owner all but the first such `row` get a length of 0.
-template <class Tile, class Key>
-DG_FN MixedRows mixed_rows(Tile tile, const Key* keys, u64 rows, const RunOrder& order, u64 row) {
-  const u64 owner = order.owner(keys[row]);
+template <class Tile, class Owner, class Key>
+DG_FN MixedRows mixed_rows(Tile tile, u64 rows, const Owner& owner_at, const Key& key_at, u64 row) {
+  const auto owner = owner_at(row);
   u64 first = row, step = 1;
-  for (; first >= step && order.owner(keys[first - step]) == owner; step *= 2) first -= step;
+  for (; first >= step && owner_at(first - step) == owner; step *= 2) first -= step;
   for (; step > 0; step /= 2)
-    if (first >= step && order.owner(keys[first - step]) == owner) first -= step;
+    if (first >= step && owner_at(first - step) == owner) first -= step;
   for (u64 start = first; start < row; start += Tile::size) {
     const u64 other = start + tile.lane();
-    if (tile.any(other < row && keys[other] != keys[first])) return {first, 0};
+    if (tile.any(other < row && key_at(other) != key_at(first))) return {first, 0};
   }
   u64 last = row;
-  for (step = 1; last + step < rows && order.owner(keys[last + step]) == owner; step *= 2)
-    last += step;
+  for (step = 1; last + step < rows && owner_at(last + step) == owner; step *= 2) last += step;
   for (; step > 0; step /= 2)
-    if (last + step < rows && order.owner(keys[last + step]) == owner) last += step;
+    if (last + step < rows && owner_at(last + step) == owner) last += step;
   return {first, last + 1 - first};
 }
 
@@ -155,16 +154,15 @@ DG_FN void for_each_run(Tile tile, const Key* keys, u64 first, u64 last, const B
     if (keys[row] != keys[row - 1]) begins(row);
 }
 
-/// Brings the equal keys of a few rows together, in row order, by ascending hash. The scratch has as
-/// many rows.
-template <class Tile, class Key, class Value>
-DG_FN void gather_keys(Tile tile, u64 seed, Key* keys, Value* values, u64 length, Key* scratch_keys,
-                       Value* scratch_values) {
+/// Calls `put(row, to, mine)` for a few rows by ascending hash, those of one hash in row order, by all lanes:
+/// the row is a lane's own where it is `mine`.
+template <class Tile, class Hash, class Put>
+DG_FN void for_each_by_hash(Tile tile, u64 length, const Hash& hash_of, const Put& put) {
   const auto least_from = [&](u64 bound) {
     u64 least = ~0ull;
     DG_ROLL
     for (u64 row = tile.lane(); row < length; row += Tile::size) {
-      const u64 hash = hash_key(keys[row], seed);
+      const u64 hash = hash_of(row);
       if (hash >= bound && hash < least) least = hash;
     }
     DG_UNROLL
@@ -181,16 +179,26 @@ DG_FN void gather_keys(Tile tile, u64 seed, Key* keys, Value* values, u64 length
     DG_ROLL
     for (u64 start = 0; start < length; start += Tile::size) {
       const u64 row = start + tile.lane();
-      const bool mine = row < length && hash_key(keys[row], seed) == hash;
+      const bool mine = row < length && hash_of(row) == hash;
       const u32 peers = tile.ballot(mine);
-      if (mine) {
-        const u64 to = place + count_ones(peers & ones_below(tile.lane()));
-        scratch_keys[to] = keys[row];
-        scratch_values[to] = values[row];
-      }
+      put(row, place + count_ones(peers & ones_below(tile.lane())), mine);
       place += count_ones(peers);
     }
   }
+}
+
+/// Brings the equal keys of a few rows together, in row order, by ascending hash. The scratch has as
+/// many rows.
+template <class Tile, class Key, class Value>
+DG_FN void gather_keys(Tile tile, u64 seed, Key* keys, Value* values, u64 length, Key* scratch_keys,
+                       Value* scratch_values) {
+  for_each_by_hash(
+      tile, length, [&](u64 row) { return hash_key(keys[row], seed); },
+      [&](u64 row, u64 to, bool mine) {
+        if (!mine) return;
+        scratch_keys[to] = keys[row];
+        scratch_values[to] = values[row];
+      });
   tile.sync();
   DG_ROLL
   for (u64 row = tile.lane(); row < length; row += Tile::size) {

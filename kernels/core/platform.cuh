@@ -11,7 +11,9 @@
 // With fewer promised, ptxas spills to reach a higher occupancy.
 #define DG_KERNEL DG_KERNEL_OF(4)
 // Blocks that share memory, as many as give 1,024 threads to a multiprocessor.
-#define DG_BLOCK_KERNEL(Threads) __global__ void __launch_bounds__(Threads, 1024 / Threads)
+#define DG_BLOCK_KERNEL(Threads) DG_BLOCK_KERNEL_OF(Threads, 1024 / Threads)
+// At least so many of them.
+#define DG_BLOCK_KERNEL_OF(Threads, Blocks) __global__ void __launch_bounds__(Threads, Blocks)
 #define DG_UNROLL _Pragma("unroll")
 #define DG_UNROLL_BY_4 _Pragma("unroll 4")
 #define DG_ROLL _Pragma("unroll 1")
@@ -24,6 +26,7 @@
 #define DG_KERNEL_OF(Blocks) inline void
 #define DG_KERNEL inline void
 #define DG_BLOCK_KERNEL(Threads) inline void
+#define DG_BLOCK_KERNEL_OF(Threads, Blocks) inline void
 #define DG_UNROLL
 #define DG_UNROLL_BY_4
 #define DG_ROLL

@@ -22,6 +22,7 @@
 #include "launch/join.cuh"
 #include "launch/limits.cuh"
 #include "launch/open.cuh"
+#include "launch/part_runs.cuh"
 #include "launch/partition.cuh"
 #include "launch/put_back.cuh"
 #include "launch/reduce.cuh"

@@ -14,6 +14,7 @@
 #include "launch/join.cuh"
 #include "launch/limits.cuh"
 #include "launch/open.cuh"
+#include "launch/part_runs.cuh"
 #include "launch/partition.cuh"
 #include "launch/put_back.cuh"
 #include "launch/reduce.cuh"
@@ -214,6 +215,19 @@ inline const std::vector<Layout> kLayouts = {
      {DG_FIELD(RunWriteArgs, keys), DG_FIELD(RunWriteArgs, places), DG_FIELD(RunWriteArgs, starts),
       DG_FIELD(RunWriteArgs, run_keys), DG_FIELD(RunWriteArgs, rows),
       DG_FIELD(RunWriteArgs, segment_rows), DG_FIELD(RunWriteArgs, n)}},
+    {"PartRunsArgs",
+     sizeof(PartRunsArgs),
+     {DG_FIELD(PartRunsArgs, order), DG_FIELD(PartRunsArgs, keys), DG_FIELD(PartRunsArgs, values),
+      DG_FIELD(PartRunsArgs, bounds), DG_FIELD(PartRunsArgs, run_keys),
+      DG_FIELD(PartRunsArgs, values_to), DG_FIELD(PartRunsArgs, counts),
+      DG_FIELD(PartRunsArgs, within), DG_FIELD(PartRunsArgs, segment_rows),
+      DG_FIELD(PartRunsArgs, n)}},
+    {"RunPackArgs",
+     sizeof(RunPackArgs),
+     {DG_FIELD(RunPackArgs, firsts), DG_FIELD(RunPackArgs, run_keys), DG_FIELD(RunPackArgs, bounds),
+      DG_FIELD(RunPackArgs, places), DG_FIELD(RunPackArgs, starts),
+      DG_FIELD(RunPackArgs, run_keys_to), DG_FIELD(RunPackArgs, segment_rows),
+      DG_FIELD(RunPackArgs, n)}},
     {"GroupStorage",
      sizeof(GroupStorage),
      {DG_FIELD(GroupStorage, records), DG_FIELD(GroupStorage, lines), DG_FIELD(GroupStorage, words),

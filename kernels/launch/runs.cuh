@@ -76,8 +76,10 @@ template <class Key, int W>
 DG_KERNEL run_mixed(RunMixedArgs args) {
   const u64 mixed = *args.mixed <= args.n ? *args.mixed : 0;
   for_each_tile<W>(mixed, [&](auto tile, u64 i) {
-    const MixedRows found = mixed_rows(tile, static_cast<const Key*>(args.keys), args.rows,
-                                       args.order, static_cast<u64>(args.mixed_rows[i]));
+    const Key* keys = static_cast<const Key*>(args.keys);
+    const MixedRows found = mixed_rows(
+        tile, args.rows, [&](u64 row) { return args.order.owner(keys[row]); },
+        [&](u64 row) { return keys[row]; }, static_cast<u64>(args.mixed_rows[i]));
     if (tile.lane() != 0) return;
     args.firsts[i] = static_cast<i64>(found.first);
     args.lengths[i] = static_cast<i64>(found.length);

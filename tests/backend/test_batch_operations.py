@@ -132,6 +132,12 @@ def test_partition_of_long_segments(
     check_partition(used, keys, keys + keys.dtype.type(1), parts, numbered=True)
 
 
+def test_fetch(used: Backend) -> None:
+    given = np.arange(12, dtype="u8").reshape(3, 4)
+    data = used.from_host(given)
+    assert (used.fetch(data)() == given).all()
+
+
 def test_too_many_rows_at_once(used: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(partition_args, "PASS_ROWS", 99)
     with pytest.raises(SpecError, match="100 rows; 99 at most"):

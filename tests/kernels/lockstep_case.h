@@ -15,6 +15,7 @@
 #include "launch/groups.cuh"
 #include "launch/join.cuh"
 #include "launch/open.cuh"
+#include "launch/part_runs.cuh"
 #include "launch/partition.cuh"
 #include "launch/put_back.cuh"
 #include "launch/reduce.cuh"

@@ -112,6 +112,62 @@ void mends() {
   }
 }
 
+/// Parts of few rows and of none, grouped in blocks. Where few bits of the hash put them in order, keys
+/// stand mixed; a part may have too many such rows, or too many at all.
+template <class Key, class Value, u32 Threads>
+void groups(std::mt19937& random) {
+  struct Case {
+    u64 rows;
+    Key range;
+    u64 parts;
+    u64 within;
+    bool fits;
+  };
+  for (const Case& wanted : {Case{1, 1, 1, 0xffff, true}, Case{400, 30, 5, 0xffff, true},
+                             Case{300, ~Key{0}, 2, 0xffff, true}, Case{250, 9, 2, 0x0200, true},
+                             Case{200, 4, 3, 0, true}, Case{700, 90, 1, 0, false},
+                             Case{kPartRows + 1, 4, 1, 0xffff, false}}) {
+    const RunOrder order{11, wanted.parts << 16};
+    std::vector<Key> keys(wanted.rows);
+    for (auto& key : keys) key = static_cast<Key>(random()) % wanted.range;
+    keys[0] = Mark<Key>::empty;
+    const auto part_of = [&](Key key) { return order.owner(key) >> 16; };
+    std::stable_sort(keys.begin(), keys.end(),
+                     [&](Key a, Key b) { return part_of(a) < part_of(b); });
+    std::vector<Value> values(wanted.rows), values_to(wanted.rows);
+    std::map<Key, std::vector<Value>> model;
+    std::vector<u64> bounds(wanted.parts + 1), places(wanted.parts + 1);
+    for (u64 row = 0; row < wanted.rows; ++row) {
+      values[row] = static_cast<Value>(3 * row);
+      model[keys[row]].push_back(values[row]);
+      ++bounds[part_of(keys[row]) + 1];
+    }
+    for (u64 part = 0; part < wanted.parts; ++part) bounds[part + 1] += bounds[part];
+    std::vector<Key> firsts = keys, run_keys(wanted.rows);
+    part_runs<Key, Value, Threads>(
+        {{order, firsts.data(), values.data(), bounds.data(), run_keys.data(), values_to.data(),
+          places.data() + 1, wanted.within, 1, wanted.parts}});
+    for (u64 part = 0; part < wanted.parts; ++part) places[part + 1] += places[part];
+    CHECK((places.back() >= kNoRoom) != wanted.fits);
+    if (!wanted.fits) continue;
+    CHECK(places.back() == model.size());
+    std::vector<i64> starts(model.size() + 1);
+    std::vector<Key> packed(model.size());
+    run_pack<Key, 4>({firsts.data(), run_keys.data(), bounds.data(), places.data(), starts.data(),
+                      packed.data(), 1, wanted.parts});
+    for (u64 run = 0; run < model.size(); ++run) {
+      CHECK(std::vector<Value>(values_to.begin() + starts[run],
+                               values_to.begin() + starts[run + 1]) == model.at(packed[run]));
+      const auto bits = [&](Key key) { return order.owner(key) & (wanted.within | ~0xffffu); };
+      if (run == 0) continue;
+      const Key key = packed[run], before = packed[run - 1];
+      CHECK(bits(before) <= bits(key));
+      if (bits(before) == bits(key))
+        CHECK(hash_key(before, order.seed) < hash_key(key, order.seed));
+    }
+  }
+}
+
 template <class Key>
 void all_widths(const char* name) {
   for_each_width([]<int W>() {
@@ -128,4 +184,12 @@ int main() {
   using namespace dg;
   test::all_widths<u32>("u32");
   test::all_widths<u64>("u64");
+  const auto run = []<class Key, class Value, u32 Threads>(std::mt19937& random) {
+    if constexpr (!same<Value, void>) test::groups<Key, Value, Threads>(random);
+  };
+  test::for_each_layout<1>(3, run);
+  test::for_each_layout<2>(2, run);
+  test::for_each_layout<8>(2, run);
+  test::for_each_layout<16>(2, run);
+  std::printf("runs of parts: passed\n");
 }

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from dgpuhash.backend import args, bloom_args, group_args, join_args, partition_args, region_args
+from dgpuhash.backend import (
+    args,
+    bloom_args,
+    group_args,
+    join_args,
+    part_args,
+    partition_args,
+    region_args,
+)
 from dgpuhash.backend.cpu import native
 
-ROOMS = (args, bloom_args, group_args, join_args, partition_args, region_args)
+ROOMS = (args, bloom_args, group_args, join_args, part_args, partition_args, region_args)
 STRUCTS = {name: struct for room in ROOMS for name, struct in room.STRUCTS.items()}
 
 

@@ -10,11 +10,17 @@ import pytest
 from dgpuhash.tables import key_runs
 
 
+@pytest.fixture(autouse=True)
+def sorted_batches(monkeypatch):
+    """Batches of any size are sorted by hash."""
+    monkeypatch.setattr(key_runs, "_FEW_ROWS", {"cpu": 10, "cuda": 10})
+    monkeypatch.setattr(key_runs, "part_runs", lambda *batch: None)
+
+
 @pytest.mark.parametrize("bits", [1, 3, 8, 13, 32])
 @pytest.mark.parametrize("most_mended", [1, 60, 2**12])
 @pytest.mark.parametrize(("key", "value"), [("u4", "u4"), ("u4", "u8"), ("u8", "u4"), ("u8", "u8")])
 def test_runs(device, monkeypatch, bits, most_mended, key, value):
-    monkeypatch.setattr(key_runs, "_FEW_ROWS", {"cpu": 10, "cuda": 10})
     monkeypatch.setattr(key_runs, "_HASH_BITS", bits)
     monkeypatch.setattr(key_runs, "_MOST_MENDED", most_mended)
     random = np.random.default_rng(bits)
@@ -45,7 +51,6 @@ def test_runs(device, monkeypatch, bits, most_mended, key, value):
 @pytest.mark.parametrize("length", [64, 65, 300])
 def test_runs_of_keys_that_take_turns(device, monkeypatch, length):
     """Many rows of one key, of another, of the first again, none of them told apart by the hash."""
-    monkeypatch.setattr(key_runs, "_FEW_ROWS", {"cpu": 10, "cuda": 10})
     monkeypatch.setattr(key_runs, "_HASH_BITS", 1)
     monkeypatch.setattr(key_runs, "_MIXED_PART", 8)
     keys = np.tile(np.repeat(np.arange(20, dtype="u4"), length), 3)
