@@ -112,7 +112,7 @@ def move(
     shares: int = 1,
     digits: tuple[int, int] = (0, 0),
     most_segments: int | None = None,
-    counted: Callable[[Segments], None] | None = None,
+    counted: Callable[[Segments], object] | None = None,
     to: Partitioned | None = None,
 ) -> tuple[Partitioned, Segments]:
     """The batch in the order of one digit.
@@ -142,17 +142,20 @@ def move(
     rows, device = len(keys), backend.name
     runs = 1 if bounds is None else len(bounds) - 1
     groups = runs // shares
-    moved = to or Partitioned(
-        backend.empty(rows, keys.dtype) if keyed else None,
-        None if values is None else backend.empty(rows, values.dtype),
-        backend.empty(rows, np.int64) if numbered else None,
-    )
+
+    def made() -> Partitioned:
+        return to or Partitioned(
+            backend.empty(rows, keys.dtype) if keyed else None,
+            None if values is None else backend.empty(rows, values.dtype),
+            backend.empty(rows, np.int64) if numbered else None,
+        )
+
     if rows == 0:
         nowhere = backend.zeros(groups * digit.parts + 1, np.uint64)
         laid_out = Segments(nowhere, 0, 0, 1, 1, 1, 1)
         if counted is not None:
             counted(laid_out)
-        return moved, laid_out
+        return made(), laid_out
     if rows > structs.PASS_ROWS:
         raise SpecError(
             f"{rows:,} rows; {structs.PASS_ROWS:,} at most are partitioned at once: split the batch"
@@ -163,7 +166,6 @@ def move(
     if most_segments is not None:
         pieces = min(pieces, max(1, most_segments // runs))
     counters = backend.empty(runs * digit.parts * pieces, np.uint64)
-    places = backend.zeros(len(counters) + 1, np.uint64)
     told = {
         "digit": digit.words, "route": route.words, "keys": keys, "bounds": bounds,
         "rows": rows, "parts": digit.parts, "shares": shares, "groups": groups,
@@ -174,6 +176,8 @@ def move(
     backend.run(
         structs.partition_count(keys.dtype), structs.PARTITION, segments, counters=counters, **told
     )
+    # A GPU counts while the host allocates.
+    places, moved = backend.zeros(len(counters) + 1, np.uint64), made()
     backend.xp.cumsum(counters, out=places[1:])
     laid_out = Segments(places, rows, segments, pieces, shares, least, segment_rows)
     if counted is not None:

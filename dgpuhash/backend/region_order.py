@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,6 +40,10 @@ class Ordered:
     spare_values: Any
 
 
+class _CrowdedError(Exception):
+    """Many rows are for one part."""
+
+
 def order_by_bucket(
     backend: Backend, keys: Any, values: Any, *, buckets: int, seed: int, shift: int
 ) -> Ordered | None:
@@ -49,27 +54,40 @@ def order_by_bucket(
     """
     if buckets >= 2**32 or len(keys) > structs.PASS_ROWS:
         return None
-    rows, regions = len(keys), -(-buckets >> shift)
+    try:
+        return _order(backend, keys, values, Digit(seed, buckets, shift, 0, -(-buckets >> shift)))
+    except _CrowdedError:
+        return None
+
+
+def _order(backend: Backend, keys: Any, values: Any, region: Digit) -> Ordered:
+    rows, regions, seed, buckets = len(keys), region.parts, region.seed, region.spread
     passes, width = _passes(regions, structs.ANY_ORDER_PARTS[backend.name])
-    ordered = spare = starts = None
+    ordered = spare = starts = look = None
     for low in reversed(range(0, passes * width, width)):
         first = starts is None
         parts = -(-regions >> low) if first else 2**width
-        digit = Digit(seed, buckets, shift + low, 2**32 - 1 if first else 2**width - 1, parts)
+        mask = 2**32 - 1 if first else 2**width - 1
         moved, starts = run_pass(
-            backend, keys, values, digit, in_order=False, bounds=starts, to=spare
-        )
+            backend, keys, values, Digit(seed, buckets, region.shift + low, mask, parts),
+            in_order=False, bounds=starts, to=spare, counted=look,
+        )  # fmt: skip
         starts = backend.xp.ascontiguousarray(starts)
-        if first:
-            largest = int(np.diff(backend.to_host(starts).astype(np.int64)).max())
-            if largest * parts > _CROWDED * (rows + parts * _CROWD_ROWS):
-                return None
+        look = partial(_refuse_crowds, backend.fetch(starts), rows) if first else None
         ordered, spare = moved, ordered
         keys, values = ordered.keys, ordered.values
+    if look is not None:
+        look()
     if spare is None:
         spare_values = None if values is None else backend.empty(rows, values.dtype)
         spare = Partitioned(backend.empty(rows, keys.dtype), spare_values, None)
     return Ordered(keys, values, starts, spare.keys, spare.values)
+
+
+def _refuse_crowds(starts: Callable[[], np.ndarray], rows: int, _: object = None) -> None:
+    counts = np.diff(starts().astype(np.int64))
+    if int(counts.max()) * len(counts) > _CROWDED * (rows + len(counts) * _CROWD_ROWS):
+        raise _CrowdedError
 
 
 def _passes(regions: int, most: int) -> tuple[int, int]:

@@ -34,7 +34,7 @@ class RegionIntake:
 
     def __init__(self, backend: Backend, slots: Slots, ranges: Ranges) -> None:
         self._backend, self._slots, self._ranges = backend, slots, ranges
-        self._created = slot_bits(backend, slots)
+        self._created = slot_bits(backend, slots.extent)
         self._left: list[tuple[Any, Any]] = []
         self._moved = Partitioned(None, None, None)
         self._pending = backend.zeros(ranges.number, np.uint64)

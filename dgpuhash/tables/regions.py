@@ -14,7 +14,7 @@ import numpy as np
 from dgpuhash.backend import Backend, ran_out, region_args
 from dgpuhash.backend.region_order import Ordered, order_by_bucket
 from dgpuhash.errors import OutOfMemoryError
-from dgpuhash.tables.slots import Slots
+from dgpuhash.tables.slots import Extent, Slots
 
 __all__ = ["RegionBatch", "claim", "fill_ones", "pays", "slot_bits"]
 
@@ -43,16 +43,18 @@ class RegionBatch:
     claimed: bool = False
 
     @classmethod
-    def of(cls, backend: Backend, slots: Slots, keys: Any, values: Any) -> RegionBatch | None:
-        """The batch; None where memory is short, or many rows are for one region."""
+    def of(
+        cls, backend: Backend, extent: Extent, seed: int, keys: Any, values: Any
+    ) -> RegionBatch | None:
+        """The batch for a table; None where memory is short, or many rows are for one region."""
         try:
             ordered = order_by_bucket(
                 backend, keys, values,
-                buckets=slots.buckets, seed=slots.seed, shift=backend.region_shift,
+                buckets=extent.buckets, seed=seed, shift=backend.region_shift,
             )  # fmt: skip
             if ordered is None:
                 return None
-            created = slot_bits(backend, slots)
+            created = slot_bits(backend, extent)
             fresh = backend.empty(len(keys), np.dtype(bool))
         except Exception as error:
             if isinstance(error, OutOfMemoryError) or ran_out(error):
@@ -96,7 +98,7 @@ class RegionBatch:
     def forget(self, slots: Slots) -> None:
         """Go on with other slots, of whose keys this batch has created none."""
         self.created = None
-        self.created = slot_bits(self.backend, slots)
+        self.created = slot_bits(self.backend, slots.extent)
         self.created.fill(np.uint32(0))
 
 
@@ -107,11 +109,14 @@ def fill_ones(flags: Any) -> None:
     flags[words:].fill(1)
 
 
-def pays(backend: Backend, slots: Slots, rows: int) -> bool:
-    """Whether so many rows, most of which bring new keys, are placed faster by region."""
+def pays(backend: Backend, slots: Slots | None, rows: int) -> bool:
+    """Whether so many rows, most of which bring new keys, are placed faster by region.
+
+    Without `slots`, in a table that is still to be made.
+    """
     spared, least = _ROW_NBYTES * rows, _LEAST_NBYTES[backend.name]
     # Slots that are to be filled first cost as much either way.
-    return spared >= least and spared - (slots.nbytes if slots.filled else 0) >= least
+    return spared >= least and spared - (slots.nbytes if slots and slots.filled else 0) >= least
 
 
 def claim(
@@ -136,8 +141,8 @@ def claim(
     )  # fmt: skip
 
 
-def slot_bits(backend: Backend, slots: Slots) -> Any:
+def slot_bits(backend: Backend, extent: Extent) -> Any:
     """A bit for each slot and for the two beside; the latter are 0."""
-    made = backend.empty((slots.slots + 2) // 32 + 1, np.uint32)
-    made[slots.slots // 32 :] = 0
+    made = backend.empty((extent.slots + 2) // 32 + 1, np.uint32)
+    made[extent.slots // 32 :] = 0
     return made

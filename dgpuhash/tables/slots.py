@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dgpuhash.backend import Backend, args, region_args
 
-__all__ = ["Slots", "State"]
+__all__ = ["Extent", "Slots", "State"]
 
 # Of buckets: as many as a region has, so that few keys leave it.
 _LARGEST_SEGMENT = 2**region_args.REGION_SHIFT
@@ -32,6 +32,24 @@ class State:
     """Keys stored."""
     erased: int
     """Slots that erased keys still take."""
+
+
+class Extent(NamedTuple):
+    """How large a table is."""
+
+    buckets: int
+    segment: int
+    """Buckets of a segment."""
+    slots: int
+
+    @classmethod
+    def of(cls, key: np.dtype[Any], value: np.dtype[Any] | None, slots: int) -> Extent:
+        """That of a table with at least so many slots."""
+        per_bucket = args.BUCKET_BYTES // _slot_nbytes(key, value)
+        wanted = -(-slots // per_bucket)
+        segment = min(_LARGEST_SEGMENT, 1 << max(wanted // _ROUNDING, 1).bit_length() - 1)
+        buckets = -(-wanted // segment) * segment
+        return cls(buckets, segment, buckets * per_bucket)
 
 
 class Slots:
@@ -62,12 +80,9 @@ class Slots:
         self._key, self._value = key, value
         self.seed = seed
         self._paired = value == key
-        nbytes = key.itemsize * (2 if self._paired else 1)
-        per_bucket = args.BUCKET_BYTES // nbytes
-        wanted = -(-slots // per_bucket)
-        self._segment = min(_LARGEST_SEGMENT, 1 << max(wanted // _ROUNDING, 1).bit_length() - 1)
-        self.buckets = -(-wanted // self._segment) * self._segment
-        self.slots = self.buckets * per_bucket
+        self.extent = Extent.of(key, value, slots)
+        self.buckets, self._segment, self.slots = self.extent
+        nbytes = _slot_nbytes(key, value)
         self._keys = backend.empty(self.slots * nbytes, np.uint8)
         self._values = None
         if value is not None and not self._paired:
@@ -78,6 +93,8 @@ class Slots:
         self.blank = False
         """Whether nothing was stored since the slots were cleared."""
         self._filled = True
+        # Read since the last change.
+        self._counted: State | None = None
 
     @property
     def nbytes(self) -> int:
@@ -118,7 +135,7 @@ class Slots:
         """Empty every slot, which `fill` or `insert_regions` must write before one is looked at."""
         self._state[:_SIDE_VALUE].fill(np.uint64(0))
         self._state[_SIDE_VALUE:].fill(np.uint64(2**64 - 1))
-        self.blank, self._filled = True, False
+        self.blank, self._filled, self._counted = True, False, None
 
     def fill(self) -> None:
         """Write the emptiness of slots that were only forgotten."""
@@ -148,12 +165,21 @@ class Slots:
                 setattr(made, name, copied)
         return made
 
+    def _change(self) -> None:
+        self.blank, self._counted = False, None
+
     def state(self) -> State:
         """The counts; waits for the device, unless nothing was stored."""
         if self.blank:
             return State(0, 0)
-        state = self._host_state()
-        return State(int(state["occupied"]), int(state["erased"]))
+        if self._counted is None:
+            self._count(self._host_state())
+        assert self._counted is not None
+        return self._counted
+
+    def _count(self, state: np.ndarray) -> np.ndarray:
+        self._counted = State(int(state["occupied"]), int(state["erased"]))
+        return state
 
     def sample(self, keys: Any, *, seed: int, zeros: int, limit: int) -> tuple[int, int]:
         """Store the keys whose hashes begin with `zeros` zeros, until there are `limit`.
@@ -162,7 +188,7 @@ class Slots:
         and empty before. Waits for the device.
         """
         rows = len(keys)
-        self.blank = False
+        self._change()
         self._backend.run(
             region_args.open_sample(self._key), region_args.OPEN_SAMPLE,
             -(-rows // region_args.SAMPLE_ROWS),
@@ -184,7 +210,7 @@ class Slots:
         """
         self.insert_in_regions(0, self.regions, blank=self.blank, part_shift=0, **batch)
         self.hold()
-        return int(self._host_state()["pending"])
+        return int(self._count(self._host_state())["pending"])
 
     def insert_in_regions(self, first: int, number: int, *, blank: bool, **batch: Any) -> Any:
         """Store pairs in the order of `number` regions; the number of those that are left.
@@ -192,6 +218,7 @@ class Slots:
         That is an array of the device, which the next call changes. Where regions are `blank`,
         `hold` follows when all have been written.
         """
+        self._counted = None
         self._state[2] = 0
         self._backend.run(
             region_args.region_insert(self._key, self._value), region_args.REGION_INSERT, number,
@@ -224,7 +251,7 @@ class Slots:
                 rows=rows, segment_rows=_SETTLED_ROWS,
             )  # fmt: skip
         self._state[0] = rows
-        self.blank = False
+        self._change()
 
     def insert_limited(self, keys: Any, values: Any, limit: int) -> tuple[Any, Any]:
         """Store pairs while fewer than `limit` slots are taken.
@@ -255,6 +282,7 @@ class Slots:
         """Remove keys; true in one row of each that was stored."""
         rows = len(keys)
         erased = self._backend.empty(rows, _BOOL)
+        self._counted = None
         self._erase_rows(rows, keys, erased, rows)
         return erased
 
@@ -310,7 +338,7 @@ class Slots:
             args.open_rehash(self._key, self._value), args.OPEN_REHASH, self.slots,
             table=self.storage, target=target.storage,
         )  # fmt: skip
-        target.blank = False
+        target._change()
 
     def _counts(self, buckets: int) -> Any:
         counts = self._backend.empty(buckets, np.uint32)
@@ -333,7 +361,7 @@ class Slots:
         limit: int = args.UNLIMITED,
         overwrite: bool = False,
     ) -> None:
-        self.blank = False
+        self._change()
         rows = len(keys)
         self._insert_rows(rows, keys, values, fresh, pending, rows, limit, int(overwrite))
 
@@ -357,3 +385,8 @@ class Slots:
     def _erase_rows(self) -> Callable[..., None]:
         kernel = args.open_erase(self._key, self._value)
         return self._backend.bound(kernel, args.OPEN_ERASE, self.storage)
+
+
+def _slot_nbytes(key: np.dtype[Any], value: np.dtype[Any] | None) -> int:
+    """Values of other than the keys' size stand elsewhere."""
+    return key.itemsize * (2 if value == key else 1)

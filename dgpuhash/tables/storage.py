@@ -14,7 +14,7 @@ from dgpuhash.tables import expectation, regions
 from dgpuhash.tables.bits import words_of
 from dgpuhash.tables.region_intake import RegionIntake
 from dgpuhash.tables.regions import RegionBatch
-from dgpuhash.tables.slots import Slots
+from dgpuhash.tables.slots import Extent, Slots
 
 __all__ = ["Storage"]
 
@@ -218,7 +218,7 @@ class Storage:
             keys, values = words_of(keys), _words(values)
             stored = self._slots.state().occupied
             if expectation.all_new(self.backend, self._slots, keys):
-                batch = RegionBatch.of(self.backend, self._slots, keys, values)
+                batch = self._ordered(self._slots.extent, keys, values)
                 if batch is not None:
                     return self._place_regions(batch, stored, told=told)
         self._slots.fill()
@@ -250,18 +250,29 @@ class Storage:
             return self._place_limited(keys, values)
         new = expectation.new_keys(self.backend, self._slots, keys)
         state = self._slots.state()
+        larger = 0
         if state.occupied + state.erased + new.most > self.capacity:
-            self._enlarge(state.occupied + new.most, filled=False)
+            larger = self._slots_after(state.occupied + new.most)
+            if not self._slots.blank:
+                self._rebuild(larger, filled=False)
+                larger = 0
+        batch = None
         if new.all or (not told and 2 * new.most > rows):
-            batch = None
-            if regions.pays(self.backend, self._slots, rows):
-                batch = RegionBatch.of(self.backend, self._slots, keys, values)
-            if batch is not None:
-                return self._place_regions(batch, state.occupied, told=told)
+            extent = Extent.of(self._key, self._value, larger) if larger else self._slots.extent
+            if regions.pays(self.backend, None if larger else self._slots, rows):
+                batch = self._ordered(extent, keys, values)
+        if larger:
+            # Only now, so that a GPU does not wait for the first pass.
+            self._rebuild(larger, filled=False)
+        if batch is not None:
+            return self._place_regions(batch, state.occupied, told=told)
         self._slots.fill()
         if self._has_room(rows):
             return self._slots.insert(keys, values)
         return self._place_limited(keys, values)
+
+    def _ordered(self, extent: Extent, keys: Any, values: Any) -> RegionBatch | None:
+        return RegionBatch.of(self.backend, extent, self._seed, keys, values)
 
     def _place_regions(self, batch: RegionBatch, stored: int, *, told: bool) -> Any:
         """Insert a batch that is in the order of the table, which has `stored` keys.
@@ -322,11 +333,15 @@ class Storage:
         share = placed / settled if settled else 1.0
         self._enlarge(live + min(pending, max(1, math.ceil(share * pending))))
 
-    def _enlarge(self, wanted: int, *, filled: bool = True) -> None:
-        """Make room for `wanted` keys: without tombstones if that does, else twice as large."""
-        enough = wanted <= self.capacity * 3 // 4
-        larger = self._slots_for(max(2 * self.capacity, wanted))
-        self._rebuild(self._slots.slots if enough else larger, filled=filled)
+    def _enlarge(self, wanted: int) -> None:
+        """Make room for `wanted` keys."""
+        self._rebuild(self._slots_after(wanted))
+
+    def _slots_after(self, wanted: int) -> int:
+        """Slots that `wanted` keys get: as many where tombstones have to go, else twice as many."""
+        if wanted <= self.capacity * 3 // 4:
+            return self._slots.slots
+        return self._slots_for(max(2 * self.capacity, wanted))
 
     def _rebuild(self, slots: int, *, filled: bool = True) -> None:
         """Move the keys to new slots; the old ones stay in use when that fails.
