@@ -69,11 +69,21 @@ DG_FN Places places_of_tile(Block block, u32 rows) {
   return {first < rows ? first : rows, last < rows ? last : rows};
 }
 
+template <class Block, class Word>
+DG_FN void prefetch_lines(Block block, const Word* column, u32 rows) {
+  constexpr u32 together = kBucketBytes / sizeof(Word);
+  for (u32 row = block.thread() * together; row < rows; row += Block::threads * together)
+    prefetch(column + row);
+}
+
 /// Brings the part's rows into shared memory, and their words in order.
 template <class Block, class Memory, class Key, class Value>
 DG_FN void order_part(Block block, Memory& memory, const RunOrder& order, u32 within,
                       const Key* keys, const Value* values, u32 rows) {
   constexpr u32 items = Memory::items, own = (kBins + Block::threads - 1) / Block::threads;
+  // All lines at once; rows that wait in registers for others of their thread would spill.
+  prefetch_lines(block, keys, rows);
+  prefetch_lines(block, values, rows);
   for (u32 bin = block.thread(); bin < kBins; bin += Block::threads) memory.bins[bin] = 0;
   if (block.thread() == 0) memory.mixed_count = 0;
   block.sync();
