@@ -306,9 +306,9 @@ def be_patient(seconds: float) -> None:
     phase.SILENCE = request.LIMIT = seconds
 
 
-def put_twice(frame: Any, sealed: Any, partition: int) -> Any:
+def put_twice(frame: Any, sealed: Any, partition: int, *others: Any) -> Any:
     """As `put_partition`, by two attempts, of which the first or the last one counts."""
-    receipts = [put_partition(frame, sealed, partition) for _ in range(2)]
+    receipts = [put_partition(frame, sealed, partition, *others) for _ in range(2)]
     return receipts[partition % 2]
 
 
