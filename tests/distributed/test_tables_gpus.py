@@ -101,7 +101,9 @@ def test_new_keys_range_by_range(client, repeat):
     graph = {(name, rank): future for rank, future in enumerate(futures)}
     keys = da.Array(graph, name, ((rows,) * len(futures),), dtype=np.int64, meta=_to_gpu([0]))
     distinct = (rows + repeat - 1) // repeat * len(workers)
-    with DistributedMap("int64", "int64", rows * len(workers), client=client) as table:
+    with DistributedMap(
+        "int64", "int64", rows * len(workers), client=client, device="cuda"
+    ) as table:
         assert len(table) == 0
         fresh = table.insert(keys, ~keys)
         assert int(fresh.sum().compute()) == len(table) == distinct
