@@ -14,6 +14,7 @@ import time
 
 import dask.array as da
 import numpy as np
+import psutil
 import pyarrow as pa
 import pytest
 from clusters import cluster_of
@@ -409,8 +410,10 @@ def test_all_parts_are_rebuilt_on_fewer_workers(tmp_path):
         with DistributedMultiMap.from_arrays(keys, values) as table:
             table.save(tmp_path / "saved")
             gone = table.workers[0]
+            (pid,) = client.run(os.getpid, workers=[gone]).values()
             client.retire_workers([gone])
-            until(lambda: gone not in client.nthreads())
+            # Its part answers as long as its process lives.
+            until(lambda: gone not in client.nthreads() and not psutil.pid_exists(pid))
             with pytest.raises(IndexLost):
                 len(table)
             assert table.rebuild() == (0, 1)
