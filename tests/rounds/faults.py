@@ -149,20 +149,7 @@ class Late(Fault):
     """A worker that answers requests for its shard late."""
 
     name = "late"
-    works = (
-        "build",
-        "insert",
-        "erase",
-        "merge",
-        "lookup",
-        "rebalance",
-        "map",
-        "map insert",
-        "map find",
-        "bulk build",
-        "bulk insert",
-        "bulk merge",
-    )
+    works = tuple(work for work in Fault.works if work not in ("save", "rebuild", "durable"))
     harmless = True
 
     def prepare(self) -> None:
