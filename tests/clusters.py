@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,6 +19,7 @@ __all__ = [
     "device_frame",
     "gpu_cluster",
     "joined",
+    "until",
     "wide_keys",
 ]
 
@@ -59,6 +61,14 @@ def gpu_cluster(workers: int | None = None) -> Iterator[Client]:
     ):
         client.wait_for_workers(workers or 2, timeout=60)
         yield client
+
+
+def until(claim: Callable[[], bool]) -> None:
+    """Wait for what comes true a moment later; an error after 20 seconds."""
+    end = time.monotonic() + 20
+    while not claim():
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
 def wide_keys(rng: np.random.Generator, rows: int) -> pd.DataFrame:

@@ -14,6 +14,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from distributed import Client
+from distributed.comm import CommClosedError
 from distributed.core import send_recv
 from distributed.protocol import Serialize, Serialized, deserialize, pickle
 
@@ -139,6 +140,9 @@ async def _broadcast(workers: list[str], message: dict[str, Any], scheduler: Any
 
 
 async def _answer(worker: str, message: dict[str, Any], scheduler: Any) -> bytes | Exception:
+    if worker not in scheduler.workers:
+        # Over the comm that the scheduler keeps, one that was retired answers until it has ended.
+        return CommClosedError(f"{worker} is not in the cluster")
     try:
         comm = await scheduler.rpc.connect(worker)
         comm.name = "dgpuhash phase"

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clusters import cluster_of
+from clusters import cluster_of, until
 from distributed import Client
 from paper_gpus import DeviceArray, install
 from paper_nccl import Communicator, NcclStream
@@ -181,8 +181,8 @@ def test_an_error_of_nccl_ends_the_exchange_of_all(threads, paper):
     group = form_group(threads, sorted(threads.nthreads()), "nccl")
     with pytest.raises(IndexLost, match="NCCL failed on rank 1 with error 6"):
         group.run(threads, fail_in_nccl)
-    assert all(each.aborted for each in Communicator.made)
     group.close(threads)
+    until(lambda: all(each.aborted for each in Communicator.made))
     anew = form_group(threads, sorted(threads.nthreads()), "nccl")
     anew.run(threads, exchange_many, 3)
     anew.close(threads)

@@ -14,7 +14,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from clusters import cluster_of
+from clusters import cluster_of, until
 from distributed import futures_of, wait
 
 from dgpuhash.distributed import DistributedMap, DistributedMultiMap, DistributedSet
@@ -81,10 +81,7 @@ def test_answers_are_freed_with_their_arrays(processes):
         assert len(kept()) == 5
         del answer
         gc.collect()
-        end = time.monotonic() + 10
-        while kept():
-            assert time.monotonic() < end
-            time.sleep(0.05)
+        until(lambda: not kept())
 
 
 def test_arrays_of_the_client(client):
