@@ -211,8 +211,8 @@ def assemble(
     -------
     DataFrame
         Rows in the order of `left`, numbered from 0; for semi and anti, rows of `left` with their
-        own labels. Key columns have the dtype that pandas gives them for frames that are not
-        empty, so an empty partition has the dtypes of the others.
+        own labels. Key columns have the dtype that pandas gives them for frames of which rows
+        match, so a partition without any has the dtypes of the others.
 
     Examples
     --------

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 
-from dgpuhash.errors import ColumnError
+from dgpuhash.errors import ColumnError, KeyTypeError
 from dgpuhash.frames import (
     FrameIndex,
     KeyEncoder,
@@ -59,6 +59,13 @@ def test_overlapping_columns_are_refused():
         index.merge(LEFT.assign(v_y=1))
 
 
+def test_moments_of_arrow_beside_others_are_refused_with_the_way_out():
+    arrow = LEFT[:3].assign(k=MOMENTS.astype("timestamp[ns][pyarrow]"))
+    index = FrameIndex.build(RIGHT.assign(k=MOMENTS), "k")
+    with pytest.raises(KeyTypeError, match=r"timestamp\[ns\]\[pyarrow\] and datetime64.*astype"):
+        index.merge(arrow)
+
+
 def test_key_columns_of_other_names_stay_on_both_sides():
     index = FrameIndex.build(RIGHT, "k")
     left = LEFT.rename(columns={"k": "key"}).assign(k="own")
@@ -99,6 +106,34 @@ def test_meta_is_that_of_dask(how, dtype):
     planned = lazy_left.merge(lazy_right, on="k", how=how)._meta
     meta = merge_meta(lazy_left._meta, lazy_right._meta, left_on=["k"], right_on=["k"], how=how)
     assert meta.dtypes.astype(str).to_dict() == planned.dtypes.astype(str).to_dict()
+
+
+MOMENTS = pd.Series(pd.to_datetime([0, 5_000_000_000, 1_700_000_000_123_456_789], unit="ns"))
+
+
+@pytest.mark.parametrize("how", ["inner", "left"])
+@pytest.mark.parametrize("others", [{}, {"c": "category"}])
+@pytest.mark.parametrize(
+    ("dtype", "index_dtype"),
+    [
+        ("M8[ns]", "M8[s]"),
+        ("M8[s]", "M8[ns]"),
+        ("M8[ms]", "M8[us]"),
+        ("datetime64[ns, Europe/Berlin]", "datetime64[s, UTC]"),
+        ("datetime64[s, UTC]", "datetime64[ns, UTC]"),
+        ("datetime64[us, UTC]", "datetime64[us, America/New_York]"),
+    ],
+)
+def test_moments_of_two_units_or_zones_keep_what_pandas_keeps(dtype, index_dtype, others, how):
+    def moments(dtype, rows):
+        known = MOMENTS if dtype.startswith("M8") else MOMENTS.dt.tz_localize("UTC")
+        return known.iloc[rows].astype(dtype).reset_index(drop=True)
+
+    left = pd.DataFrame({"k": moments(dtype, [2, 1, 0]), "c": ["a", "b", "c"]})
+    right = pd.DataFrame({"k": moments(index_dtype, [0, 1, 1]), "c": ["c", "b", "b"]})
+    right, on = right.astype(others), ["k", *others]
+    expected = left.merge(right, on=on, how=how)
+    assert_frame_equal(FrameIndex.build(right, on).merge(left, on=on, how=how), expected)
 
 
 def test_semi_and_anti_have_the_columns_of_the_left_side():

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pandas.api.extensions import ExtensionArray
 from pandas.api.types import union_categoricals
 
-from dgpuhash.errors import ColumnError, UnsupportedError
+from dgpuhash.errors import ColumnError, KeyTypeError, UnsupportedError
 from dgpuhash.frames.columns import KeyColumn
 from dgpuhash.frames.dataframes.base import Frames
 from dgpuhash.frames.dataframes.foreign import is_arrow
@@ -144,10 +144,23 @@ class PandasFrames(Frames):
                 suffixes=suffixes,
             )
         except ValueError as error:
+            if str(error).startswith("You are trying to merge on"):
+                raise KeyTypeError(
+                    f"pandas does not merge {[*left_on]!r} with the index's {[*right_on]!r}, of "
+                    f"{_kinds(left, left_on)} and {_kinds(right, right_on)}; convert one side with "
+                    ".astype"
+                ) from error
             raise ColumnError(
                 f"{error}; rename the columns, or give suffixes=('_left', '_right')"
             ) from error
-        return merged.iloc[:0]
+        merged = merged.iloc[:0]
+        for label, other in zip(left_on, right_on, strict=True):
+            dtype, index_dtype = left[label].dtype, right[other].dtype
+            if label == other and dtype != index_dtype and dtype.kind == index_dtype.kind == "M":
+                # pandas decides by rows that match, which those above need not do.
+                alone = _specimen(left[[label]], 1).merge(_specimen(right[[label]], 2), on=label)
+                merged[label] = merged[label].astype(alone[label].dtype)
+        return merged
 
     def is_typed(self, series: Any) -> bool:
         return bool(series.dtype != object)
@@ -255,6 +268,10 @@ def _widened(frame: Any, label: Hashable) -> Any:
     return frame.astype({label: np.float32}) if frame[label].dtype == np.float16 else frame
 
 
+def _kinds(frame: Any, labels: Sequence[Hashable]) -> str:
+    return ", ".join(str(frame[label].dtype) for label in labels)
+
+
 def _specimen(meta: Any, rows: int) -> Any:
     """`rows` equal rows with the columns of `meta`: pandas decides dtypes by rows, not by types."""
     columns = {position: _sample(meta.iloc[:0, position]) for position in range(meta.shape[1])}
@@ -271,9 +288,11 @@ def _sample(empty: Any) -> Any:
     if isinstance(dtype, pd.StringDtype):
         return pd.array(["a"], dtype=dtype)
     if isinstance(dtype, np.dtype):
+        if dtype.kind in "mM":
+            return np.zeros(1, dtype)
         return pd.Series(["a"], dtype=object) if dtype.kind == "O" else np.ones(1, dtype)
     if isinstance(dtype, pd.DatetimeTZDtype):
-        return pd.Series([pd.Timestamp(1, tz=dtype.tz)]).astype(dtype)
+        return pd.Series([pd.Timestamp(0, tz=dtype.tz)]).astype(dtype)
     if isinstance(dtype, pd.IntervalDtype):
         ends = pd.Index(_sample(pd.Series([], dtype=dtype.subtype)))
         return pd.arrays.IntervalArray.from_arrays(ends, ends, closed=dtype.closed or "right")
