@@ -13,7 +13,7 @@ from distributed.comm import CommClosedError
 
 from dgpuhash.distributed.clients import asking_the_scheduler, workers_of
 from dgpuhash.distributed.plugin import arriving_host_of
-from dgpuhash.distributed.relay import relayed
+from dgpuhash.distributed.relay import Failed, relayed
 from dgpuhash.distributed.request import REMEDY, begun
 from dgpuhash.errors import IndexLost
 from dgpuhash.tables.scarcity import call_says_memory
@@ -101,13 +101,6 @@ def let_go(error: BaseException) -> None:
             seen.add(id(each))
             traceback.clear_frames(each.__traceback__)
             ahead += [each.__cause__, each.__context__]
-
-
-class Failed:
-    """An error on its way to the client."""
-
-    def __init__(self, error: Exception) -> None:
-        self.error = error
 
 
 def asked(client: Client, workers: Sequence[str], function: Callable[..., Result]) -> list[Result]:
@@ -247,6 +240,8 @@ def _results(outcomes: Sequence[Any]) -> list[Any]:
     # What the user can mend says more than the loss that it led to on other workers.
     raised.sort(key=lambda error: isinstance(error, IndexLost))
     unreachable = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
+    # Who waits for another one says less than that one.
+    unreachable.sort(key=lambda error: isinstance(error, TimeoutError))
     if raised:
         raise raised[0]
     if unreachable:

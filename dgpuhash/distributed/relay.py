@@ -18,10 +18,21 @@ from distributed.comm import CommClosedError
 from distributed.core import send_recv
 from distributed.protocol import Serialize, Serialized, deserialize, pickle
 
-__all__ = ["end_turn", "relayed"]
+from dgpuhash.distributed.request import begun
+
+__all__ = ["Failed", "end_turn", "relayed"]
 
 # Seconds between two looks whether the client whose turn it is is alive.
 PATIENCE = 2.0
+# Seconds that the others of a phase in turns have to say what they know when one has failed.
+FAREWELL = 2.0
+
+
+class Failed:
+    """An error on its way to the client."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
 
 
 @dataclass(eq=False)
@@ -58,7 +69,8 @@ async def relayed(
     args : tuple
     turn : str, optional
         Names a phase that begins when no other named one is under way; `end_turn` lets the next
-        one begin.
+        one begin. Its workers wait for each other: when one fails, the others are waited for no
+        longer than `FAREWELL`.
     """
     message = {
         "op": "run",
@@ -71,7 +83,7 @@ async def relayed(
         relay, list(workers), message, turn, client.id, asynchronous=True
     )
     return {
-        worker: answer if isinstance(answer, Exception) else pickle.loads(answer)
+        worker: answer if isinstance(answer, Exception) else pickle.loads(answer.post)
         for worker, answer in answers.items()
     }
 
@@ -81,15 +93,23 @@ async def end_turn(client: Client, turn: str) -> None:
     await client.run_on_scheduler(free_turn, turn, asynchronous=True)
 
 
-async def packed(function: Callable[..., Any], args: tuple[Any, ...], dask_worker: Any) -> bytes:
-    """Runs on a worker: the result, or error, as bytes, which the scheduler need not understand."""
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A result, or error, as bytes, which the scheduler need not understand."""
+
+    post: bytes
+    failed: bool
+
+
+async def packed(function: Callable[..., Any], args: tuple[Any, ...], dask_worker: Any) -> Packed:
+    """Runs on a worker."""
     try:
         result = function(*args, dask_worker=dask_worker)
         if asyncio.iscoroutine(result):
             result = await result
     except Exception as error:
         result = error
-    return pickle.dumps(result)
+    return Packed(pickle.dumps(result), isinstance(result, Exception | Failed))
 
 
 async def relay(
@@ -107,7 +127,7 @@ async def relay(
     waiting.append(mine)
     try:
         await _head(waiting, mine, dask_scheduler)
-        return await _broadcast(workers, message, dask_scheduler)
+        return await _together(workers, message, dask_scheduler)
     finally:
         mine.over.set()
 
@@ -139,7 +159,25 @@ async def _broadcast(workers: list[str], message: dict[str, Any], scheduler: Any
     return dict(zip(workers, await asyncio.gather(*answers), strict=True))
 
 
-async def _answer(worker: str, message: dict[str, Any], scheduler: Any) -> bytes | Exception:
+async def _together(workers: list[str], message: dict[str, Any], scheduler: Any) -> dict[str, Any]:
+    """As `_broadcast`, to workers that may wait for one that has failed already."""
+    answers = {worker: begun(_answer(worker, message, scheduler)) for worker in workers}
+    waiting, done = set(answers.values()), set[asyncio.Future[Packed | Exception]]()
+    while waiting and not any(_failed(each.result()) for each in done):
+        done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    if waiting:
+        await asyncio.wait(waiting, timeout=FAREWELL)
+    return {
+        worker: answer.result() if answer.done() else TimeoutError(f"{worker} waits for another")
+        for worker, answer in answers.items()
+    }
+
+
+def _failed(answer: Packed | Exception) -> bool:
+    return isinstance(answer, Exception) or answer.failed
+
+
+async def _answer(worker: str, message: dict[str, Any], scheduler: Any) -> Packed | Exception:
     if worker not in scheduler.workers:
         # Over the comm that the scheduler keeps, one that was retired answers until it has ended.
         return CommClosedError(f"{worker} is not in the cluster")
@@ -157,5 +195,5 @@ async def _answer(worker: str, message: dict[str, Any], scheduler: Any) -> bytes
     result = response["result"]
     if isinstance(result, Serialized):
         result = deserialize(result.header, result.frames)
-    found: bytes = result.data if isinstance(result, Serialize) else result
+    found: Packed = result.data if isinstance(result, Serialize) else result
     return found

@@ -338,6 +338,34 @@ def test_workers_that_wait_too_long_give_up(three_processes):
     group.close(three_processes)
 
 
+class ReadOnce:
+    """An argument that comes to one worker of this process, and to no other."""
+
+    left = 1
+
+    def __reduce__(self) -> Any:
+        return read_once, ()
+
+
+def read_once() -> None:
+    ReadOnce.left -= 1
+    if ReadOnce.left < 0:
+        raise MemoryError("no room for the arguments")
+
+
+def wait_for_all(collective: Collective, _: Any) -> None:
+    collective.gather(None)
+
+
+def test_ranks_that_wait_for_one_that_was_not_called(threads):
+    group = form_group(threads, sorted(threads.nthreads()))
+    start = time.monotonic()
+    with pytest.raises(IndexLost, match="no room"):
+        Workers(threads, group).run(wait_for_all, ReadOnce())
+    assert time.monotonic() - start < SOON
+    group.close(threads)
+
+
 def test_a_group_that_was_closed_is_not_there(three_processes):
     group = form_group(three_processes, sorted(three_processes.nthreads()))
     group.close(three_processes)

@@ -41,6 +41,12 @@ async def held(dask_worker: Any) -> None:
         await asyncio.sleep(0.01)
 
 
+async def fail_on(worker: str, dask_worker: Any) -> None:
+    if dask_worker.address == worker:
+        raise ValueError("no")
+    await held(dask_worker)
+
+
 def test_results_and_errors(client: Client) -> None:
     workers = sorted(client.nthreads())
     found = client.sync(relayed, client, workers, address, (2,))
@@ -59,6 +65,29 @@ def test_named_phases_take_turns(threads: Client) -> None:
         return list(await asyncio.gather(*phases))
 
     assert threads.sync(several) == [{worker: 1}] * 5
+
+
+def test_who_waits_for_one_that_failed_is_not_waited_for(
+    threads: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay, "FAREWELL", 0.1)
+    first, second, *_ = threads.nthreads()
+    gate.clear()
+    try:
+        found = threads.sync(relayed, threads, [first, second], fail_on, (first,), "ranks")
+    finally:
+        gate.set()
+    assert isinstance(found[first], ValueError)
+    assert isinstance(found[second], TimeoutError)
+
+
+def test_the_error_that_others_led_to_is_waited_for(threads: Client) -> None:
+    first, second, *_ = threads.nthreads()
+    gate.clear()
+    threading.Timer(0.2, gate.set).start()
+    found = threads.sync(relayed, threads, [first, second], fail_on, (first,), "ranks")
+    assert isinstance(found[first], ValueError)
+    assert found[second] is None
 
 
 def test_a_turn_that_was_given_up(threads: Client) -> None:
