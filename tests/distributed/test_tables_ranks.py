@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -18,6 +19,7 @@ from dgpuhash.backend import partition_args
 from dgpuhash.distributed.arrays.asking import Asking
 from dgpuhash.distributed.arrays.part import Part, Verb
 from dgpuhash.distributed.arrays.plan import Chunk
+from dgpuhash.distributed.arrays.rounds import TOGETHER, Rounds
 from dgpuhash.distributed.exchange import LocalCollective
 from dgpuhash.distributed.sparing import Sparing
 from dgpuhash.spec import TableSpec
@@ -211,6 +213,29 @@ def test_multi_map(device, size, key, value, data):
             assert rows == wanted
             assert counts == np.diff(offsets).tolist()
         assert len(ranks) == len(model)
+
+
+def test_few_pieces_are_on_their_way_at_once(device, monkeypatch):
+    start, most = Rounds._start, Counter()
+
+    class Watched:
+        def __init__(self, rounds, transfer):
+            self.rounds, self.transfer = rounds, transfer
+            rounds.open = getattr(rounds, "open", 0) + 1
+            most[id(rounds)] = max(most[id(rounds)], rounds.open)
+
+        def wait(self):
+            self.rounds.open -= 1
+            return self.transfer.wait()
+
+    def watched(rounds, *args, **places):
+        return Watched(rounds, start(rounds, *args, **places))
+
+    ranks, keys = Ranks(device, 2, (3, 3), "map", "int64", "int64"), np.arange(90) % 50
+    monkeypatch.setattr(Rounds, "_start", watched)
+    (fresh,) = ranks.joined(Verb("insert", keep="last"), [45], [0, 1], keys, keys)
+    assert np.flatnonzero(fresh).tolist() == list(range(40, 90))
+    assert set(most.values()) == {TOGETHER + 1}
 
 
 @pytest.mark.parametrize("switch", [True, "auto"])

@@ -21,7 +21,7 @@ __all__ = ["Answer", "Rounds", "Sent"]
 
 # Rounds whose rows are on their way while one is served, and whose answers are while the next are.
 AHEAD, LAG = 2, 2
-# Pieces that are sent before the first is waited for, where all are served at once.
+# Pieces, or answers, that are sent before the first is waited for, where all are served at once.
 TOGETHER = 4
 
 
@@ -261,9 +261,14 @@ class Rounds:
             ]
             columns = [_cut(self._backend, column, parts) for column in answer.columns]
             back.append([Answer(columns, received.counts)])
-        starting = [[self._start(each.columns, each.counts) for each in given] for given in back]
-        for (asked, _), came, given, transfers in zip(going, arrived, back, starting, strict=True):
-            self._take_back(_Answered(asked, came, given, transfers))
+        coming: deque[_Answered] = deque()
+        for (asked, _), came, given in zip(going, arrived, back, strict=True):
+            transfers = [self._start(each.columns, each.counts) for each in given]
+            coming.append(_Answered(asked, came, given, transfers))
+            if len(coming) > TOGETHER:
+                self._take_back(coming.popleft())
+        while coming:
+            self._take_back(coming.popleft())
 
     def _deal(self, number: int) -> _Dealing:
         """Begin to put the rows of a piece into the order of their owners."""
