@@ -15,7 +15,7 @@ from dgpuhash.distributed.log import last_revision, records, take_over
 from dgpuhash.distributed.manifest import WHAT, Manifest
 from dgpuhash.distributed.phase import on_workers
 from dgpuhash.distributed.plugin import ShardHost
-from dgpuhash.distributed.rows_file import RowsFile, check_sizes, write_rows
+from dgpuhash.distributed.rows_file import RowsFile, check_shared, check_sizes, write_rows
 from dgpuhash.distributed.shard import Change
 from dgpuhash.errors import FormatError, IndexLost
 from dgpuhash.frames import frames_of
@@ -200,6 +200,7 @@ def _write(
         files = on_workers(
             client, descriptor.whole, write_shard, descriptor, change, folder.url, names
         )
+        check_shared(folder, files)
         if there is not None:
             # Another index may have been saved here meanwhile.
             there = _manifest_in(folder)

@@ -11,12 +11,13 @@ import dask
 import pyarrow as pa
 
 from dgpuhash.distributed.folder import Folder
-from dgpuhash.errors import FormatError
+from dgpuhash.errors import FormatError, UnsupportedError
 from dgpuhash.frames import frames_named, frames_of
 
 __all__ = [
     "RowsFile",
     "batches_in",
+    "check_shared",
     "check_sizes",
     "digest_of",
     "partitions_in",
@@ -83,6 +84,22 @@ def check_sizes(folder: Folder, files: Iterable[RowsFile]) -> None:
         if there != rows.nbytes:
             raise FormatError(
                 f"{folder.url} is damaged: {rows.file} has {there} of {rows.nbytes} bytes; {REMEDY}"
+            )
+
+
+def check_shared(folder: Folder, files: Iterable[RowsFile]) -> None:
+    """Refuse a place where this program does not see what workers have written.
+
+    Raises
+    ------
+    UnsupportedError
+        When a file is missing, or another one.
+    """
+    for rows in files:
+        if folder.size(rows.file) != rows.nbytes:
+            raise UnsupportedError(
+                f"workers wrote {rows.file}, which this program does not see under its URL; save "
+                "to a place that all of them share, as a network file system or an object store"
             )
 
 

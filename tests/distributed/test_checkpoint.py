@@ -107,6 +107,15 @@ def test_any_filesystem(threads, frame):
     assert len(fsspec.filesystem("memory").ls("/folder/saved")) == 4
 
 
+def test_a_place_that_workers_do_not_share_is_refused(processes, frame):
+    with DistributedIndex.build(frame, on=["city", "hour"], client=processes) as index:
+        with pytest.raises(UnsupportedError, match=r"does not see.*network file system"):
+            index.save("memory://apart")
+        with pytest.raises(UnsupportedError, match="does not see"):
+            DistributedIndex.build(frame, on="city", client=processes, durable="memory://log")
+    assert not fsspec.filesystem("memory").glob("/apart/*")
+
+
 def test_no_pickle(saved):
     manifest = json.loads((saved / "manifest.json").read_text())
     assert manifest["format"] == "dgpuhash index"
