@@ -77,7 +77,8 @@ def places(client: Client, workers: Sequence[str] | None = None) -> tuple[ShardA
         )
     chosen = there if workers is None else workers
     if (
-        isinstance(chosen, str)
+        not isinstance(chosen, Collection)
+        or isinstance(chosen, str)
         or not chosen
         or len(set(chosen)) < len(chosen)
         or not set(chosen) <= set(there)

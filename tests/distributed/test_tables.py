@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import gc
 import os
+import pickle
 import signal
 import threading
 import time
 from html import escape
 
+import dask
 import dask.array as da
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
 from clusters import cluster_of, until
-from distributed import futures_of, wait
+from distributed import Client, futures_of, wait
 
 from dgpuhash.distributed import DistributedMap, DistributedMultiMap, DistributedSet
+from dgpuhash.distributed.arrays.asking import Asking
 from dgpuhash.distributed.arrays.part import Part
 from dgpuhash.errors import (
     ClosedError,
@@ -203,7 +206,7 @@ def test_chunks_of_unknown_length(threads):
 
 
 def test_stats_and_repr(threads):
-    with DistributedMap("int64", "int64", 3000, piece_rows=500) as table:
+    with DistributedMap("int64", "int64", 3000, piece_rows=np.int64(500)) as table:
         assert repr(table) == (
             "<DistributedMap int64 -> int64: 0 pairs, 0 B, distributed over 3 workers, "
             "no device yet, exchange comm, epoch 0>"
@@ -242,6 +245,9 @@ def test_stats_and_repr(threads):
         (["a"], [1], KeyTypeError),
         (pd.DataFrame({"k": [1]}), [1], ShapeError),
         (da.from_array(np.array(["a"], object), 1), da.arange(1), KeyTypeError),
+        ([5], None, ShapeError),
+        (da.ma.masked_equal(da.arange(5, chunks=2), 3), da.arange(5, chunks=2), ShapeError),
+        (da.arange(5, chunks=2), da.ma.masked_equal(da.arange(5, chunks=2), 3), ShapeError),
     ],
 )
 def test_what_does_not_fit_changes_nothing(threads, keys, values, error):
@@ -272,6 +278,80 @@ def test_chunks_that_are_not_what_they_say_change_nothing(client):
             table.contains(lying)
         assert table.contains(honest).compute().all()
         assert table.insert([99]).tolist() == [True]
+
+
+@pytest.mark.parametrize(
+    ("chunk", "said"),
+    [
+        (np.arange(3), "a chunk of 3 rows was said to have 2"),
+        (np.arange(1), "a chunk of 1 rows was said to have 2"),
+        (np.zeros((2, 2), int), "must have one dimension"),
+        (5, "a single int"),
+        (None, "a single NoneType"),
+    ],
+)
+def test_chunks_of_another_shape_change_nothing(client, chunk, said):
+    honest = da.arange(2)
+    lying = da.from_delayed(dask.delayed(chunk), shape=(2,), dtype=np.int64)
+    with DistributedMap.from_arrays(honest, honest, client=client) as table:
+        for verb in (
+            lambda: table.insert(lying, honest),
+            lambda: table.upsert(honest, lying),
+            lambda: table.erase(lying),
+            lambda: table.find(lying),
+        ):
+            with pytest.raises(ShapeError, match=said):
+                verb()
+        assert table.find(honest)[0].compute().tolist() == [0, 1]
+        assert (len(table), table.epoch) == (2, 1)
+
+
+def test_no_memory_for_the_rows_changes_nothing(threads, monkeypatch):
+    def full(self, arrays):
+        raise MemoryError("on purpose")
+
+    with DistributedSet.from_keys(np.arange(10)) as table:
+        monkeypatch.setattr(Asking, "_words", full)
+        with pytest.raises(OutOfMemoryError, match="on purpose"):
+            table.insert([11])
+        monkeypatch.undo()
+        assert table.insert([11, 0]).tolist() == [True, False]
+
+
+def test_no_rows_in_several_chunks(client):
+    nothing = da.zeros(0, dtype=np.int64, chunks=((0, 0, 0),))
+    for values in (nothing, da.zeros(0, dtype=np.int64)):
+        with DistributedMap.from_arrays(nothing, values, client=client) as table:
+            assert table.insert(nothing, values).chunks == nothing.chunks
+            table.upsert(nothing, values)
+            assert len(table) == 0
+
+
+def test_arrays_of_another_client(processes):
+    keys = da.arange(10, chunks=4)
+    with (
+        DistributedSet.from_keys(keys) as table,
+        Client(processes.scheduler.address, set_as_default=False) as other,
+        cluster_of(1, processes=False) as elsewhere,
+    ):
+        assert table.contains(other.persist(keys)).compute(scheduler=processes).all()
+        with pytest.raises(UnsupportedError, match=r"another cluster.*keys\.compute\(\)"):
+            table.contains(elsewhere.persist(keys))
+
+
+def test_a_table_stays_with_its_program(threads):
+    said = pytest.raises(UnsupportedError, match="DistributedSet stays with the program")
+    with DistributedSet.from_keys([1]) as table, said:
+        pickle.dumps(table)
+
+
+def test_a_closed_client(processes):
+    with Client(processes.scheduler.address, set_as_default=False) as other:
+        table = DistributedSet.from_keys([1], client=other)
+    for verb in (lambda: table.contains([1]), lambda: len(table), table.rebuild):
+        with pytest.raises(ClosedError, match=r"client of this DistributedSet is closed.*again"):
+            verb()
+    table.close()
 
 
 def test_a_task_that_fails_changes_nothing(threads):

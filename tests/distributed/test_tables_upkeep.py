@@ -21,7 +21,14 @@ from distributed import futures_of, wait
 from dgpuhash.distributed import DistributedMap, DistributedMultiMap, DistributedSet
 from dgpuhash.distributed.arrays.part import Part
 from dgpuhash.distributed.envelope import body_digest
-from dgpuhash.errors import ClosedError, FormatError, IndexLost, OutOfMemoryError, SpecError
+from dgpuhash.errors import (
+    ClosedError,
+    FormatError,
+    IndexLost,
+    OutOfMemoryError,
+    SpecError,
+    UnsupportedError,
+)
 from dgpuhash.tables import MultiMap
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
@@ -259,6 +266,15 @@ def test_damaged_saves_are_refused(threads, tmp_path, damage):
     with pytest.raises(FormatError, match="damaged"):
         DistributedMap.load(folder)
     until(lambda: parts_held(threads) == before)
+
+
+def test_a_place_that_workers_do_not_share_is_refused(processes):
+    with DistributedSet.from_keys(np.arange(100)) as table:
+        with pytest.raises(UnsupportedError, match=r"does not see.*network file system"):
+            table.save("memory://apart")
+        with pytest.raises(FormatError, match="holds no saved table"):
+            DistributedSet.load("memory://apart")
+        assert len(table) == 100
 
 
 def test_a_save_that_fails_leaves_what_was_there(threads, tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ from dgpuhash.distributed.arrays.plan import Chunk, Piece, Plan
 from dgpuhash.distributed.arrays.rounds import Answer, Rounds, Sent
 from dgpuhash.distributed.arrays.thinning import Thinned, gathered, thinned
 from dgpuhash.distributed.exchange.collective import Collective
-from dgpuhash.errors import OutOfMemoryError
+from dgpuhash.errors import OutOfMemoryError, ShapeError
 from dgpuhash.tables.region_intake import RegionIntake
 from dgpuhash.tables.regions import fill_ones
 
@@ -52,6 +52,7 @@ class Asking:
         self._chunks, self._mine = chunks, chunks[rank]
         self._backend = backends.get(part.table.device)
         self._columns = [self._words(each) for each in columns]
+        self._check_rows()
         self._nothing = self._words(self._no_rows())
         self._rows = sum(chunk.rows for chunk in self._mine)
         self._answers: list[Any] = []
@@ -185,6 +186,15 @@ class Asking:
             answers = self._answers[-1]
         told = answers[:: self._rows // _TOLD_ROWS]
         return int((told == 0).sum()) * self._rows // len(told)
+
+    def _check_rows(self) -> None:
+        for chunk, columns in zip(self._mine, self._columns, strict=True):
+            for column in columns:
+                if len(column) != chunk.rows:
+                    raise ShapeError(
+                        f"a chunk of {len(column):,} rows was said to have {chunk.rows:,}; give "
+                        "its Dask array the right chunks (those of numpy.nan are counted)"
+                    )
 
     def _words(self, arrays: Sequence[Any]) -> list[Any]:
         layout = self._part.layout

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from html import escape
-from typing import Any, Self, TypeVar
+from numbers import Integral
+from typing import Any, NoReturn, Self, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -29,7 +30,14 @@ from dgpuhash.distributed.group import Group, Transport, form_group
 from dgpuhash.distributed.phase import on_workers
 from dgpuhash.distributed.request import REMEDY
 from dgpuhash.distributed.sparing import Absences, Sparing, Switch
-from dgpuhash.errors import ClosedError, DeviceError, DgpuhashError, IndexLost, SpecError
+from dgpuhash.errors import (
+    ClosedError,
+    DeviceError,
+    DgpuhashError,
+    IndexLost,
+    SpecError,
+    UnsupportedError,
+)
 from dgpuhash.spec import TableSpec, check_capacity
 from dgpuhash.tables.stats import bytes_in_words
 
@@ -56,14 +64,14 @@ class DistributedTable:
     ) -> None:
         if device not in ("cpu", "cuda", None):
             raise DeviceError(f"device {device!r}; use 'cpu', 'cuda' or None (where the data is)")
-        if piece_rows is not None and (not isinstance(piece_rows, int) or piece_rows < 1):
+        if piece_rows is not None and not (isinstance(piece_rows, Integral) and piece_rows > 0):
             raise SpecError(f"piece_rows={piece_rows!r}; give a number of rows, or None")
         self._spec = spec
         self._capacity = check_capacity(capacity)
         self._client = client_of(client)
         self._exchange = exchange
         self._device = device
-        self._piece_rows = piece_rows
+        self._piece_rows = None if piece_rows is None else int(piece_rows)
         self._uid = uuid.uuid4().hex
         self._workers = [place.worker for place in places(self._client, workers)]
         self._hold(form_group(self._client, self._workers, exchange))
@@ -198,6 +206,12 @@ class DistributedTable:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
+    def __reduce__(self) -> NoReturn:
+        raise UnsupportedError(
+            f"a {type(self).__name__} stays with the program that made it; give tasks arrays of "
+            "its answers, or make a table in the task"
+        )
+
     def __repr__(self) -> str:
         value = self.value_dtype
         types = str(self.key_dtype) if value is None else f"{self.key_dtype} -> {value}"
@@ -217,13 +231,13 @@ class DistributedTable:
             return f"{title}<p>{escape(str(error))}</p>"
 
     def _ask(
-        self, verb: Verb, keys: Any, values: Any = None, *, shown: Sequence[Shown] = ()
+        self, verb: Verb, keys: Any, *values: Any, shown: Sequence[Shown] = ()
     ) -> tuple[Any, ...]:
         """Carry out `verb`; the columns of its answer in the form of `keys`."""
         arguments = [(keys, self.key_dtype, "keys")]
-        if values is not None:
+        for each in values:
             assert self.value_dtype is not None
-            arguments.append((values, self.value_dtype, "values"))
+            arguments.append((each, self.value_dtype, "values"))
         with self._at_work():
             batch = batch_of(self._client, self._workers, arguments)
             self._settle(batch.device)
@@ -338,6 +352,15 @@ class DistributedTable:
             self._settle(None)
             return on_workers(self._client, self._workers, function, self._uid, self._epoch, *args)
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError(f"this {type(self).__name__} was closed; make it again")
+        if self._client.status in {"closing", "closed"}:
+            raise ClosedError(
+                f"the client of this {type(self).__name__} is closed, and nobody else knows its "
+                "parts; make it again with another client, or load a save"
+            )
+
     @contextmanager
     def _at_work(self) -> Iterator[None]:
         """A block that one thread at a time is in, with a table that is there."""
@@ -346,8 +369,7 @@ class DistributedTable:
             yield
 
     def _check(self) -> None:
-        if self._closed:
-            raise ClosedError(f"this {type(self).__name__} was closed; make it again")
+        self._check_open()
         if self._lost is not None:
             raise IndexLost(
                 f"this {type(self).__name__} is lost: {self._lost}; some of its parts may have "

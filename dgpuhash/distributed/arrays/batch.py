@@ -125,7 +125,10 @@ class DaskBatch(Batch):
     def _beside(values: Any, keys: Any) -> Any:
         """Values in the chunks of the keys."""
         same_length(keys, values)
-        if values.chunks[0] != keys.chunks[0]:
+        if not len(values):
+            # Dask leaves the chunks of an empty array as they are.
+            values = values.blocks[[0] * keys.numblocks[0]]
+        elif values.chunks[0] != keys.chunks[0]:
             values = values.rechunk({0: keys.chunks[0]})
         return values.rechunk({1: -1}) if values.ndim == 2 else values
 
@@ -208,7 +211,7 @@ def batch_of(
     lazy = [_is_dask(array, name) for array, _, name in arrays]
     if all(lazy):
         for array, dtype, name in arrays:
-            _check_dask(array, dtype, name)
+            _check_dask(client, array, dtype, name)
         return DaskBatch(client, workers, [array for array, *_ in arrays])
     if any(lazy):
         raise UnsupportedError(
@@ -241,7 +244,13 @@ def _is_dask(array: Any, name: str) -> bool:
     return False
 
 
-def _check_dask(array: da.Array, dtype: np.dtype[Any], name: str) -> None:
+def _check_dask(client: Client, array: da.Array, dtype: np.dtype[Any], name: str) -> None:
+    others = {future.client for future in futures_of(array)} - {client}
+    if any(_cluster_of(other) != _cluster_of(client) for other in others):
+        raise UnsupportedError(
+            f"{name} lie on another cluster than the table; bring them here with {name}.compute(), "
+            "or make the array with this cluster's client"
+        )
     on_gpu = backends.device_of(array._meta) == "cuda"
     if on_gpu and array.ndim == 2 and array.dtype == np.uint8 and array.shape[1] == dtype.itemsize:
         return
@@ -251,9 +260,17 @@ def _check_dask(array: da.Array, dtype: np.dtype[Any], name: str) -> None:
             f"({name}[:, 0]) or all elements ({name}.ravel())"
         )
     if array.dtype.hasobject:
-        raise KeyTypeError(f"{name} of dtype {array.dtype} have no fixed-size NumPy form")
+        raise KeyTypeError(
+            f"{name} of dtype {array.dtype} have no fixed-size NumPy form; convert them with "
+            f".astype('{dtype}')"
+        )
     if not (on_gpu and dtype.kind in "mM" and array.dtype == np.int64):
         cast(np.zeros(0, array.dtype), dtype, name)
+
+
+def _cluster_of(client: Client) -> str:
+    """The scheduler's own name, as its addresses may be several."""
+    return str(client.scheduler_info(n_workers=1)["id"])
 
 
 def _measured(client: Client, workers: Sequence[str], array: Any) -> Any:

@@ -19,8 +19,9 @@ from dgpuhash.distributed.arrays.plan import Chunk
 from dgpuhash.distributed.exchange.collective import Collective
 from dgpuhash.distributed.plugin import ShardHost
 from dgpuhash.distributed.worker_data import keep, kept
-from dgpuhash.errors import DgpuhashError, IndexLost
+from dgpuhash.errors import IndexLost
 from dgpuhash.spec import TableSpec
+from dgpuhash.tables.scarcity import call_says_memory
 
 __all__ = [
     "REMEDY",
@@ -120,7 +121,7 @@ class Outcome:
     """
 
     stored: list[Stored]
-    refused: DgpuhashError | None = None
+    refused: Exception | None = None
     absent_rows: int = 0
     held: Held | None = None
 
@@ -201,9 +202,8 @@ def carry_out(host: ShardHost, collective: Collective, order: Order) -> Outcome:
     part, rank = hosted.part, collective.rank
     asking, refused = None, None
     try:
-        columns = _arrays(host, order.chunks[rank])
-        asking = Asking(part, order.verb, order.chunks, rank, columns)
-    except DgpuhashError as error:
+        asking = _asking(host, part, order, rank)
+    except Exception as error:
         refused = error
     # What the event loop carries would wait for its naps.
     on_gpu = part.table.device == "cuda"
@@ -240,6 +240,13 @@ def carry_out(host: ShardHost, collective: Collective, order: Order) -> Outcome:
     stored = _keep(host, order, rank, answers)
     held = Held.by(part) if order.verb.changes else None
     return Outcome(stored, absent_rows=absent_rows, held=held)
+
+
+@call_says_memory
+def _asking(host: ShardHost, part: Part, order: Order, rank: int) -> Asking:
+    """What this rank asks, of arrays that are looked at only now."""
+    columns = _arrays(host, order.chunks[rank])
+    return Asking(part, order.verb, order.chunks, rank, columns)
 
 
 def _has_room(part: Part, order: Order) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 
 from dgpuhash.backend import Backend
 from dgpuhash.spec import TableSpec
-from dgpuhash.tables.arrays import Taken
+from dgpuhash.tables.arrays import Taken, take
 from dgpuhash.tables.bits import carrier, key_bits, value_bits, values_of, word
 from dgpuhash.tables.intake import adopt, default_row
 
@@ -110,10 +110,10 @@ class Layout:
 
 def _taken(backend: Backend, chunk: Any, dtype: np.dtype[Any], what: str) -> Any:
     """The chunk as what carries `dtype` on this backend; host arrays are brought there."""
-    location = "cpu" if isinstance(chunk, np.ndarray) else "cuda"
-    if location == backend.name:
-        return adopt(backend, Taken(chunk, location), dtype, what)
-    return adopt(backend, Taken(chunk, None), dtype, what)
+    taken = take(chunk, what)
+    if taken.location != backend.name:
+        taken = Taken(taken.data, None)
+    return adopt(backend, taken, dtype, what)
 
 
 def _bytes_of(rows: Any) -> Any:

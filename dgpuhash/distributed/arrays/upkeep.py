@@ -24,8 +24,8 @@ from dgpuhash.distributed.envelope import MANIFEST
 from dgpuhash.distributed.folder import Folder
 from dgpuhash.distributed.group import Transport, form_group
 from dgpuhash.distributed.phase import on_workers
-from dgpuhash.distributed.rows_file import RowsFile
-from dgpuhash.errors import ClosedError, DgpuhashError, FormatError, IndexLost
+from dgpuhash.distributed.rows_file import RowsFile, check_shared
+from dgpuhash.errors import DgpuhashError, FormatError, IndexLost
 from dgpuhash.spec import check_capacity
 
 __all__ = ["Upkeep"]
@@ -98,13 +98,15 @@ class Upkeep(DistributedTable):
         Parameters
         ----------
         url : str or path
-            A path that all workers see, or any fsspec URL. A saved table that is there is replaced,
-            at once and when all is written.
+            A path that this program and all workers see, or any fsspec URL. A saved table that is
+            there is replaced, at once and when all is written.
 
         Raises
         ------
         FormatError
             When there is something else.
+        UnsupportedError
+            When this program does not see there what the workers have written.
         OSError
             When it cannot be written; what was there is as it was.
         IndexLost
@@ -119,6 +121,7 @@ class Upkeep(DistributedTable):
 
         def write(place: Folder) -> bytes:
             files = self._phase(contents.write_part, names, place.url)
+            check_shared(place, files)
             size = sum(sum(rows.batches) for rows in files)
             return SavedTable(self._spec, size, self._uid, self._epoch, tuple(files)).to_bytes()
 
@@ -195,9 +198,8 @@ class Upkeep(DistributedTable):
         FormatError
             When the save is damaged, or was replaced by another.
         """
-        if self._closed:
-            raise ClosedError(f"this {type(self).__name__} was closed; make it again")
         with giving_way(self._client), self._turn, self._losing_workers():
+            self._check_open()
             if self._saved is None or self._saved[1] != self._epoch:
                 raise IndexLost(
                     f"this {type(self).__name__} cannot be rebuilt: it was not saved after its "
