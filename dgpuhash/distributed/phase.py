@@ -11,6 +11,7 @@ from distributed import Client, WorkerPlugin
 from distributed.client import FutureCancelledError, FuturesCancelledError
 from distributed.comm import CommClosedError
 
+from dgpuhash.distributed.attendance import Attendance, unattended
 from dgpuhash.distributed.clients import asking_the_scheduler, workers_of
 from dgpuhash.distributed.plugin import arriving_host_of
 from dgpuhash.distributed.relay import Failed, relayed
@@ -216,11 +217,12 @@ async def _until_one_leaves(client: Client, workers: Sequence[str]) -> IndexLost
 
 
 async def _until_one_is_silent(client: Client, workers: Sequence[str]) -> IndexLost:
+    attendance = Attendance()
     while True:
         await asyncio.sleep(PATIENCE)
-        call = client.run(alive, workers=list(workers), on_error="ignore", asynchronous=True)
+        call = client.run(unattended, workers=list(workers), on_error="ignore", asynchronous=True)
         try:
-            await asyncio.wait_for(asyncio.shield(begun(call)), SILENCE)
+            answers = await asyncio.wait_for(asyncio.shield(begun(call)), SILENCE)
         except TimeoutError:
             return IndexLost(
                 f"a worker among {list(workers)} with shards of the index has not answered for "
@@ -229,10 +231,11 @@ async def _until_one_is_silent(client: Client, workers: Sequence[str]) -> IndexL
         except (OSError, RuntimeError):
             # The scheduler cannot be asked; `_until_one_leaves` says so.
             continue
-
-
-def alive() -> None:
-    """Answers on the event loop of a worker."""
+        for worker, key in attendance.missed(answers, asyncio.get_running_loop().time()):
+            return IndexLost(
+                f"worker {worker} has begun the task {key!r}, which is in none of its threads, as "
+                f"when memory ran out there; end the worker, and {REMEDY}"
+            )
 
 
 def _results(outcomes: Sequence[Any]) -> list[Any]:

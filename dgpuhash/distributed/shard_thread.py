@@ -7,7 +7,6 @@ import functools
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, ParamSpec, TypeVar
 
@@ -83,30 +82,33 @@ class ShardThread:
         while (job := self._jobs.get()) is not None:
             if self._closed:
                 job.work = _refused
-            job.carry_out()
+            try:
+                job.carry_out()
+            except BaseException as error:
+                # Without memory for a call, or to tell, or after the end of the event loop.
+                if not job.done:
+                    job.error, job.done = error, True
             del job
 
 
 class Job(ABC):
-    """A piece of work, and what came of it."""
+    """A piece of work, and what came of it: `done`, and the `error` if any."""
 
     def __init__(self, work: Callable[[], Any]) -> None:
         self.work = work
-        self._done = False
+        self.done = False
         self._result: Any = None
-        self._error: BaseException | None = None
+        self.error: BaseException | None = None
 
     def carry_out(self) -> None:
-        """Do the work, unless nobody waits for it any more; runs on the thread, raises nothing."""
+        """Do the work, unless nobody waits for it any more, and tell; runs on the thread."""
         if self._wanted():
             try:
                 self._result = self.work()
             except BaseException as error:
-                self._error = error
-        self._done = True
-        # Without memory, or after the end of the event loop.
-        with suppress(MemoryError, RuntimeError):
-            self._tell()
+                self.error = error
+        self.done = True
+        self._tell()
 
     def _wanted(self) -> bool:
         return True
@@ -116,7 +118,7 @@ class Job(ABC):
         """Wake who waits."""
 
     def _told(self) -> Any:
-        error, self._error = self._error, None
+        error, self.error = self.error, None
         if error is None:
             return self._result
         try:
@@ -157,7 +159,7 @@ class Awaited(Job):
         self._loop.call_soon_threadsafe(self._find)
 
     def _find(self) -> None:
-        if self._done and not self._end.done():
+        if self.done and not self._end.done():
             self._end.set_result(None)
 
 
@@ -170,7 +172,7 @@ class Submitted(Job):
 
     def outcome(self) -> Any:
         """The result, or its error raised."""
-        while not self._done:
+        while not self.done:
             self._end.wait(LOOK)
         return self._told()
 

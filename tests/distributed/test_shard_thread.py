@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 import time
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dgpuhash.distributed.shard_thread import ShardThread
+from dgpuhash.distributed.shard_thread import Awaited, ShardThread
 from dgpuhash.errors import IndexLost
 
 
@@ -62,6 +63,29 @@ def test_an_end_that_could_not_be_told(monkeypatch):
             thread.close()
 
     assert asyncio.run(asyncio.wait_for(ask(), 20)) == [1, 2, 3]
+
+
+def test_it_outlives_memory_that_runs_out_between_two_pieces(monkeypatch):
+    """A call that cannot be made ends the piece, and not the thread."""
+    wanted, calls = Awaited._wanted, itertools.count()
+
+    def short_of_memory(job: Awaited) -> bool:
+        if next(calls) == 0:
+            raise MemoryError
+        return wanted(job)
+
+    async def ask() -> list[Any]:
+        thread = ShardThread()
+        pieces = [thread.run(int, text) for text in ("1", "2")]
+        try:
+            return await asyncio.gather(*pieces, return_exceptions=True)
+        finally:
+            thread.close()
+
+    monkeypatch.setattr(Awaited, "_wanted", short_of_memory)
+    first, second = asyncio.run(asyncio.wait_for(ask(), 20))
+    assert isinstance(first, MemoryError)
+    assert second == 2
 
 
 def test_whoever_waits_when_it_is_closed_is_told():

@@ -1,0 +1,73 @@
+"""Tasks that a worker has begun and no thread of it works on."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from clusters import cluster_of, until
+from distributed import Client, rejoin, secede
+
+from dgpuhash.distributed import attendance, phase
+from dgpuhash.distributed.attendance import unattended
+from dgpuhash.errors import IndexLost
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(60)]
+
+came_back, gate = threading.Event(), threading.Event()
+
+
+@pytest.fixture
+def one() -> Iterator[Client]:
+    """A worker with one thread, in this process."""
+    with cluster_of(1, processes=False) as client:
+        yield client
+
+
+class Starved:
+    """Work at which a thread ends, as Dask's does when memory runs out while it waits."""
+
+    def run(self) -> None:
+        raise MemoryError
+
+
+def end_thread(dask_worker: Any) -> None:
+    dask_worker.executor._work_queue.put(Starved())
+
+
+def threads_end(dask_worker: Any) -> bool:
+    return not any(each.is_alive() for each in dask_worker.executor._threads)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_task_that_no_thread_takes_is_lost(one: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(phase, "PATIENCE", 0.1)
+    monkeypatch.setattr(attendance, "LOST", 0.5)
+    one.submit(int).result()
+    one.run(end_thread)
+    until(lambda: all(one.run(threads_end).values()))
+    with pytest.raises(IndexLost, match="in none of its threads"):
+        phase.watched(one, list(one.nthreads()), [one.submit(int, "1")])
+
+
+def stay() -> None:
+    secede()
+    rejoin()
+    came_back.set()
+    gate.wait()
+
+
+def test_a_task_that_waits_for_a_thread_that_came_back_is_not(one: Client) -> None:
+    first = one.submit(stay)
+    came_back.wait()
+    second = one.submit(int, "1")
+
+    def begun(dask_worker: Any) -> bool:
+        return second.key in dask_worker.active_keys
+
+    until(lambda: all(one.run(begun).values()))
+    assert list(one.run(unattended).values()) == [[]]
+    gate.set()
+    assert one.gather([first, second]) == [None, 1]
