@@ -58,15 +58,24 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class Phases:
-    """What a verb takes, in seconds, and the phase that takes longest."""
+    """What a verb takes, in seconds, and the phase that takes longest.
+
+    Attributes
+    ----------
+    seconds : dict
+    bound : str
+    overlap : float
+        Seconds in which two of them go on at once; else they come one after the other.
+    """
 
     seconds: dict[str, float]
     bound: str
+    overlap: float = 0.0
 
     @property
     def whole(self) -> float:
-        """The phases come one after the other."""
-        return sum(self.seconds.values())
+        """Until all is done."""
+        return sum(self.seconds.values()) - self.overlap
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +92,16 @@ class Verb:
         Seconds that do not depend on rows.
     each : float
         Seconds that every further worker adds for the client and the scheduler.
+    pipelined : bool
+        Whether one part of the rows is exchanged while the last phase works on another; a worker
+        alone has nothing to part then.
     """
 
     rates: dict[str, float]
     nbytes: float
     fixed: float
     each: float
+    pipelined: bool = False
 
     def phases(self, rows: float, workers: int, network: Network) -> Phases:
         """With `rows` on each worker.
@@ -100,7 +113,11 @@ class Verb:
         {'insert': 1.0, 'exchange': 0.008, 'other': 0.5}
         """
         seconds = {phase: rows / rate for phase, rate in self.rates.items()}
+        *_, last = seconds.values() or (0.0,)
+        if self.pipelined and workers == 1:
+            seconds.pop("partition")
         seconds["exchange"], way = network.seconds(rows * self.nbytes, workers)
         seconds["other"] = self.fixed + self.each * (workers - 1)
         longest = max(seconds, key=lambda phase: seconds[phase])
-        return Phases(seconds, way if longest == "exchange" else longest)
+        overlap = min(last, seconds["exchange"]) if self.pipelined else 0.0
+        return Phases(seconds, way if longest == "exchange" else longest, overlap)

@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from dgpuhash.backend import Backend
+from dgpuhash.bench.exchange import WAYS
 from dgpuhash.bench.figure import duration, rate
 from dgpuhash.bench.forecast import Network, Verb
+from dgpuhash.bench.index_verbs import BULK
 from dgpuhash.bench.peers import OURS
-from dgpuhash.bench.report.reading import read
+from dgpuhash.bench.report.reading import Row, by_bench, read
+from dgpuhash.bench.scaling import BULK_NBYTES
 from dgpuhash.errors import FormatError, SpecError
 
 __all__ = ["WORKERS", "run"]
@@ -19,6 +22,8 @@ WORKERS = (8, 16, 32, 64, 128, 256, 512, 1024)
 _PAIR_NBYTES, _KEY_NBYTES, _ANSWER_NBYTES = 16, 8, 16
 _CHANGES = ("build", "insert")
 _LOOKUPS = ("find", "merge")
+# The phase of a bulk verb after the partition, and the limit that is given for it.
+_BULK_PHASES = dict(zip(BULK, (("insert", "insert"), ("lookup", "find")), strict=True))
 
 
 def run(
@@ -47,7 +52,8 @@ def run(
     backend : Backend
         Not used: nothing is measured.
     measured : path, optional
-        What ``bench scaling --json`` wrote, for the figures that are not given, and to check.
+        What ``bench scaling --json`` wrote, for the figures that are not given, and to check. The
+        link is what ``bench exchange`` found for the most bytes, where the file has that, too.
     workers : sequence of int
         For which times are predicted, besides the measured numbers.
     modes : sequence of {"weak", "strong"}
@@ -72,13 +78,18 @@ def run(
 
     Notes
     -----
-    Phases follow each other, as the index does them today. One worker's rates hold for any number
-    of workers and rows, which is so for GPUs, but not for processes that share a CPU's memory;
-    messages to all other workers are under way at once, and each keeps the worker's event loop
-    busy; the time of client and scheduler grows by what the smallest cluster of several workers
-    took more than one worker, for each. No congestion, skew or slow worker is in it.
+    ``bulk insert`` and ``bulk find`` part the rows of a worker, and then exchange some while others
+    are inserted or found: what takes longer of both counts. ``build`` and ``insert`` are those of
+    lazy frames, by tasks, whose phases follow each other; their points are the sums of the steps.
+    Verbs without figures are left out.
+
+    One worker's rates hold for any number of workers and rows, which is so for GPUs, but not for
+    processes that share a CPU's memory; messages to all other workers are under way at once, and
+    each keeps the worker's event loop busy; the time of client and scheduler grows by what the
+    smallest cluster of several workers took more than one worker, for each. No congestion, skew or
+    slow worker is in it.
     """
-    points, limits = ([], []) if measured is None else _points(measured)
+    points, limits, exchanges = ([], [], []) if measured is None else _points(measured)
     given = {"partition": partition_rate, "insert": insert_rate, "find": find_rate}
     alone = {row["verb"]: row for row in points if row["workers"] == 1}
     rows = chunk_size or max((row["n"] for row in points), default=0)
@@ -86,12 +97,17 @@ def run(
         raise SpecError("how many rows has a worker? give --chunk-size, or --measured FILE")
     several = sorted((row for row in points if _informs(row)), key=lambda row: row["workers"])
     waits = _waits(latency, message, limits)
-    network = _network(link, infiniband, gpus_per_host, *waits, several)
+    network = _network(link or _link(exchanges), infiniband, gpus_per_host, *waits, several)
     each = _each(several, alone)
     verbs = _verbs(given, alone, each, points)
+    verbs |= _bulk_verbs(given, alone, limits, points)
     given |= {"link": link, "infiniband": infiniband, "latency": latency, "message": message}
     yield from _figures(network, verbs, given, "measured" if points else "left out")
-    taken = {several[0]["workers"]} if several else set()
+    taken = {
+        (name, min(row["workers"] for row in theirs))
+        for name in ("build", "bulk insert")
+        if (theirs := [row for row in points if row["verb"] == name and row["workers"] > 1])
+    }
     for mode in modes:
         seen = {row["workers"] for row in points if row["mode"] == mode}
         for name, verb in verbs.items():
@@ -99,18 +115,26 @@ def run(
             for count in sorted(seen | set(workers)):
                 there = rows if mode == "weak" else rows / count
                 point = _at(points, mode, name, count)
-                calibrates = count == 1 or (name == "build" and count in taken)
+                calibrates = count == 1 or (name, count) in taken
                 made = _row(mode, name, verb, there, count, network, whole)
                 yield made | ({} if point is None else _checked(made, point, calibrates))
 
 
-def _points(path: str | Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Our verbs, and the limits."""
-    rows = [row for row in read([path]) if row["bench"] == "scaling"]
+def _points(path: str | Path) -> tuple[list[Row], list[Row], list[Row]]:
+    """Our verbs, the limits, and what exchanges reached."""
+    found = by_bench(read([path]))
+    rows = found.get("scaling", [])
     points = [row for row in rows if "verb" in row and row["library"] == OURS]
     if not points:
         raise FormatError(f"{path} has no figure of 'dgpuhash bench scaling --json FILE'")
-    return points, [row for row in rows if "limit" in row]
+    return points, [row for row in rows if "limit" in row], found.get("exchange", [])
+
+
+def _link(exchanges: list[Row]) -> float | None:
+    """GB/s of the way that verbs take by themselves, of the most bytes."""
+    ways = [way for way in WAYS["cuda"] if way in {row["exchange"] for row in exchanges}]
+    theirs = [row for row in exchanges if row["exchange"] == ways[0]] if ways else []
+    return max(theirs, key=lambda row: row["leaving"])["rate"] if theirs else None
 
 
 def _waits(
@@ -130,7 +154,8 @@ def _waits(
 
 
 def _informs(row: dict[str, Any]) -> bool:
-    return row["verb"] == "build" and row["mode"] == "weak" and row["workers"] > 1
+    told = row["verb"] == "build" and "steps" in row
+    return told and row["mode"] == "weak" and row["workers"] > 1
 
 
 def _at(points: list[dict[str, Any]], mode: str, verb: str, count: int) -> dict[str, Any] | None:
@@ -184,6 +209,8 @@ def _verbs(
 ) -> dict[str, Verb]:
     made = {}
     for verb in _CHANGES:
+        if points and "steps" not in alone.get(verb, ()):
+            continue
         rates, fixed = {}, 0.0
         for step in ("partition", "insert"):
             rates[step] = _rate(given[step], alone.get(verb), step)
@@ -192,6 +219,8 @@ def _verbs(
         made[verb] = Verb(rates, _PAIR_NBYTES, fixed, each)
     for verb in _LOOKUPS:
         row = alone.get(verb)
+        if points and row is None:
+            continue
         if given["find"] is None and row is None:
             raise SpecError("how fast are lookups? give --find-rate, or --measured FILE with 1 "
                             "worker")  # fmt: skip
@@ -205,6 +234,38 @@ def _verbs(
         alike = given["find"] if given["find"] is not None else row["rate"]  # type: ignore[index]
         made[verb] = Verb({"lookup": alike * 1e9}, nbytes, 0.0, each)
     return made
+
+
+def _bulk_verbs(
+    given: dict[str, float | None], alone: dict[str, Row], limits: list[Row], points: list[Row]
+) -> dict[str, Verb]:
+    """The verbs whose rows are exchanged while others are inserted or found."""
+    made: dict[str, Verb] = {}
+    fixed, each = 0.0, None
+    for name, (phase, limit) in _BULK_PHASES.items():
+        row, rate, parted = alone.get(name), given[limit], given["partition"]
+        if row is not None:
+            fixed = row["seconds"] - row["worker_seconds"]
+            rate = rate or row["n"] / row["worker_seconds"] / 1e9
+            parted = parted or min(
+                one["rate"] for one in limits if (one["limit"], one["n"]) == ("partition", row["n"])
+            )
+        if (points and row is None) or not (rate and parted):
+            continue
+        if each is None:
+            each = _each_of_bulk(fixed, [row for row in points if row["verb"] == name])
+        rates = {"partition": parted * 1e9, phase: rate * 1e9}
+        made[name] = Verb(rates, BULK_NBYTES[name], fixed, each, pipelined=True)
+    return made
+
+
+def _each_of_bulk(fixed: float, theirs: list[Row]) -> float:
+    """Seconds that nobody is at work for each worker beyond the first."""
+    several = [row for row in theirs if row["workers"] > 1]
+    if not several:
+        return 0.0
+    row = min(several, key=lambda row: row["workers"])
+    return max(0.0, row["seconds"] - row["worker_seconds"] - fixed) / (row["workers"] - 1)
 
 
 def _rate(given: float | None, row: dict[str, Any] | None, step: str) -> float:
@@ -231,10 +292,12 @@ def _figures(
             said = source("find" if phase == "lookup" else phase)
             yield _figure(f"{phase} of {name}", said, per_second=each)
     for name, verb in verbs.items():
-        if name in _CHANGES:
+        if name not in _LOOKUPS:
             yield _figure(f"other of {name}", rest, seconds=verb.fixed)
-    further = next(iter(verbs.values())).each
-    yield _figure("other, for each further worker", rest, seconds=further)
+    for name in ("build", "bulk insert"):
+        if name in verbs:
+            said = f"other of {name}, for each further worker"
+            yield _figure(said, rest, seconds=verbs[name].each)
 
 
 def _figure(
@@ -266,7 +329,7 @@ def _row(
     efficiency = float(f"{alone * rows / phases.whole:.4g}")
     return row | {
         "seconds": float(f"{phases.whole:.4g}"), "phases": each, "bound": phases.bound,
-        "efficiency": efficiency,
+        "overlap": float(f"{1e3 * phases.overlap:.4g}"), "efficiency": efficiency,
     }  # fmt: skip
 
 
@@ -274,8 +337,10 @@ def _checked(row: dict[str, Any], point: dict[str, Any], calibrates: bool) -> di
     """Beside what was measured, where as many rows were."""
     if point["rows"] != row["rows"]:
         return {}
-    error = float(f"{row['seconds'] / point['seconds'] - 1:.3g}")
-    return {"measured_seconds": point["seconds"], "error": error, "calibrates": calibrates}
+    steps = point.get("steps") if row["verb"] in _CHANGES else None
+    seconds = sum(steps.values()) / 1e3 if steps else point["seconds"]
+    error = float(f"{row['seconds'] / seconds - 1:.3g}")
+    return {"measured_seconds": seconds, "error": error, "calibrates": calibrates}
 
 
 def _unchecked(row: dict[str, Any]) -> dict[str, Any]:

@@ -23,15 +23,15 @@ from dgpuhash.bench.workload import Workload
 from dgpuhash.errors import SpecError
 from dgpuhash.frames import frames_of
 
-__all__ = ["CHUNKS", "MODES", "VERBS", "run"]
+__all__ = ["BULK_NBYTES", "CHUNKS", "MODES", "VERBS", "run"]
 
 #: Rows of a worker: 2 GiB of pairs a GPU, as in WarpCore §V-A.
 CHUNKS = {"cuda": 2**27, "cpu": 2**20}
 MODES = ("weak", "strong")
 VERBS = ("build", "insert", "find", *MULTI, "merge", "build + merge", *BULK, COPIES)
 _KEY_NBYTES, _ANSWER_NBYTES = 8, 16
-# What a row of a bulk verb sends away and gets back, with the bytes of masks.
-_BULK_NBYTES = {"bulk insert": 17, "bulk find": 17}
+#: What a row of a bulk verb sends away and gets back, with the bytes of masks.
+BULK_NBYTES = {"bulk insert": 17, "bulk find": 17}
 
 
 def run(
@@ -272,7 +272,7 @@ class _Run:
         """Bytes of keys and answers that pass from one worker to another, in the mean."""
         rows = self._load.workers * self._load.rows
         if verb in BULK:
-            return round(rows * _BULK_NBYTES[verb] * (1 - 1 / self._load.workers))
+            return round(rows * BULK_NBYTES[verb] * (1 - 1 / self._load.workers))
         found = rows if verb == "find" else rows * self._load.frac_match
         away = (self._load.workers - 1) / self._load.workers
         return round(away * (rows * _KEY_NBYTES + found * _ANSWER_NBYTES))

@@ -34,7 +34,9 @@ def test_given_figures() -> None:
     rows = model(**GIVEN, chunk_size=ROWS, workers=[1, 4, 8])
     assert all(row["model"] and "correct" not in row for row in rows)
     left_out = [row["figure"] for row in rows if row.get("source") == "left out"]
-    assert left_out == ["other of build", "other of insert", "other, for each further worker"]
+    names = ("build", "insert", "bulk insert", "bulk find")
+    further = (f"other of {name}, for each further worker" for name in ("build", "bulk insert"))
+    assert left_out == [*(f"other of {name}" for name in names), *further]
     build = verbs(rows, "build")
     assert build[1]["phases"] == {"partition": 10, "insert": 5, "exchange": 0, "other": 0}
     # 1.2 GB to three others at 200 GB/s, two messages of 256 MiB to each.
@@ -46,6 +48,13 @@ def test_given_figures() -> None:
     assert build[8]["efficiency"] == pytest.approx(0.015 / build[8]["seconds"], rel=1e-3)
     find = verbs(rows, "find")
     assert find[4]["phases"]["exchange"] == pytest.approx(9 + 3 * (3 * 0.5 + 2), rel=1e-3)
+    bulk = verbs(rows, "bulk insert")
+    assert bulk[1]["phases"] == {"insert": 5, "exchange": 0, "other": 0}
+    # 1.275 GB to three others at 200 GB/s, two messages to each; what overlaps is the insert.
+    assert bulk[4]["phases"]["exchange"] == pytest.approx(6.375 + 2 * (3 * 0.5 + 2), rel=1e-3)
+    assert bulk[4]["overlap"] == 5
+    assert bulk[4]["seconds"] == pytest.approx(0.010 + 0.013375, rel=1e-3)
+    assert (build[4]["overlap"], bulk[1]["overlap"]) == (0, 0)
     assert set(WORKERS) <= set(verbs(model(**GIVEN, chunk_size=ROWS), "build"))
 
 
@@ -107,6 +116,64 @@ def test_measured_points_are_met(tmp_path: Path) -> None:
     assert figures["link"]["rate"] == pytest.approx(200, rel=1e-3)
     assert figures["link"]["source"] == "measured"
     assert figures["infiniband"]["source"] == "given, not measured"
+
+
+def bulk_figures(path: Path) -> Path:
+    """A file as `make gpu MODE=scaling` writes it, with verbs of a distributed map alone."""
+    machine = {"bench": "scaling", "mode": "weak", "n": ROWS}
+    rows: list[dict[str, Any]] = [
+        {**machine, "limit": "partition", "workers": 1, "rate": 10.0},
+        {**machine, "limit": "partition", "workers": 4, "n": 10, "rate": 1.0},
+        {**machine, "limit": "latency", "workers": 4, "time": 2.0},
+        {**machine, "limit": "message", "workers": 4, "time": 0.5},
+    ]
+    for way, leaving, reached in (
+        ("nccl", 2**31, 300.0),
+        ("peer", 2**24, 9.0),
+        ("peer", 2**31, 200.0),
+    ):
+        rows.append({"bench": "exchange", "exchange": way, "leaving": leaving, "rate": reached})
+    network = Network(200e9, 50e9, 8, 0.002, 0.0005)
+    for count in (1, 4):
+        for verb, (phase, speed) in {
+            "bulk insert": ("insert", 20e9), "bulk find": ("lookup", 10e9),
+        }.items():  # fmt: skip
+            each = Verb({"partition": 10e9, phase: speed}, 17, 0.004, 0.001, pipelined=True)
+            seconds = each.phases(ROWS, count, network).whole
+            row = {**machine, "library": "dgpuhash", "verb": verb, "workers": count}
+            row |= {"rows": ROWS * count, "seconds": seconds, "rate": 1.0}
+            rows.append(row | {"worker_seconds": seconds - 0.004 - 0.001 * (count - 1)})
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_bulk_verbs_alone(tmp_path: Path) -> None:
+    rows = model(measured=bulk_figures(tmp_path / "scaling.jsonl"), workers=[16])
+    assert {row["verb"] for row in rows if "verb" in row} == {"bulk insert", "bulk find"}
+    for verb in ("bulk insert", "bulk find"):
+        theirs = verbs(rows, verb)
+        assert list(theirs) == [1, 4, 16]
+        assert all(abs(theirs[count]["error"]) < 0.01 for count in (1, 4))
+        assert theirs[4]["calibrates"] == (verb == "bulk insert")
+        assert theirs[16]["phases"]["exchange"] > theirs[4]["phases"]["exchange"]
+    figures = {row["figure"]: row for row in rows if "figure" in row}
+    assert (figures["link"]["rate"], figures["link"]["source"]) == (200, "measured")
+    assert figures["partition of bulk find"]["rate"] == 10
+
+
+def test_points_of_lazy_changes_are_their_steps(tmp_path: Path) -> None:
+    path = measured(tmp_path / "scaling.jsonl")
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    # In one phase, persisted frames are faster.
+    faster = [
+        {**row, "seconds": row["seconds"] / 9} if "steps" in row else row
+        for row in rows
+        if "verb" in row
+    ]
+    limits = [row for row in rows if "limit" in row]
+    path.write_text("".join(json.dumps(row) + "\n" for row in [*limits, *faster]))
+    build = verbs(model(measured=path, workers=[16]), "build")
+    assert all(abs(build[count]["error"]) < 0.01 for count in (1, 2, 4))
 
 
 def test_what_is_given_goes_before_what_was_measured(tmp_path: Path) -> None:

@@ -175,13 +175,24 @@ def _model(rows: Sequence[Row]) -> list[Grid]:
             where = tuple(_text(name, row[name]) for name in index)
             phases = (_number(row["phases"][name]) if name in row["phases"] else ""
                       for name in names)  # fmt: skip
-            said = (_number(1e3 * row["seconds"]), _number(row["rate"]), _efficiency(row))
+            overlap = _number(row["overlap"]) if row["overlap"] else ""
+            said = (overlap, _number(1e3 * row["seconds"]), _number(row["rate"]), _efficiency(row))
             checked = ("", "")
             if "error" in row:
                 taken = ", taken from it" if row["calibrates"] else ""
                 checked = (_number(1e3 * row["measured_seconds"]), f"{row['error']:+.0%}{taken}")
             lines.append((*where, *phases, *said, row["bound"], *checked))
-    header = (*index, *names, "in all", "G/s", "efficiency", "longest", "measured", "error")
+    header = (
+        *index,
+        *names,
+        "overlap",
+        "in all",
+        "G/s",
+        "efficiency",
+        "longest",
+        "measured",
+        "error",
+    )
     return [*made, Grid("a model: milliseconds that it predicts of each phase", header, lines)]
 
 

@@ -159,8 +159,10 @@ def _panel(axes: Axes, plot: Plot, rows: Sequence[Row], locator: Any) -> None:
         theirs = sorted(theirs, key=lambda row: row[plot.x])
         places = [row[plot.x] for row in theirs]
         marker = _MARKERS[number % len(_MARKERS)]
+        # As many colours; after these lines are dotted.
+        style = "-" if number < len(_MARKERS) else ":"
         axes.plot(places, [row[plot.figure] for row in theirs], marker=marker, label=name,
-                  color=f"C{number}")  # fmt: skip
+                  color=f"C{number}", linestyle=style)  # fmt: skip
         floor = tuple(
             (row[plot.x], row["floor"]) for row in theirs if plot.floors and "floor" in row
         )

@@ -14,7 +14,7 @@ from dgpuhash.bench.report.grids import figure_of, grids
 __all__ = ["summary", "watched"]
 
 Row = dict[str, Any]
-_FILE_WIDTH = 150
+_FILE_WIDTH = 300
 _NAMES = (
     "mode", "exchange", "workers", "leaving", "limit", "figure", "verb", "library", "pairs", "n",
     "build", "groups", "distribution", "load", "hit_rate", "batch", "footprint",
