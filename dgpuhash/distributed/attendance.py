@@ -1,33 +1,43 @@
-"""Whether workers that are waited for are there, and all that they have begun is in some thread."""
+"""Whether workers that are waited for are there, and go on with all that they have begun."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 __all__ = ["Attendance", "unattended"]
 
-# Seconds after which a task that is in no thread is lost.
+# Seconds after which what nobody goes on with is lost.
 LOST = 10.0
 
 
-def unattended(dask_worker: Any) -> list[Hashable]:
-    """Runs on a worker's event loop: tasks at work in no thread, though one is there for them.
+def unattended(dask_worker: Any) -> list[str]:
+    """Runs on a worker's event loop: what it has begun and, as it seems, nobody goes on with.
 
     A thread of Dask's ends without a word when memory runs out while it waits for work, and no
-    other takes its place; nor does Dask hear of a task whose end its thread could not tell.
+    other takes its place; nor does Dask hear of a task whose end its thread could not tell. What
+    sends messages to the scheduler can end so, too. The worker answers all the same.
     """
-    executor = dask_worker.executors["default"]
-    with dask_worker.active_threads_lock:
-        at_work = dict(dask_worker.active_threads)
+    return [*_tasks_in_no_thread(dask_worker), *_unsent(dask_worker.batched_stream)]
+
+
+def _tasks_in_no_thread(worker: Any) -> Iterator[str]:
+    executor = worker.executors["default"]
+    with worker.active_threads_lock:
+        at_work = dict(worker.active_threads)
     threads = list(executor._threads)
     busy = sum(thread.is_alive() and thread.ident in at_work for thread in threads)
     # Those that have left the pool and come back may take the place of others.
-    if busy >= executor._max_workers:
-        return []
-    begun = dask_worker.active_keys - set(at_work.values())
-    tasks = dask_worker.state.tasks
-    return [key for key in begun if key in tasks and _for_threads(tasks[key])]
+    if busy < executor._max_workers:
+        for key in worker.active_keys - set(at_work.values()):
+            task = worker.state.tasks.get(key)
+            if task is not None and _for_threads(task):
+                yield f"the task {key!r} is in none of its threads"
+
+
+def _unsent(stream: Any) -> Iterator[str]:
+    if stream is not None and stream.buffer:
+        yield f"its messages to the scheduler after batch {stream.batch_count} are not sent"
 
 
 def _for_threads(task: Any) -> bool:
@@ -42,19 +52,17 @@ class Attendance:
     Examples
     --------
     >>> seen = Attendance()
-    >>> seen.missed({"worker": ["task"]}, 1.0), seen.missed({"worker": ["task"]}, 12.0)
-    ([], [('worker', 'task')])
+    >>> seen.missed({"worker": ["a task"]}, 1.0), seen.missed({"worker": ["a task"]}, 12.0)
+    ([], [('worker', 'a task')])
     """
 
     def __init__(self) -> None:
-        self._since: dict[tuple[str, Hashable], float] = {}
+        self._since: dict[tuple[str, str], float] = {}
 
-    def missed(
-        self, answers: Mapping[str, Sequence[Hashable]], now: float
-    ) -> list[tuple[str, Hashable]]:
-        """The workers and tasks that `answers`, and all in the `LOST` seconds before, speak of."""
+    def missed(self, answers: Mapping[str, Sequence[str]], now: float) -> list[tuple[str, str]]:
+        """The workers, and what of theirs `answers` and all in `LOST` seconds before speak of."""
         self._since = {
             each: self._since.get(each, now)
-            for each in ((worker, key) for worker, keys in answers.items() for key in keys)
+            for each in ((worker, what) for worker, some in answers.items() for what in some)
         }
         return [each for each, first in self._since.items() if now - first >= LOST]

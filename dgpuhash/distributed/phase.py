@@ -231,10 +231,10 @@ async def _until_one_is_silent(client: Client, workers: Sequence[str]) -> IndexL
         except (OSError, RuntimeError):
             # The scheduler cannot be asked; `_until_one_leaves` says so.
             continue
-        for worker, key in attendance.missed(answers, asyncio.get_running_loop().time()):
+        for worker, what in attendance.missed(answers, asyncio.get_running_loop().time()):
             return IndexLost(
-                f"worker {worker} has begun the task {key!r}, which is in none of its threads, as "
-                f"when memory ran out there; end the worker, and {REMEDY}"
+                f"worker {worker} answers and does not go on, as when memory ran out there: {what};"
+                f" end it, and {REMEDY}"
             )
 
 

@@ -1,4 +1,4 @@
-"""Tasks that a worker has begun and no thread of it works on."""
+"""Workers that answer, and do not go on with what they have begun."""
 
 from __future__ import annotations
 
@@ -50,6 +50,31 @@ def test_a_task_that_no_thread_takes_is_lost(one: Client, monkeypatch: pytest.Mo
     until(lambda: all(one.run(threads_end).values()))
     with pytest.raises(IndexLost, match="in none of its threads"):
         phase.watched(one, list(one.nthreads()), [one.submit(int, "1")])
+
+
+def end_sender(dask_worker: Any) -> None:
+    """Let what sends to the scheduler end, as when there is no memory to wait."""
+
+    def wait(*_: Any) -> None:
+        raise MemoryError
+
+    waker = dask_worker.batched_stream.waker
+    waker.wait = wait
+    waker.set()
+
+
+def begin_sender(dask_worker: Any) -> None:
+    del dask_worker.batched_stream.waker.wait
+    dask_worker.loop.add_callback(dask_worker.batched_stream._background_send)
+
+
+def test_an_end_that_is_not_sent_is_lost(one: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(phase, "PATIENCE", 0.1)
+    monkeypatch.setattr(attendance, "LOST", 0.5)
+    one.run(end_sender)
+    with pytest.raises(IndexLost, match="are not sent"):
+        phase.watched(one, list(one.nthreads()), [one.submit(int, "1")])
+    one.run(begin_sender)
 
 
 def stay() -> None:
