@@ -22,6 +22,8 @@ from distributed import Client, futures_of, wait
 from dgpuhash.distributed import DistributedMap, DistributedMultiMap, DistributedSet
 from dgpuhash.distributed.arrays.asking import Asking
 from dgpuhash.distributed.arrays.part import Part
+from dgpuhash.distributed.phase import on_workers
+from dgpuhash.distributed.plugin import ShardHost
 from dgpuhash.errors import (
     ClosedError,
     DeviceError,
@@ -389,6 +391,25 @@ def test_a_change_that_fails_halfway_loses_the_table(threads, monkeypatch):
         assert "lost" in repr(table)
     with DistributedSet.from_keys(np.arange(100)) as table:
         assert len(table) == 100
+
+
+def give_up_exchange(host: ShardHost) -> None:
+    for end in host.ends.values():
+        end.abort("a rank was silent for a while")
+
+
+@pytest.mark.parametrize("verb", ["find", "insert"])
+def test_a_group_that_was_given_up_while_nothing_was_asked(threads, verb):
+    keys = np.arange(1000)
+    with DistributedMap.from_arrays(keys, keys * 3, client=threads) as table:
+        on_workers(threads, table.workers, give_up_exchange)
+        if verb == "insert":
+            assert table.insert(keys + 500, keys).sum() == 500
+        assert len(table) == (1500 if verb == "insert" else 1000)
+        values, found = table.find(keys[:500])
+        assert found.all()
+        assert values.tolist() == (keys[:500] * 3).tolist()
+        assert "lost" not in repr(table)
 
 
 def test_a_host_array_for_a_closed_table(threads):

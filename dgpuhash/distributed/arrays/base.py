@@ -22,12 +22,12 @@ from dgpuhash.distributed.arrays import hosted
 from dgpuhash.distributed.arrays.batch import Batch, Kept, Shown, batch_of
 from dgpuhash.distributed.arrays.claims import claimed, disclaimed
 from dgpuhash.distributed.arrays.holding import Holding
-from dgpuhash.distributed.arrays.hosted import Held, Order
+from dgpuhash.distributed.arrays.hosted import Held, Order, Outcome
 from dgpuhash.distributed.arrays.part import Verb
 from dgpuhash.distributed.change import places
 from dgpuhash.distributed.clients import asking_the_scheduler, client_of, giving_way
 from dgpuhash.distributed.group import Group, Transport, form_group
-from dgpuhash.distributed.phase import on_workers
+from dgpuhash.distributed.phase import GRACE, on_workers
 from dgpuhash.distributed.request import REMEDY
 from dgpuhash.distributed.sparing import Absences, Sparing, Switch
 from dgpuhash.errors import (
@@ -260,13 +260,7 @@ class DistributedTable:
             hosted=batch.hosted,
             piece_rows=self._piece_rows,
         )
-        if self._holding.group is None:
-            self._holding.group = form_group(client, workers, self._exchange)
-        try:
-            outcomes = self._holding.group.run(client, hosted.carry_out, order)
-        except BaseException as error:
-            self._give_up(order, error, columns)
-            raise
+        outcomes = self._outcomes(order, columns)
         for outcome in outcomes:
             if outcome.refused is not None:
                 raise outcome.refused
@@ -281,10 +275,38 @@ class DistributedTable:
         ]
         return claimed(client, workers, outcomes, order.answer, columns)
 
-    def _give_up(self, order: Order, error: BaseException, columns: int) -> None:
-        """After a failure: the group is of no use, nor is a table that was being changed."""
-        if order.verb.changes:
-            self._lost = f"its {order.verb.name} failed ({type(error).__name__}: {error})"
+    def _outcomes(self, order: Order, columns: int) -> list[Outcome]:
+        """What the ranks have done; by a new group if one that stood was of no use any more.
+
+        A worker that was silent for a while has ended it, also while nothing was asked.
+        """
+        stood = self._holding.group is not None
+        group = self._holding.group or form_group(self._client, self._workers, self._exchange)
+        self._holding.group = group
+        try:
+            return group.run(self._client, hosted.carry_out, order)
+        except BaseException as error:
+            self._give_up(order, columns)
+            unchanged = isinstance(error, IndexLost) and self._as_before()
+            if unchanged and stood:
+                return self._outcomes(order, columns)
+            if order.verb.changes and not unchanged:
+                self._lost = f"its {order.verb.name} failed ({type(error).__name__}: {error})"
+            raise
+
+    def _as_before(self) -> bool:
+        """Whether all parts are there, and have seen nothing of a change that failed."""
+        try:
+            on_workers(
+                self._client, self._workers, hosted.size_of,
+                self._uid, self._epoch, limit=2 * GRACE,
+            )  # fmt: skip
+        except DgpuhashError:
+            return False
+        return True
+
+    def _give_up(self, order: Order, columns: int) -> None:
+        """After a failure: the group is of no use, nor are its answers."""
         group, self._holding.group = self._holding.group, None
         numbers = {
             worker: [chunk.number for chunk in chunks]
