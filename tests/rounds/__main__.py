@@ -30,6 +30,9 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=3, help="of each cluster; default: 3")
     parser.add_argument("--spare", type=int, default=0, help="workers that may stay lost")
     parser.add_argument("--gpus", type=int, default=0, help="of this host; default: CPU workers")
+    parser.add_argument(
+        "--nannies", action="store_true", help="on one cluster, whose nannies mend it meanwhile"
+    )
     parser.add_argument("--protocol", choices=("tcp", "ucxx"), default="tcp")
     parser.add_argument("--series", type=int, default=1, help="clusters side by side; default: 1")
     parser.add_argument("--at-once", type=int, default=1, help="rounds that one strike breaks into")
@@ -55,18 +58,25 @@ def play_all(given: argparse.Namespace, outcomes: list[Outcome]) -> None:
     for needed in ("hosts", "gpus" if given.gpus else "cpus"):
         apart = needed == "hosts"
         kinds = [needed] if apart else [needed, None]
-        faults = [name for name in given.faults or FAULTS if FAULTS[name].needs in kinds]
+        faults = [
+            name
+            for name in given.faults or FAULTS
+            if FAULTS[name].needs in kinds and not (given.nannies and FAULTS[name].forgets)
+        ]
+        if apart and given.nannies:
+            continue
         if faults and apart and (reason := why_no_hosts()) is not None:
             print(f"left out {', '.join(faults)}: {reason}", file=sys.stderr)
         elif faults:
             rounds = [
                 (fault, seeds)
-                for fault in faults
                 for seeds in batched(range(given.seed, given.seed + given.rounds), given.at_once)
+                for fault in faults
             ]
             setting = Setting(
                 workers=given.workers,
                 hosts=apart,
+                nannies=given.nannies,
                 gpus=given.gpus,
                 protocol=given.protocol,
                 spare=given.spare,

@@ -16,7 +16,7 @@ from pathlib import Path
 from distributed import Client
 from hosts import Hosts
 
-__all__ = ["Cluster"]
+__all__ = ["PRELOAD", "SETTINGS", "WHOLE", "Cluster"]
 
 TESTS = Path(__file__).resolve().parents[1]
 OPTIONS = ("--no-nanny", "--no-dashboard", "--nthreads", "1", "--memory-limit", "0")
@@ -29,6 +29,8 @@ SETTINGS = {
     "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "20s",
 }
 GPU_SETTINGS = {"DASK_DISTRIBUTED_UCXX__CREATE_CUDA_CONTEXT": "True"}
+# Imported before a worker joins: on a busy machine that keeps an event loop for many seconds.
+PRELOAD = "dgpuhash.distributed"
 # Seconds until a cluster that was mended must be whole.
 WHOLE = 90
 
@@ -155,8 +157,9 @@ class Cluster:
             return
         for number, process in enumerate(self._workers):
             if process in dead:
-                command = ["worker", self.address, *OPTIONS, "--death-timeout", "30"]
+                command = ["worker", self.address, *OPTIONS, "--death-timeout", str(WHOLE)]
                 command += ["--local-directory", str(self.folder)]
+                command += ["--preload", PRELOAD]
                 command += ["--preload", "rounds.pool"] if self._gpus else []
                 self._workers[number] = self._start(number + 1, command, f"worker{number}")
 
@@ -167,13 +170,11 @@ class Cluster:
             try:
                 if self.client is None or self.client.status != "running":
                     self._leave()
-                    self.client = Client(self.address, timeout=max(0.5, end - time.monotonic()))
-                there = self.client.nthreads()
-                alive = [each for each in self._workers if each and each.poll() is None]
-                enough = len(alive) >= len(self) - self._spare
+                    self.client = self._joined(max(0.5, end - time.monotonic()))
+                alive = self._running()
                 if (
-                    enough
-                    and len(there) == len(alive)
+                    len(alive) >= len(self) - self._spare
+                    and len(self.client.nthreads()) == len(alive)
                     and self._all_answer(max(0.5, end - time.monotonic()))
                 ):
                     return True
@@ -186,8 +187,14 @@ class Cluster:
         async def ask() -> dict[str, int]:
             return await asyncio.wait_for(self.client.run(os.getpid, asynchronous=True), seconds)
 
-        running = {each.pid for each in self._workers if each and each.poll() is None}
-        return set(self.client.sync(ask).values()) == running
+        return set(self.client.sync(ask).values()) == self._running()
+
+    def _joined(self, seconds: float) -> Client:
+        return Client(self.address, timeout=seconds)
+
+    def _running(self) -> set[int]:
+        """The processes of the workers that are alive."""
+        return {each.pid for each in self._workers if each and each.poll() is None}
 
     def _leave(self) -> None:
         if self.client is not None:

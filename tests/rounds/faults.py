@@ -64,7 +64,7 @@ class Fault:
     harmless: ClassVar[bool] = False
     #: Whether memory ends, which tasks that read a source may meet before ours do.
     starves: ClassVar[bool] = False
-    #: Whether the cluster forgets every index.
+    #: Whether the cluster forgets every index, and the scheduler needs a process of its own.
     forgets: ClassVar[bool] = False
 
     def __init__(self, cluster: Cluster, generator: random.Random) -> None:

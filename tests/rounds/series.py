@@ -20,6 +20,7 @@ from hosts import Hosts
 
 from rounds.cluster import Cluster
 from rounds.faults import Stop
+from rounds.nannies import Nannies
 from rounds.play import Outcome, play
 
 __all__ = ["Setting", "end_in_order", "line", "side_by_side"]
@@ -35,6 +36,8 @@ class Setting:
         As for `Cluster`.
     hosts : bool
         Whether each worker has a host of its own.
+    nannies : bool
+        Whether nannies start workers anew.
     works : sequence of str or None
         The only verbs.
     silence : float or None
@@ -48,6 +51,7 @@ class Setting:
     protocol: str
     spare: int
     hosts: bool
+    nannies: bool
     works: Sequence[str] | None
     silence: float | None
     end: float
@@ -60,16 +64,19 @@ def side_by_side(
     context = multiprocessing.get_context("spawn")
     found = context.Queue()
     processes = [
-        context.Process(
-            target=series, args=(number, rounds[number::clusters], setting, found), daemon=True
-        )
+        context.Process(target=series, args=(number, rounds[number::clusters], setting, found))
         for number in range(clusters)
     ]
+    # No daemons: these may not have processes of their own, as those with nannies do.
     for each in processes:
         each.start()
-    while any(each.is_alive() for each in processes) or not found.empty():
-        with suppress(queue.Empty):
-            yield found.get(timeout=0.2)
+    try:
+        while any(each.is_alive() for each in processes) or not found.empty():
+            with suppress(queue.Empty):
+                yield found.get(timeout=0.2)
+    finally:
+        for each in processes:
+            each.terminate()
 
 
 def series(
@@ -83,19 +90,16 @@ def series(
     # Dask speaks of every worker that is lost, and of rows that travel inside tasks.
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
-    if setting.gpus:
+    if setting.gpus and not setting.nannies:
         os.environ["CUDA_VISIBLE_DEVICES"] = str(number % setting.gpus)
     Stop.silence = setting.silence
     hosts = Hosts(setting.workers, bandwidth="1gbit", delay="1ms") if setting.hosts else None
     with tempfile.TemporaryDirectory(prefix="rounds-") as folder:
-        cluster = Cluster(
-            Path(folder),
-            setting.workers,
-            hosts,
-            gpus=setting.gpus,
-            protocol=setting.protocol,
-            spare=setting.spare,
-        )
+        options = {"gpus": setting.gpus, "protocol": setting.protocol, "spare": setting.spare}
+        if setting.nannies:
+            cluster: Cluster = Nannies(Path(folder), setting.workers, **options)
+        else:
+            cluster = Cluster(Path(folder), setting.workers, hosts, **options)
         try:
             for fault, seeds in rounds:
                 if time.monotonic() > setting.end:
