@@ -16,10 +16,11 @@ from dgpuhash.bench.workers import Workers
 from dgpuhash.bench.workload import Workload
 from dgpuhash.distributed import DistributedMap
 
-__all__ = ["Bulk", "bulk"]
+__all__ = ["LOAD", "Bulk", "bulk"]
 
 _INT = np.dtype(np.int64)
-_LOAD = 0.8
+#: Of a table with all pairs.
+LOAD = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ def bulk(workers: Workers, load: Workload, keys: Any, values: Any) -> dict[str, 
     rows = load.workers * load.rows
     made = {}
     with DistributedMap(
-        _INT, _INT, rows, max_load=_LOAD, client=workers.client, workers=workers.addresses,
+        _INT, _INT, rows, max_load=LOAD, client=workers.client, workers=workers.addresses,
         device=workers.device,
     ) as table:  # fmt: skip
         # Makes room.

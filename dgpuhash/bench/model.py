@@ -95,9 +95,10 @@ def run(
     rows = chunk_size or max((row["n"] for row in points), default=0)
     if not rows:
         raise SpecError("how many rows has a worker? give --chunk-size, or --measured FILE")
-    several = sorted((row for row in points if _informs(row)), key=lambda row: row["workers"])
+    several, bulky = (_several(points, verb) for verb in ("build", "bulk insert"))
     waits = _waits(latency, message, limits)
-    network = _network(link or _link(exchanges), infiniband, gpus_per_host, *waits, several)
+    link_row = next(iter(several or bulky), None)
+    network = _network(link or _link(exchanges), infiniband, gpus_per_host, *waits, link_row)
     each = _each(several, alone)
     verbs = _verbs(given, alone, each, points)
     verbs |= _bulk_verbs(given, alone, limits, points)
@@ -153,9 +154,11 @@ def _waits(
     return found[0], found[1]
 
 
-def _informs(row: dict[str, Any]) -> bool:
-    told = row["verb"] == "build" and "steps" in row
-    return told and row["mode"] == "weak" and row["workers"] > 1
+def _several(points: list[Row], verb: str) -> list[Row]:
+    """The points of several workers that tell their steps, the fewest workers first."""
+    told = [row for row in points if row["verb"] == verb and "steps" in row]
+    several = [row for row in told if row["mode"] == "weak" and row["workers"] > 1]
+    return sorted(several, key=lambda row: row["workers"])
 
 
 def _at(points: list[dict[str, Any]], mode: str, verb: str, count: int) -> dict[str, Any] | None:
@@ -175,16 +178,15 @@ def _network(
     host: int,
     latency: float,
     message: float,
-    several: list[dict[str, Any]],
+    row: Row | None,
 ) -> Network:
     if link is not None:
         return Network(link * 1e9, infiniband * 1e9, host, latency, message)
-    if not several:
+    if row is None:
         raise SpecError("how fast is the link between GPUs? give --link, or --measured FILE with "
                         "several workers")  # fmt: skip
-    row = several[0]
     seconds = row["steps"]["exchange"] / 1e3
-    nbytes = row["exchanged_bytes"] / row["workers"]
+    nbytes = _PAIR_NBYTES * row["n"] * (1 - 1 / row["workers"])
     # A link so fast that only messages take time. Where they alone would take longer than all did,
     # the whole time is the link's.
     silent = Network(1e30, 1e30, host, latency, message)

@@ -10,6 +10,7 @@ from typing import Any
 import dask
 
 from dgpuhash.backend import Backend
+from dgpuhash.bench.bulk_steps import bulk_steps
 from dgpuhash.bench.copies import VERB as COPIES
 from dgpuhash.bench.copies import copies_floor
 from dgpuhash.bench.figure import duration, rate
@@ -103,10 +104,12 @@ def run(
     -----
     The floor is one partition pass of a worker's rows and the insert or lookup floor, as all
     workers reach them at once; what travels between workers is in no floor. ``efficiency`` is the
-    rate beside that of one worker times their number. ``steps`` are of a run apart, see
-    `dgpuhash.bench.steps`; lookups do not tell theirs. ``exchanged_bytes`` of a build or insert are
-    counted there; those of a lookup follow from the number of keys, 8 bytes to their owner and 16
-    back for each row found.
+    rate beside that of one worker times their number. ``steps`` are of a run apart: of ``build``
+    and ``insert`` as tasks take them for lazy frames, see `dgpuhash.bench.steps`; of bulk verbs one
+    after the other, see `dgpuhash.bench.bulk_steps`, and ``overlap`` is what the verb itself takes
+    less, in milliseconds. Other lookups do not tell theirs. ``exchanged_bytes`` of a build or
+    insert are counted there; those of a lookup follow from the number of keys, 8 bytes to their
+    owner and 16 back for each row found.
     """
     if not 0 < frac_match <= 1:
         raise SpecError(f"--frac-match {frac_match}; give a share above 0, up to 1")
@@ -149,7 +152,7 @@ def _beside_one(row: dict[str, Any], alone: dict[tuple[str, str, str], float]) -
     if row["workers"] == 1:
         alone[whose] = row["rate"]
     if whose in alone:
-        row["efficiency"] = float(f"{row['rate'] / (alone[whose] * row['workers']):.4g}")
+        row["efficiency"] = _short(row["rate"] / (alone[whose] * row["workers"]))
     return row
 
 
@@ -179,14 +182,19 @@ class _Run:
             limit = rate(found[name], None, unit=unit, limit=name, **self._where)
             yield limit | {"n": self._load.rows}
         seconds = self._median(self._verbs.seconds)
-        steps = self._steps()
+        steps, apart = self._steps(), {}
+        if {*BULK} & {*self._asked}:
+            apart = bulk_steps(self._workers, self._load, self._repeats)
         floors = self._floors(found)
         for verb, floor in floors.items():
             more = {} if verb not in steps else _told(steps[verb])
             if verb in ("find", "merge", *BULK):
                 more = {"exchanged_bytes": self._travelling(verb)}
             if of_workers(verb) in seconds:
-                more["worker_seconds"] = float(f"{seconds[of_workers(verb)]:.4g}")
+                more["worker_seconds"] = _short(seconds[of_workers(verb)])
+            if verb in apart:
+                spared = sum(apart[verb].values()) - seconds[of_workers(verb)]
+                more |= {"steps": _milliseconds(apart[verb]), "overlap": _short(1e3 * spared)}
             yield self._row(verb, OURS, seconds[verb], floor, **more)
         if compare:
             name = f"Dask {dask.__version__} with {frames_of(self._verbs.meta).name}"
@@ -248,8 +256,8 @@ class _Run:
             "verb": verb,
         }
         row = rate(rows / seconds, rows / floor, **what)
-        row["seconds"] = float(f"{seconds:.4g}")
-        row["rate_per_worker"] = float(f"{row['rate'] / self._load.workers:.4g}")
+        row["seconds"] = _short(seconds)
+        row["rate_per_worker"] = _short(row["rate"] / self._load.workers)
         return row | more
 
     def _median(self, once: Callable[[bool], dict[str, float]]) -> dict[str, float]:
@@ -279,8 +287,15 @@ class _Run:
 
 
 def _told(steps: Steps) -> dict[str, Any]:
-    milliseconds = {name: float(f"{each * 1e3:.4g}") for name, each in steps.seconds.items()}
-    return {"exchanged_bytes": steps.exchanged_bytes, "steps": milliseconds}
+    return {"exchanged_bytes": steps.exchanged_bytes, "steps": _milliseconds(steps.seconds)}
+
+
+def _milliseconds(seconds: dict[str, float]) -> dict[str, float]:
+    return {name: _short(1e3 * each) for name, each in seconds.items()}
+
+
+def _short(number: float) -> float:
+    return float(f"{number:.4g}")
 
 
 def _nothing(number: int) -> None:

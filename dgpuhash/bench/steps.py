@@ -1,7 +1,7 @@
-"""A build and an insert step by step: the index's own steps, each timed on the workers.
+"""A build and an insert step by step: those of lazy frames, each timed on the workers.
 
-The index says when a change is done, and not what its steps took. Here a client takes the same
-steps one by one, and every worker waits for its device and looks at its clock in between.
+The index says when a change is done, and not what its steps took. Here a client takes the steps
+that tasks take one by one, and every worker waits for its device and looks at its clock in between.
 """
 
 from __future__ import annotations

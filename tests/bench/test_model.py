@@ -161,6 +161,19 @@ def test_bulk_verbs_alone(tmp_path: Path) -> None:
     assert figures["partition of bulk find"]["rate"] == 10
 
 
+def test_a_link_from_the_steps_of_a_bulk_insert(tmp_path: Path) -> None:
+    path = bulk_figures(tmp_path / "scaling.jsonl")
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    rows = [row for row in rows if row["bench"] == "scaling"]
+    steps = {"partition": 10.0, "exchange": 6 + 2 * (3 * 0.5 + 2), "insert": 5.0, "answers": 1.0}
+    for row in rows:
+        if row.get("verb") == "bulk insert" and row["workers"] == 4:
+            row["steps"] = steps
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    figures = {row["figure"]: row for row in model(measured=path) if "figure" in row}
+    assert figures["link"]["rate"] == pytest.approx(200, rel=1e-3)
+
+
 def test_points_of_lazy_changes_are_their_steps(tmp_path: Path) -> None:
     path = measured(tmp_path / "scaling.jsonl")
     rows = [json.loads(line) for line in path.read_text().splitlines()]

@@ -14,6 +14,7 @@ from clusters import cluster_of
 
 from dgpuhash import backend, bench
 from dgpuhash.bench import report, scaling, workers
+from dgpuhash.bench.bulk_steps import bulk_steps
 from dgpuhash.bench.report.grids import grids
 from dgpuhash.bench.steps import build_and_insert
 from dgpuhash.bench.workers import Workers
@@ -62,14 +63,33 @@ def test_every_verb_with_every_number_of_workers(
     assert len(verbs) - len(ours) == 4
 
 
-def test_steps_are_told_of_changes_only(files: tuple[list[dict[str, Any]], Path]) -> None:
+def test_steps_of_changes(files: tuple[list[dict[str, Any]], Path]) -> None:
     told = [row for row in files[0] if "steps" in row]
-    assert {row["verb"] for row in told} == {"build", "insert"}
+    assert {row["verb"] for row in told} == {"build", "insert", "bulk insert", "bulk find"}
     for row in told:
+        if row["verb"].startswith("bulk"):
+            continue
         assert set(row["steps"]) == {"partition", "exchange", "insert", "other"}
         expected = row["rows"] * 16 * (row["workers"] - 1) / row["workers"]
         assert row["exchanged_bytes"] == pytest.approx(expected, rel=0.15)
         assert bool(row["exchanged_bytes"]) == (row["workers"] == 2)
+
+
+def test_steps_of_bulk_verbs_and_what_overlaps(
+    files: tuple[list[dict[str, Any]], Path],
+) -> None:
+    told = [row for row in files[0] if "overlap" in row]
+    assert len(told) == 2 * 2 * 2
+    for row in told:
+        work = "insert" if row["verb"] == "bulk insert" else "lookup"
+        assert list(row["steps"]) == ["partition", "exchange", work, "answers"]
+        assert row["steps"][work] > 0
+        others = [row["steps"][step] for step in ("partition", "exchange", "answers")]
+        assert [each > 0 for each in others] == [row["workers"] == 2] * 3
+        spared = sum(row["steps"].values()) - 1e3 * row["worker_seconds"]
+        assert row["overlap"] == pytest.approx(spared, rel=1e-2, abs=1e-2)
+    (grid,) = [grid for grid in grids("scaling", files[0]) if "overlap" in grid.header]
+    assert grid.header[-3:] == ("overlap", "efficiency", "exchanged")
 
 
 def test_limits_stand_beside_them(files: tuple[list[dict[str, Any]], Path]) -> None:
@@ -91,7 +111,7 @@ def test_report(files: tuple[list[dict[str, Any]], Path], tmp_path: Path) -> Non
     assert "## More workers" in text
     assert all(f"({name})" in text for name in names)
     assert "| weak | 2 | 3,000 | dgpuhash |" in text
-    assert "lookups do not tell" in text
+    assert "other lookups do not tell" in text
     for grid in grids("scaling", rows):
         assert all(len(line) == len(grid.header) for line in grid.lines)
     assert json.loads(path.read_text().splitlines()[0])["machine"]["dask"]
@@ -169,6 +189,20 @@ def test_wrong_answers_are_noticed() -> None:
     assert load.found_lists("cpu", 0, lists[0]) + load.found_lists("cpu", 1, lists[1]) == wanted
     assert not load.found_lists("cpu", 0, lists[0].assign(key=lists[0]["key"][0])).right
     assert load.found_lists("cpu", 0, lists[0]) + load.found_lists("cpu", 0, lists[0]) != wanted
+
+
+def test_a_wrong_answer_of_a_step_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked_keys(load: Workload, device: str, rank: int) -> Any:
+        return load.keys(device, 7)
+
+    with cluster_of(2, processes=False) as client:
+        crew, load = Workers(client, "cpu"), Workload(2, 300, 0.5, 4)
+        assert set(bulk_steps(crew, load, 1)) == {"bulk insert", "bulk find"}
+        monkeypatch.setattr(Workload, "asked_keys", asked_keys)
+        with pytest.raises(
+            DgpuhashError, match="wrong while measuring verb bulk find, step lookup"
+        ):
+            bulk_steps(crew, load, 1)
 
 
 def test_a_wrong_answer_voids_the_figures(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ _VERBS = {
         *("bulk insert", "bulk find", "replicated merge"),
     ),
 }
+_STEPS = ("partition", "exchange", "insert", "lookup", "answers", "other")
 _WORDS = {
     "pairs": "bits", "n": "rows", "build": "built rows", "load": "load", "groups": "groups",
     "distribution": "keys", "library": "library", "batch": "batch", "limit": "access",
@@ -144,20 +145,29 @@ def _scaling(rows: Sequence[Row]) -> list[Grid]:
     made += _pivot(title, beside, index, "verb", order, _efficiency)
     told = [row for row in verbs if "steps" in row]
     if told:
-        names = list(told[0]["steps"])
+        names = [name for name in _STEPS if any(name in row["steps"] for row in told)]
         lines = []
         for row in told:
             whole = sum(row["steps"].values())
-            parts = (f"{_number(row['steps'][name])} ({row['steps'][name] / whole:.0%})"
-                     for name in names)  # fmt: skip
+            parts = [_share(row["steps"].get(name), whole) for name in names]
+            parts.append(_share(row.get("overlap"), whole))
+            parts.append(_efficiency(row) if "efficiency" in row else "")
             where = (_text(name, row[name]) for name in ("mode", "verb", "workers", "rows"))
             lines.append((*where, *parts, bytes_text(row["exchanged_bytes"])))
         title = (
             "milliseconds of each step and its share, in a run apart with a clock between the "
-            "steps; lookups do not tell theirs"
+            "steps: of builds and inserts by tasks, and of bulk verbs, whose overlap is what they "
+            "take less than their steps; other lookups do not tell theirs"
         )
-        made.append(Grid(title, ("mode", "verb", "workers", "rows", *names, "exchanged"), lines))
+        header = ("mode", "verb", "workers", "rows", *names, "overlap", "efficiency", "exchanged")
+        made.append(Grid(title, header, lines))
     return made
+
+
+def _share(milliseconds: float | None, whole: float) -> str:
+    if not milliseconds:
+        return ""
+    return f"{_number(milliseconds)} ({milliseconds / whole:.0%})"
 
 
 def _model(rows: Sequence[Row]) -> list[Grid]:

@@ -40,6 +40,9 @@ def draw_steps(rows: Sequence[Row], folder: Path) -> list[tuple[str, Path]]:
             heights = [row["steps"][step] for row in theirs]
             axes.bar(names, heights, bottom=below, label=step, width=0.6)
             below = [low + height for low, height in zip(below, heights, strict=True)]
+        if all("overlap" in row for row in theirs):
+            whole = [high - row["overlap"] for high, row in zip(below, theirs, strict=True)]
+            axes.scatter(names, whole, marker="_", s=900, color="black", label="overlapping")
         axes.set_ylabel("milliseconds of a step")
         axes.set_xlabel("workers")
         first = theirs[0]
@@ -54,7 +57,7 @@ def draw_steps(rows: Sequence[Row], folder: Path) -> list[tuple[str, Path]]:
             right.set_ylabel("efficiency of the whole")
             handles, labels = [*handles, line], [*labels, "efficiency"]
         axes.legend(
-            handles, labels, loc="lower center", bbox_to_anchor=(0.5, -0.38), ncols=5,
+            handles, labels, loc="lower center", bbox_to_anchor=(0.5, -0.38), ncols=6,
             frameon=False, fontsize=8,
         )  # fmt: skip
     path = folder / "scaling-steps.png"
