@@ -12,6 +12,8 @@ from typing import Any
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
+from dgpuhash.errors import SpecError
+
 __all__ = ["Folder"]
 
 
@@ -28,10 +30,18 @@ class Folder:
     path : str
         Within that file system.
     local : bool
+
+    Raises
+    ------
+    SpecError
+        When fsspec knows no such URL.
     """
 
     def __init__(self, url: str | os.PathLike[str]) -> None:
-        self.system, self.path = fsspec.core.url_to_fs(os.fspath(url))
+        try:
+            self.system, self.path = fsspec.core.url_to_fs(os.fspath(url))
+        except ValueError as error:
+            raise SpecError(f"{url!r}: {error}; give a path, or a URL that fsspec knows") from error
         self.local = isinstance(self.system, LocalFileSystem)
         whole = self.system.unstrip_protocol(self.path) if self.local else os.fspath(url)
         self.url = str(whole).rstrip("/")

@@ -242,6 +242,7 @@ class DistributedIndex(Searchable, Upkeep):
             When there is none.
         """
         client = client_of(client)
+        check_name(name)
         registry = Registry(client)
         descriptor = registry.find(name)
         if descriptor is None:

@@ -28,7 +28,7 @@ def check_how(how: str) -> str:
     """
     if how in HOWS:
         return how
-    if how in {"outer", "right"}:
+    if how in ("outer", "right"):
         raise UnsupportedError(
             f"how={how!r} also returns rows of the index that nothing matched; get it in two "
             "steps: merge with how='left' (or 'inner'), then build an index of the left keys, "

@@ -168,6 +168,10 @@ def test_bad_requests(threads, left, right):
             DistributedIndex.build(lazy(right, 2), on="k", client=threads, name="twice")
         with pytest.raises(UnsupportedError, match="two steps"):
             index.merge(lazy(left, 2), how="outer")
+        with pytest.raises(UnsupportedError, match="use one of"):
+            index.merge(lazy(left, 2), how=["inner"])
+        with pytest.raises(SpecError, match="name=5"):
+            DistributedIndex.open(5, threads)
         with pytest.raises(ColumnError):
             index.merge(lazy(left[["x"]], 2))
         with pytest.raises(KeyTypeError):
@@ -188,6 +192,8 @@ def test_bad_requests(threads, left, right):
         ({"workers": []}, UnsupportedError, "different addresses"),
         ({"workers": ["a", "a"]}, UnsupportedError, "different addresses"),
         ({"workers": "tcp://10.0.0.1:99"}, UnsupportedError, "give a list"),
+        ({"workers": 2}, UnsupportedError, "give a list"),
+        ({"durable": "nosuch://place"}, SpecError, "Protocol not known.*give a path"),
         ({"client": "tcp://10.0.0.1:99"}, UnsupportedError, "no Dask client"),
     ],
 )
