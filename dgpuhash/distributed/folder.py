@@ -66,6 +66,7 @@ class Folder:
 
     def has(self, name: str) -> bool:
         """Whether there is a file of this name."""
+        self.system.invalidate_cache(self._at(name))
         return bool(self.system.isfile(self._at(name)))
 
     def size(self, name: str) -> int | None:
@@ -76,9 +77,11 @@ class Folder:
         """The bytes of a file."""
         return bytes(self.system.cat_file(self._at(name)))
 
-    def open(self, name: str) -> Any:
-        """A file to read from."""
-        return self.system.open(self._at(name), "rb")
+    @contextmanager
+    def reading(self, name: str) -> Iterator[Any]:
+        """A file to read from, while the folder, whose end closes those in archives, is kept."""
+        with self.system.open(self._at(name), "rb") as file:
+            yield file
 
     @contextmanager
     def writing(self, name: str) -> Iterator[Any]:
@@ -127,9 +130,9 @@ class Folder:
         self.sync()
 
     def remove(self, names: Iterable[str]) -> None:
-        """Remove files that are there."""
+        """Remove files that are there, where the file system can."""
         for name in names:
-            with suppress(FileNotFoundError):
+            with suppress(FileNotFoundError, NotImplementedError):
                 self.system.rm_file(self._at(name))
 
     def fill(

@@ -128,7 +128,7 @@ class DistributedIndex(Searchable, Upkeep):
         device : {"cpu", "cuda"}, optional
             Where the key tables live; default: where the rows do.
         durable : str or path, optional
-            A path that all workers see, or any fsspec URL, of an empty folder or none. Rows, and
+            As `save` takes it, of an empty folder or none. Rows, and
             those of each insert and erase, are written there by their workers before the call
             returns (and are on the disk, where the file system is local). `rebuild` and `load` read
             them: no change whose call returned is lost, whatever processes are; one whose call did
@@ -193,7 +193,7 @@ class DistributedIndex(Searchable, Upkeep):
         Parameters
         ----------
         url : str
-            A path that all workers see, or any fsspec URL.
+            As `save` takes it; an archive too, such as ``"zip://saved::saved.zip"``.
         client, name, workers
             As in `build`.
         device : {"cpu", "cuda"}, optional

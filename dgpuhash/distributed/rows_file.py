@@ -123,7 +123,7 @@ def batches_in(
 def check_file(url: str, rows: RowsFile) -> None:
     """Runs as a Dask task: compares a file with its checksum."""
     digest = digest_of()
-    with Folder(url).open(rows.file) as file:
+    with Folder(url).reading(rows.file) as file:
         while piece := file.read(_PIECE):
             digest.update(piece)
     if digest.hexdigest() != rows.blake2b:
@@ -145,7 +145,7 @@ def read_batch(
 ) -> Any:
     """Runs as a Dask task: one batch of rows of a checked file, in this form."""
     try:
-        with Folder(url).open(rows.file) as file:
+        with Folder(url).reading(rows.file) as file:
             reader = pa.ipc.open_file(pa.PythonFile(file, "r"))
             found = reader.get_batch(batch)
         found.validate(full=True)

@@ -57,7 +57,7 @@ class Upkeep(Handle):
         Parameters
         ----------
         url : str
-            A path that all workers see, or any fsspec URL. A saved index that is there is replaced;
+            A path that client and workers see, or such an fsspec URL. A saved index that is there is replaced;
             at the URL of a durable index's log, the log begins anew after the save, and is short
             again. A client that is killed meanwhile leaves files behind, which nothing reads.
 
@@ -67,6 +67,8 @@ class Upkeep(Handle):
             When there is something else, or the log of another index.
         OSError
             When it cannot be written; what was there is as it was.
+        UnsupportedError
+            When the client does not see there what workers wrote.
         """
         with self._changing() as current:
             self._descriptor = checkpoint.save(self._client, current, os.fspath(url))

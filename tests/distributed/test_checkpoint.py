@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import shutil
 from pathlib import Path
 
 import dask.dataframe as dd
@@ -16,6 +17,7 @@ from clusters import assert_same
 from fsspec.implementations.memory import MemoryFileSystem
 
 from dgpuhash.distributed import DistributedIndex
+from dgpuhash.distributed.folder import Folder
 from dgpuhash.errors import FormatError, IndexLost, UnsupportedError
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(90)]
@@ -114,6 +116,15 @@ def test_a_place_that_workers_do_not_share_is_refused(processes, frame):
         with pytest.raises(UnsupportedError, match="does not see"):
             DistributedIndex.build(frame, on="city", client=processes, durable="memory://log")
     assert not fsspec.filesystem("memory").glob("/apart/*")
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar"])
+def test_a_save_in_an_archive_can_be_read(threads, saved, frame, kind):
+    archive = shutil.make_archive(str(saved), kind, saved.parent, saved.name)
+    with DistributedIndex.load(f"{kind}://{saved.name}::{archive}", threads) as loaded:
+        assert_same(stored(loaded), index_keys(loaded).merge(frame, on=["city", "hour"]))
+        with pytest.raises((OSError, ValueError), match=r"not both|Read-only"):
+            loaded.save(f"{kind}://other::{archive}")
 
 
 def test_no_pickle(saved):
@@ -225,6 +236,56 @@ class FullFileSystem(MemoryFileSystem):
 
             file.write = write
         return file
+
+
+class RememberingFileSystem(MemoryFileSystem):
+    """Knows what it has listed once, as object stores do, and nothing that others wrote since."""
+
+    protocol = "remembering"
+    store: dict = {}  # noqa: RUF012
+    pseudo_dirs = [""]  # noqa: RUF012
+
+    def ls(self, path, detail=True, **options):
+        path = self._strip_protocol(path).rstrip("/")
+        if path not in self.dircache:
+            self.dircache[path] = super().ls(path, detail=True, **options)
+        return [each if detail else each["name"] for each in self.dircache[path]]
+
+    def info(self, path, **options):
+        path = self._strip_protocol(path)
+        listed = self.dircache.get(path.rpartition("/")[0])
+        if listed is None:
+            return super().info(path, **options)
+        found = [each for each in listed if each["name"] == path]
+        if not found:
+            raise FileNotFoundError(path)
+        return found[0]
+
+    def isfile(self, path):
+        return self.exists(path) and self.info(path)["type"] == "file"
+
+    def exists(self, path, **options):
+        try:
+            return bool(self.info(path))
+        except FileNotFoundError:
+            return False
+
+    def invalidate_cache(self, path=None):
+        path = self._strip_protocol(path or "/")
+        for each in (path, path.rpartition("/")[0]):
+            self.dircache.pop(each, None)
+
+
+def test_what_others_wrote_since_a_folder_was_listed_is_seen(threads, frame):
+    fsspec.register_implementation("remembering", RememberingFileSystem, clobber=True)
+    url = "remembering://folder/log"
+    with DistributedIndex.build(frame[:300], on="count", client=threads, durable=url) as index:
+        index.insert(frame[300:])
+        RememberingFileSystem().ls(url)
+        index.save(url)
+        assert len(Folder(url).names()) == 4
+    with DistributedIndex.load(url, threads) as loaded:
+        assert len(loaded) == len(frame)
 
 
 def test_a_disk_that_fills_up_leaves_nothing(threads, frame):
