@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import Any
 
 import dask.dataframe as dd
@@ -93,7 +94,8 @@ class Choice:
         nbytes = known_nbytes(client, rows, columns)
         if nbytes is None:
             return Placement.DISTRIBUTED, "auto: size unknown before the rows are read"
-        most, size = REPLICATED_NBYTES >> 20, f"{nbytes / 2**20:.1f} MiB"
+        # Rounded up, so that what is more than the limit reads so.
+        most, size = REPLICATED_NBYTES >> 20, f"{ceil(nbytes / 2**20 * 10) / 10} MiB"
         if nbytes <= REPLICATED_NBYTES:
             return Placement.REPLICATED, f"auto: {size}, at most {most}"
         return Placement.DISTRIBUTED, f"auto: {size}, more than {most}"

@@ -57,9 +57,10 @@ class Upkeep(Handle):
         Parameters
         ----------
         url : str
-            A path that client and workers see, or such an fsspec URL. A saved index that is there is replaced;
-            at the URL of a durable index's log, the log begins anew after the save, and is short
-            again. A client that is killed meanwhile leaves files behind, which nothing reads.
+            A path that client and workers see, or such an fsspec URL. A saved index that is there
+            is replaced; at the URL of a durable index's log, the log begins anew after the save,
+            and is short again. A client that is killed meanwhile leaves files behind, which nothing
+            reads.
 
         Raises
         ------

@@ -340,13 +340,13 @@ def test_auto_decides_by_size_and_says_so(threads, right, monkeypatch):
 
     persisted = lazy(right, 4).persist()
     wait(persisted)
-    assert "replicated (auto: 0.0 MiB, at most 16)" in built(right)
+    assert "replicated (auto: 0.1 MiB, at most 16)" in built(right)
     assert "replicated (auto" in built(persisted)
     assert "distributed (auto: size unknown" in built(lazy(right, 4))
     assert "distributed (auto: one worker)" in built(right, workers=list(threads.nthreads())[:1])
     monkeypatch.setattr("dgpuhash.distributed.choice.REPLICATED_NBYTES", 1 << 10)
-    assert "distributed (auto: 0.0 MiB, more than 0)" in built(right)
-    assert "distributed (auto: 0.0 MiB, more than 0)" in built(persisted)
+    assert "distributed (auto: 0.1 MiB, more than 0)" in built(right)
+    assert "distributed (auto: 0.1 MiB, more than 0)" in built(persisted)
 
 
 def test_a_lost_worker(left, right, mode, tmp_path):

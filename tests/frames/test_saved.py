@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -22,7 +24,18 @@ EVERY_DTYPE = pd.DataFrame(
     }
 ).assign(
     ordered=pd.Categorical([5, None, 7, 5], categories=[7, 5], ordered=True),
-    arrow_time=pd.array([0, None, 1, 2], dtype=pd.ArrowDtype(pa.timestamp("s", "UTC"))),
+    **{
+        f"arrow {kind}": pd.array(values, dtype=pd.ArrowDtype(kind))
+        for kind, values in {
+            pa.timestamp("s", "UTC"): [0, None, 1, 2],
+            pa.decimal128(9, 2): [Decimal("1.5"), None, Decimal(-2), Decimal(0)],
+            pa.list_(pa.int8()): [[1, 2], None, [], [3]],
+            pa.struct({"a": pa.int8()}): [{"a": 1}, None, {"a": None}, {"a": 3}],
+            pa.time64("us"): [1, None, 2, 3],
+            pa.binary(): [b"a", None, b"", b"\0"],
+        }.items()
+    },
+    arrow_words=pd.arrays.ArrowExtensionArray(pa.array(["a", None, "b", "a"]).dictionary_encode()),
     months=pd.period_range("2020", periods=4, freq="M"),
     half=np.arange(4, dtype="float16"),
 )

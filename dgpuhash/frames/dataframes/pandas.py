@@ -172,7 +172,7 @@ class PandasFrames(Frames):
         objects = [
             label
             for label in frame.columns
-            if (_string_storage(frame[label].dtype) or "").startswith(("object", "python"))
+            if (_storage(frame[label].dtype) or "").startswith(("object", "python"))
         ]
         return {
             label: POINTER_NBYTES
@@ -188,27 +188,38 @@ class PandasFrames(Frames):
         named = frame.set_axis([str(number) for number in range(len(labels))], axis=1)
         try:
             table = pa.Table.from_pandas(named, preserve_index=False)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, TypeError) as error:
             raise UnsupportedError(
-                f"a column cannot be written to Arrow ({error}); convert mixed object columns "
-                f"with astype first; the columns are {labels!r}"
+                f"a column cannot be written to Arrow ({error}); convert mixed object and sparse "
+                f"columns with astype first; the columns are {labels!r}"
             ) from error
-        about = {"labels": labels, "strings": [_string_storage(t) for t in frame.dtypes]}
+        about = {"labels": labels, "strings": [_storage(t) for t in frame.dtypes]}
         return table.replace_schema_metadata(
             {**(table.schema.metadata or {}), METADATA: json.dumps(about).encode()}
         )
 
     def from_arrow(self, table: Any) -> Any:
-        frame = table.to_pandas()
         about = json.loads((table.schema.metadata or {}).get(METADATA, b"{}"))
         if not about:
-            return frame
-        for position, storage in enumerate(about["strings"]):
-            dtype = _string_dtype(storage)
+            return table.to_pandas()
+        stored = dict(zip(table.column_names, about["strings"], strict=True))
+        frame = _with_arrow_columns(table, [name for name in stored if stored[name] == "arrow"])
+        for position, storage in enumerate(stored.values()):
+            dtype = _stored_dtype(storage)
             label = frame.columns[position]
             if dtype is not None and frame[label].dtype != dtype:
                 frame[label] = _restored(frame[label], dtype)
         return frame.set_axis(pd.Index(about["labels"]), axis=1)
+
+
+def _with_arrow_columns(table: Any, arrow: Sequence[str]) -> Any:
+    """As ``table.to_pandas()``, with these columns as they are, which have no names of dtypes."""
+    about = table.schema.pandas_metadata
+    about["columns"] = [column for column in about["columns"] if column["name"] not in arrow]
+    plain = table.drop_columns(arrow).replace_schema_metadata({"pandas": json.dumps(about)})
+    columns = plain.to_pandas().to_dict("series")
+    columns |= {name: pd.Series(pd.arrays.ArrowExtensionArray(table[name])) for name in arrow}
+    return pd.DataFrame({name: columns[name] for name in table.column_names})
 
 
 def _is_range(rows: np.ndarray) -> bool:
@@ -313,25 +324,29 @@ def _family(dtype: Any) -> str:
         return "number"
     if isinstance(dtype, pd.CategoricalDtype):
         return _family(dtype.categories.dtype)
-    if pd.api.types.is_object_dtype(dtype) or _string_storage(dtype):
+    if _is_text(dtype):
         return "string or object"
     return str(dtype.kind)
 
 
-def _string_storage(dtype: Any) -> str | None:
+def _is_text(dtype: Any) -> bool:
+    if isinstance(dtype, pd.ArrowDtype):
+        return str(dtype.pyarrow_dtype) in {"string", "large_string"}
+    return isinstance(dtype, pd.StringDtype) or pd.api.types.is_object_dtype(dtype)
+
+
+def _storage(dtype: Any) -> str | None:
     if isinstance(dtype, pd.StringDtype):
         return f"{dtype.storage} {'nan' if dtype.na_value is np.nan else 'NA'}"
-    if isinstance(dtype, pd.ArrowDtype) and pa.types.is_string(dtype.pyarrow_dtype):
+    if isinstance(dtype, pd.ArrowDtype):
         return "arrow"
-    if isinstance(dtype, pd.ArrowDtype) and pa.types.is_large_string(dtype.pyarrow_dtype):
-        return "arrow large"
     return "object" if dtype == np.dtype(object) else None
 
 
-def _string_dtype(storage: str | None) -> Any:
-    if storage is None or storage == "object":
-        return None if storage is None else np.dtype(object)
-    if storage.startswith("arrow"):
-        return pd.ArrowDtype(pa.string() if storage == "arrow" else pa.large_string())
+def _stored_dtype(storage: str | None) -> Any:
+    if storage is None or storage == "arrow":
+        return None
+    if storage == "object":
+        return np.dtype(object)
     where, _, null = storage.partition(" ")
     return pd.StringDtype(where, na_value=np.nan if null == "nan" else pd.NA)
