@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import dask
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
@@ -19,6 +22,8 @@ __all__ = [
     "device_frame",
     "gpu_cluster",
     "joined",
+    "kill",
+    "killer",
     "until",
     "wide_keys",
 ]
@@ -26,19 +31,24 @@ __all__ = [
 
 @contextmanager
 def cluster_of(workers: int, processes: bool, **options: Any) -> Iterator[Client]:
-    """A client of a new cluster of single-threaded workers."""
+    """A client of a new cluster of single-threaded workers, whose nannies start lost ones again."""
+    # LocalCluster ends a nanny whose worker is away for longer; on a busy machine it may be.
+    patient = dask.config.set({"distributed.deploy.lost-worker-timeout": "1 hour"})
     with (
+        patient,
         LocalCluster(
             n_workers=workers,
             threads_per_worker=1,
             processes=processes,
             dashboard_address=":0",
+            # Or the first phase waits for it, and takes workers of a busy machine for silent.
+            preload=["dgpuhash.distributed"],
             **options,
         ) as cluster,
         Client(cluster) as client,
     ):
         if workers:
-            client.wait_for_workers(workers, timeout=60)
+            client.wait_for_workers(workers, timeout=120)
         yield client
 
 
@@ -59,16 +69,32 @@ def gpu_cluster(workers: int | None = None) -> Iterator[Client]:
         ) as cluster,
         Client(cluster) as client,
     ):
-        client.wait_for_workers(workers or 2, timeout=60)
+        client.wait_for_workers(workers or 2, timeout=120)
         yield client
 
 
-def until(claim: Callable[[], bool]) -> None:
-    """Wait for what comes true a moment later; an error after 20 seconds."""
-    end = time.monotonic() + 20
+def until(claim: Callable[[], bool], pause: float = 0.05) -> None:
+    """Wait for what comes true a moment later; an error after a minute."""
+    end = time.monotonic() + 60
     while not claim():
-        assert time.monotonic() < end
-        time.sleep(0.05)
+        assert time.monotonic() < end, "it has not come true"
+        time.sleep(pause)
+
+
+def killer(client: Client, worker: str, *, noticed: bool = True) -> Callable[[], None]:
+    """What ends a worker at once; once it returns the scheduler has noticed, unless it need not."""
+    (pid,) = client.run(os.getpid, workers=[worker]).values()
+
+    def strike() -> None:
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: not noticed or worker not in client.nthreads())
+
+    return strike
+
+
+def kill(client: Client, worker: str, *, noticed: bool = True) -> None:
+    """End a worker as `killer` does."""
+    killer(client, worker, noticed=noticed)()
 
 
 def wide_keys(rng: np.random.Generator, rows: int) -> pd.DataFrame:

@@ -9,12 +9,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from dgpuhash import backend as backends
 from dgpuhash.errors import DeviceError
 
-settings.register_profile("dgpuhash", deadline=None, max_examples=20, derandomize=True)
+settings.register_profile(
+    "dgpuhash",
+    deadline=None,
+    max_examples=20,
+    derandomize=True,
+    # A busy machine may be slow to draw; and what our fixtures give is the same for each example.
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
 settings.load_profile("dgpuhash")
 
 

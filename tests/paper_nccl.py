@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import random
 import threading
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -30,7 +30,7 @@ class Communicator:
 
     made: ClassVar[list[Communicator]] = []
     refuse: ClassVar[Callable[[int], str | None]] = lambda number: None
-    boxes: ClassVar[dict[Any, deque[bytes]]] = defaultdict(deque)
+    boxes: ClassVar[dict[Any, deque[bytes]]] = {}
 
     def __init__(self, size: int, unique: int, number: int) -> None:
         if trouble := Communicator.refuse(number):
@@ -42,15 +42,14 @@ class Communicator:
 
     def send(self, address: int, nbytes: int, kind: Any, to: int, stream: Any) -> None:
         def work() -> bool:
-            box = Communicator.boxes[self.unique, self.number, to]
-            box.append(ctypes.string_at(address, nbytes))
+            self._box(self.number, to).append(ctypes.string_at(address, nbytes))
             return True
 
         _local.group.append((stream, work))
 
     def recv(self, address: int, nbytes: int, kind: Any, source: int, stream: Any) -> None:
         def work() -> bool:
-            box = Communicator.boxes[self.unique, source, self.number]
+            box = self._box(source, self.number)
             if not box:
                 return False
             rows = box.popleft()
@@ -59,6 +58,10 @@ class Communicator:
             return True
 
         _local.group.append((stream, work))
+
+    def _box(self, source: int, to: int) -> deque[bytes]:
+        # Both ends may be the first to ask for it, at once.
+        return Communicator.boxes.setdefault((self.unique, source, to), deque())
 
     def check_async_error(self) -> int:
         return self.error

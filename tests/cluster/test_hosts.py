@@ -13,14 +13,15 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from clusters import assert_same
+from clusters import assert_same, until
 from distributed import Client
+from gate import Gate, read_halfway
 from hosts import Hosts, why_no_hosts
 
 from dgpuhash.distributed import DistributedIndex
 from dgpuhash.errors import DgpuhashError, IndexLost
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.cluster
 
 # Seconds from the cut to the error or the answer.
 SOON = 30
@@ -62,9 +63,9 @@ def cluster(
         hosts.start(host, worker, settings, logs / f"worker{host}")
     with (
         dask.config.set({"dataframe.convert-string": False}),
-        Client(scheduler, timeout=30) as client,
+        Client(scheduler, timeout=60) as client,
     ):
-        client.wait_for_workers(3, timeout=30)
+        client.wait_for_workers(3, timeout=120)
         yield client
 
 
@@ -84,19 +85,6 @@ def worker_at(hosts: Hosts, host: int, client: Client) -> str:
     return address
 
 
-def slow(frame: pd.DataFrame) -> dd.DataFrame:
-    """18 partitions that take 0.25 s each to be read."""
-
-    def late(part: pd.DataFrame) -> pd.DataFrame:
-        import time
-
-        time.sleep(0.25)
-        return part
-
-    lazy = dd.from_pandas(frame, npartitions=18, sort=False)
-    return lazy.map_partitions(late, meta=frame[:0])
-
-
 def leftovers(client: Client, workers: list[str]) -> set[int]:
     """How many shards and open changes there are on each of `workers`."""
 
@@ -105,10 +93,6 @@ def leftovers(client: Client, workers: list[str]) -> set[int]:
         return len(shards._shards) + len(shards._staged)
 
     return set(client.run(count, workers=workers).values())
-
-
-def cut_soon(hosts: Hosts, host: int) -> None:
-    threading.Timer(0.7, hosts.cut, (host,)).start()
 
 
 def test_build_merge_and_lookup(cluster, planes, flights):
@@ -121,34 +105,45 @@ def test_build_merge_and_lookup(cluster, planes, flights):
         assert index.contains([7999, 8000]).tolist() == [True, False]
 
 
-def test_a_host_that_is_away_for_five_seconds_during_a_build(cluster, hosts, planes, flights):
+def test_a_host_that_is_away_for_five_seconds_during_a_build(
+    cluster, hosts, planes, flights, tmp_path
+):
     """The build ends right, or with an error; either way the next one is right."""
-    cut_soon(hosts, 3)
-    threading.Timer(5.7, hosts.mend, (3,)).start()
-    start = time.monotonic()
+    gate, mended = Gate(tmp_path), threading.Timer(5, hosts.mend, (3,))
+
+    def cut_for_a_while() -> None:
+        hosts.cut(3)
+        mended.start()
+
+    source, start = read_halfway(planes, 18, gate, 6), time.monotonic()
     try:
-        index = DistributedIndex.build(slow(planes), on="k", client=cluster)
+        with gate.opened_after(cut_for_a_while):
+            index = DistributedIndex.build(source, on="k", client=cluster)
     except DgpuhashError as error:
         print(f"{type(error).__name__} after {time.monotonic() - start:.1f} s: {error}")
         assert time.monotonic() - start < SOON
-        time.sleep(max(0.0, start + 6 - time.monotonic()))
+        mended.join()
         index = DistributedIndex.build(planes, on="k", client=cluster)
     else:
         print(f"built in {time.monotonic() - start:.1f} s")
         assert time.monotonic() - start < SOON
+        mended.join()
     with index:
         assert_same(index.merge(flights).compute(), flights.merge(planes, on="k"))
 
 
-def test_a_host_that_is_cut_off_during_a_build(cluster, hosts, planes, flights):
+def test_a_host_that_is_cut_off_during_a_build(cluster, hosts, planes, flights, tmp_path):
+    gate = Gate(tmp_path)
     here = [worker_at(hosts, host, cluster) for host in (1, 2)]
-    cut_soon(hosts, 3)
-    start = time.monotonic()
-    with pytest.raises(IndexLost, match=r"gone|has not answered|was lost"):
-        DistributedIndex.build(slow(planes), on="k", client=cluster, name="half")
+    source, start = read_halfway(planes, 18, gate, 6), time.monotonic()
+    with (
+        gate.opened_after(lambda: hosts.cut(3)),
+        pytest.raises(IndexLost, match=r"gone|has not answered|was lost"),
+    ):
+        DistributedIndex.build(source, on="k", client=cluster, name="half")
     print(f"lost after {time.monotonic() - start:.1f} s")
     assert time.monotonic() - start < SOON
-    assert leftovers(cluster, here) == {0}
+    until(lambda: leftovers(cluster, here) == {0})
     with pytest.raises(IndexLost, match="no index 'half'"):
         DistributedIndex.open("half", cluster)
     with DistributedIndex.build(planes, on="k", client=cluster, workers=here, name="half") as index:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from distributed import get_worker
 
 from dgpuhash.distributed import DistributedIndex
 from dgpuhash.distributed.ahead import Ahead
-from dgpuhash.distributed.probe import Probe
+from dgpuhash.distributed.together import Together
 
 
 def test_what_is_no_task_goes_on():
@@ -44,22 +45,22 @@ def test_a_task_that_fails_gives_its_place_back(monkeypatch):
 
 
 def test_one_task_is_ahead_of_another(threads, monkeypatch):
-    running, most = set(), []
-    call = Probe.__call__
+    """Each waits until two of one worker, which has one thread, are there."""
+    there, two = [], threading.Event()
+    call = Together.call
 
-    def watched(probe, left):
-        running.add(id(left))
-        most.append((get_worker().address, len(running)))
-        try:
-            return call(probe, left)
-        finally:
-            running.discard(id(left))
+    def meeting(together, *args, **options):
+        there.append(together)
+        if there.count(together) > 1:
+            two.set()
+        assert two.wait(30)
+        return call(together, *args, **options)
 
-    monkeypatch.setattr(Probe, "__call__", watched)
+    monkeypatch.setattr(Together, "call", meeting)
     right = pd.DataFrame({"k": np.arange(100), "v": np.arange(100) * 2})
     left = pd.DataFrame({"k": np.arange(3000) % 150})
     with DistributedIndex.build(right, on="k", client=threads) as index:
         found = index.merge(dd.from_pandas(left, npartitions=30)).compute()
     wanted = left.merge(right, on="k")
     pd.testing.assert_frame_equal(found.reset_index(drop=True), wanted)
-    assert max(each for _, each in most) > 1
+    assert two.is_set()

@@ -8,24 +8,27 @@ import re
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from clusters import assert_same, cluster_of, joined
+from clusters import assert_same, cluster_of, joined, until
 from distributed import Client, wait
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dgpuhash.distributed import DistributedIndex
+from dgpuhash.distributed.bulk import standing
 from dgpuhash.distributed.bulk.merge import Asking
 from dgpuhash.distributed.bulk.put import Leaving
 from dgpuhash.distributed.bulk.standing import _known
+from dgpuhash.distributed.plugin import host_of
 from dgpuhash.distributed.skew import LEAST_ROWS
 from dgpuhash.errors import ColumnError, IndexLost
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.cluster
 
 HOWS = ["inner", "left", "semi", "anti"]
 
@@ -117,9 +120,7 @@ def test_copies_are_merged_with_where_partitions_lie(client, caplog, how, kind):
 
 
 @given(data=st.data())
-@settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=25)
 def test_any_rows_anywhere(threads: Client, data: st.DataObject) -> None:
     keys = st.lists(st.integers(0, 12), max_size=40)
     places = st.lists(st.integers(0, 2), min_size=1, max_size=5)
@@ -173,8 +174,7 @@ def test_result_is_persisted_where_its_rows_were(threads: Client) -> None:
             left.assign(x_x=left.x, x=left.x)[["k", "x_x", "x"]],
         )
     del merged
-    while threads.who_has(lefts).keys() & held.keys():
-        pass
+    until(lambda: not threads.who_has(lefts).keys() & held.keys())
 
 
 def test_heavy_keys_are_spread(threads: Client, caplog: pytest.LogCaptureFixture) -> None:
@@ -273,13 +273,20 @@ def test_old_handles_are_told(threads: Client) -> None:
         assert len(index.merge(lefts, persist=True)) == 100
 
 
-def test_group_that_failed_is_formed_anew(threads: Client) -> None:
+def has_end(name: str, dask_worker: Any) -> bool:
+    return name in host_of(dask_worker).ends
+
+
+def test_group_that_failed_is_formed_anew(threads: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     frame = pd.DataFrame({"k": np.arange(50), "v": np.arange(50)})
     lefts = placed(threads, frame, [0, 1])
     with DistributedIndex.build(lefts, on="k") as index:
         shards = index._descriptor.shards
         group = _known[threads][shards]
         group.close(threads)
+        until(lambda: not any(threads.run(has_end, group.name).values()))
+        # Only here: on a busy machine workers take longer to answer that they are as they were.
+        monkeypatch.setattr(standing, "GRACE", 10.0)
         assert len(index.merge(lefts, persist=True)) == 50
         other = _known[threads][shards]
         assert other != group

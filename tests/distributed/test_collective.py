@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import pytest
-from clusters import cluster_of
+from clusters import cluster_of, until
 from distributed import Client
 
 from dgpuhash.distributed.exchange import Collective, LocalCollective
@@ -29,7 +29,7 @@ from dgpuhash.errors import (
     UnsupportedError,
 )
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.cluster
 
 # Seconds from a loss to the error.
 SOON = 30
@@ -49,7 +49,7 @@ class Threads:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self._ends = LocalCollective.group(size, limit=30)
+        self._ends = LocalCollective.group(size, limit=120)
 
     def run(self, function: Callable[..., Any], *args: Any) -> list[Any]:
         with ThreadPoolExecutor(self.size) as threads:
@@ -366,9 +366,14 @@ def test_ranks_that_wait_for_one_that_was_not_called(threads):
     group.close(threads)
 
 
+def has_end(host: Any, name: str) -> bool:
+    return name in host.ends
+
+
 def test_a_group_that_was_closed_is_not_there(three_processes):
     group = form_group(three_processes, sorted(three_processes.nthreads()))
     group.close(three_processes)
+    until(lambda: not any(on_workers(three_processes, group.workers, has_end, group.name)))
     with pytest.raises(IndexLost, match="form a group anew"):
         group.run(three_processes, exchange_and_check, "even")
 

@@ -8,21 +8,20 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-import dask
 import dask.dataframe as dd
 import fsspec
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from clusters import assert_same, cluster_of
+from clusters import assert_same, cluster_of, kill, killer
 from distributed import Client
 from fsspec.implementations.arrow import ArrowFSWrapper
+from gate import Gate
 from pyarrow.fs import LocalFileSystem
 
 from dgpuhash.distributed import DistributedIndex
@@ -31,7 +30,7 @@ from dgpuhash.distributed.plugin import host_of
 from dgpuhash.distributed.registry import Registry
 from dgpuhash.errors import ColumnError, FormatError, IndexLost
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.cluster
 
 
 class ArrowFiles(ArrowFSWrapper):
@@ -369,24 +368,15 @@ def signed(entry: dict) -> bytes:
     return b"%s %d %s\n" % (MAGIC, len(body), digest_of(body).hexdigest().encode()) + body + END
 
 
-def kill(client: Client, worker: str) -> None:
-    (pid,) = client.run(os.getpid, workers=[worker]).values()
-    os.kill(pid, signal.SIGKILL)
-    while worker in client.nthreads():
-        time.sleep(0.02)
-
-
 def test_lost_shards_come_back_from_the_log_for_any_handle(frame, tmp_path):
-    patient = dask.config.set({"distributed.deploy.lost-worker-timeout": "1 hour"})
     with (
-        patient,
         cluster_of(2, processes=True) as client,
         durable(frame[:300], tmp_path, client) as index,
     ):
         wanted = changed(index, frame)
         other = DistributedIndex.open(index.name, client)
         kill(client, other.workers[1])
-        client.wait_for_workers(2, timeout=30)
+        client.wait_for_workers(2, timeout=120)
         done = other.rebuild()
         assert (done.parts, done.kept) == ((1,), (0,))
         assert_same(rows_of(other), wanted)
@@ -482,49 +472,46 @@ def test_a_client_is_killed_while_it_inserts(tmp_path, moment):
 @pytest.mark.parametrize("verb", ["insert", "save", "rebuild"])
 def test_a_worker_is_killed(frame, tmp_path, verb):
     """While a durable index is changed, saved or rebuilt: an error soon, and nothing is lost."""
-    patient = dask.config.set({"distributed.deploy.lost-worker-timeout": "1 hour"})
+    gate, log = Gate(tmp_path), tmp_path / "log"
     with (
-        patient,
         cluster_of(3, processes=True) as client,
-        durable(frame[:300], tmp_path, client) as index,
+        durable(frame[:300], log, client) as index,
     ):
         wanted = changed(index, frame)
         if verb == "rebuild":
             kill(client, index.workers[0])
-            client.wait_for_workers(3, timeout=30)
-        client.run(slowly, 1.0)
-        (pid,) = client.run(os.getpid, workers=[index.workers[1]]).values()
-        threading.Timer(0.6, os.kill, (pid, signal.SIGKILL)).start()
+            client.wait_for_workers(3, timeout=120)
+        client.run(hold_up, gate.wait)
         start = time.monotonic()
-        with pytest.raises(IndexLost):
+        with gate.opened_after(killer(client, index.workers[1])), pytest.raises(IndexLost):
             {
                 "insert": lambda: index.insert(frame[:5]),
-                "save": lambda: index.save(tmp_path),
+                "save": lambda: index.save(log),
                 "rebuild": lambda: index.rebuild(),
             }[verb]()
-        assert time.monotonic() - start < 20
-        client.wait_for_workers(3, timeout=30)
+        assert time.monotonic() - start < 30
+        client.wait_for_workers(3, timeout=120)
         assert 0 not in index.rebuild().kept or verb != "rebuild"
         assert_same(rows_of(index), wanted)
         assert index.insert(frame[:2]) == 2
-        index.save(tmp_path)
-    with cluster_of(1, processes=False) as client, DistributedIndex.load(tmp_path, client) as again:
+        index.save(log)
+    with cluster_of(1, processes=False) as client, DistributedIndex.load(log, client) as again:
         assert len(again) == len(wanted) + 2
 
 
-def slowly(seconds: float) -> None:
-    """On a worker: files are written, and shards prepared, late."""
+def hold_up(wait: Callable[[], None]) -> None:
+    """On a worker: files are not written, nor shards prepared, before the gate is open."""
     from dgpuhash.distributed import checkpoint, log
     from dgpuhash.distributed.shard import Shards
 
     write, prepare = log.write_rows, Shards.prepare
 
     def late(*args):
-        time.sleep(seconds)
+        wait()
         return write(*args)
 
     def late_prepare(*args):
-        time.sleep(seconds)
+        wait()
         return prepare(*args)
 
     log.write_rows = checkpoint.write_rows = late

@@ -12,14 +12,14 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from clusters import assert_same, cluster_of
+from clusters import assert_same, cluster_of, until
 from distributed import Client
 
 from dgpuhash.distributed import DistributedIndex, Placement
 from dgpuhash.distributed.plugin import NAME
 from dgpuhash.errors import ClosedError, ColumnError, IndexLost, KeyTypeError, UnsupportedError
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(90)]
+pytestmark = pytest.mark.cluster
 
 
 @pytest.fixture
@@ -121,10 +121,10 @@ def test_many_merges_and_indexes_and_other_tasks_at_once(client, second, frame):
     with second.as_current():
         opened = DistributedIndex.open(indexes[1].name, second)
         more = second.compute(opened.merge(probes))
-        assert_same(more.result(timeout=60), probes.compute().merge(frame[500:], on="k"))
+        assert_same(more.result(timeout=120), probes.compute().merge(frame[500:], on="k"))
     for start, result in zip((0, 500, 900), results, strict=True):
         wanted = probes.compute().merge(frame[start:], on="k", how="left")
-        assert_same(result.result(timeout=60), wanted)
+        assert_same(result.result(timeout=120), wanted)
     assert len(client.gather(busy)) == 40
     for index in indexes:
         index.close()
@@ -157,9 +157,8 @@ def test_a_kept_error_of_a_failed_insert_keeps_no_claim_on_tasks(threads, frame)
     with DistributedIndex.build(frame, on="k", unique=False, client=threads) as index:
         with pytest.raises(ColumnError) as kept:
             index.insert(frame.assign(v="text"))
-        len(index)
-        claimed = [key for key in threads.refcount if str(key).startswith("dgpuhash-insert")]
-        assert (claimed, kept.type) == ([], ColumnError)
+        until(lambda: not any("dgpuhash-insert" in str(key) for key in list(threads.refcount)))
+        assert kept.type is ColumnError
 
 
 def test_rebuild_replays_the_changes(client, frame):
@@ -239,12 +238,11 @@ def test_a_closed_client_says_so(threads, frame):
     other.close()
 
 
-def test_a_lost_scheduler_is_reported(frame):
-    with (
-        dask.config.set({"distributed.comm.timeouts.connect": "2s"}),
-        cluster_of(1, processes=False) as client,
-    ):
+def test_a_lost_scheduler_is_reported(frame, monkeypatch):
+    with cluster_of(1, processes=False) as client:
         index = DistributedIndex.build(frame, on="k", client=client)
+        timeouts = dask.config.get("distributed.comm.timeouts")
+        monkeypatch.setitem(timeouts, "connect", "2s")
         client.cluster.sync(client.cluster.scheduler.close)
         for verb in (index.refresh, index.stats, lambda: index.lookup([1]), index.close):
             with pytest.raises((IndexLost, ClosedError), match=r"scheduler|closed"):
@@ -278,7 +276,7 @@ def test_workers_that_come_late_take_part_in_merges(frame):
         DistributedIndex.build(frame, on="k", client=client) as index,
     ):
         client.cluster.scale(3)
-        client.wait_for_workers(3, timeout=30)
+        client.wait_for_workers(3, timeout=120)
         probes = dd.from_pandas(frame, npartitions=12)
         assert_same(index.merge(probes).compute(), frame.merge(frame, on="k"))
         assert len(index.workers) == 1

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pytest
+from clusters import until
 
 from dgpuhash.distributed.exchange import mailbox as module
 from dgpuhash.distributed.exchange.mailbox import ROOM, Mailbox
@@ -24,8 +26,7 @@ def test_all_ranks_read_what_all_have_put(boxes):
         box, found = boxes[rank], []
         for number in range(300):
             box.put(number, (rank, number, "x" * (rank * number)))
-            while not box.there(number):
-                pass
+            until(partial(box.there, number), pause=0)
             found.append(box.values(number))
         return found
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import pickle
-import signal
 from itertools import pairwise
 
 import dask.dataframe as dd
@@ -12,14 +10,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from answers import answers_like_pandas
-from clusters import assert_same, cluster_of, joined, wide_keys
-from distributed import Client, wait
+from clusters import assert_same, cluster_of, joined, kill, until, wide_keys
+from distributed import wait
 
 from dgpuhash.distributed import DistributedIndex, Placement
 from dgpuhash.distributed import request as requests
 from dgpuhash.errors import ColumnError, IndexLost, KeyTypeError, SpecError
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.cluster
 
 HOWS = ["inner", "left", "semi", "anti"]
 
@@ -35,12 +33,13 @@ def mode(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The operations that workers of this process ask other workers for."""
+    """What workers of this process ask other workers for, but for whether they are alive."""
     operations = []
     round_trip = requests._round_trip
 
     async def noted(worker, address, operation, message):
-        operations.append(operation)
+        if operation not in {"dgpuhash_ping", "dgpuhash_collective"}:
+            operations.append(operation)
         return await round_trip(worker, address, operation, message)
 
     monkeypatch.setattr(requests, "_round_trip", noted)
@@ -355,7 +354,8 @@ def test_a_lost_worker(left, right, mode, tmp_path):
         index = DistributedIndex.build(lazy(right, 4), on="k", client=client, mode=mode)
         index.save(tmp_path / "saved")
         lost = index.stats()["rows"][0] if mode == "independent" else 500
-        kill(client, index.workers[0])
+        lost_worker = index.workers[0]
+        kill(client, lost_worker, noticed=False)
         try:
             # A copy that is there answers for itself.
             assert_same(index.merge(lazy(left, 4)).compute(), wanted)
@@ -368,7 +368,8 @@ def test_a_lost_worker(left, right, mode, tmp_path):
         if mode == "independent":
             with pytest.raises(IndexLost, match="worker"):
                 index.lookup(np.arange(100))
-        client.wait_for_workers(2, timeout=60)
+        until(lambda: lost_worker not in client.nthreads())
+        client.wait_for_workers(2, timeout=120)
         rebuilt = index.rebuild()
         assert (rebuilt.parts, rebuilt.kept) == ((0,), (1,))
         assert rebuilt.rows == lost
@@ -377,12 +378,6 @@ def test_a_lost_worker(left, right, mode, tmp_path):
         index.close()
         with DistributedIndex.load(tmp_path / "saved", client) as loaded:
             assert_same(loaded.merge(lazy(left, 4)).compute(), wanted)
-
-
-def kill(client: Client, worker: str) -> None:
-    """End a worker at once."""
-    (pid,) = client.run(os.getpid, workers=[worker]).values()
-    os.kill(pid, signal.SIGKILL)
 
 
 def test_workers_that_come_and_go(left, right, mode):
@@ -395,7 +390,7 @@ def test_workers_that_come_and_go(left, right, mode):
     with cluster_of(2, processes=False) as client:
         index = DistributedIndex.build(lazy(right, 4), on="k", client=client, mode=mode)
         client.cluster.scale(3)
-        client.wait_for_workers(3, timeout=60)
+        client.wait_for_workers(3, timeout=120)
         check()
         assert index.rebalance() == (500 if mode == "replicated" else 0)
         assert len(index.workers) == 3

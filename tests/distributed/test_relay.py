@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,10 +13,10 @@ from distributed import Client
 from dgpuhash.distributed import relay
 from dgpuhash.distributed.relay import end_turn, relayed
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.cluster
 
 under_way: list[int] = []
-gate = threading.Event()
+begun, gate = threading.Event(), threading.Event()
 
 
 def address(times: int, dask_worker: Any) -> str:
@@ -37,6 +38,7 @@ async def alone(dask_worker: Any) -> int:
 
 
 async def held(dask_worker: Any) -> None:
+    begun.set()
     while not gate.is_set():
         await asyncio.sleep(0.01)
 
@@ -45,6 +47,15 @@ async def fail_on(worker: str, dask_worker: Any) -> None:
     if dask_worker.address == worker:
         raise ValueError("no")
     await held(dask_worker)
+
+
+@pytest.fixture
+def closed_gate() -> Iterator[None]:
+    """What is held goes on after the test, at the latest."""
+    begun.clear()
+    gate.clear()
+    yield
+    gate.set()
 
 
 def test_results_and_errors(client: Client) -> None:
@@ -68,35 +79,32 @@ def test_named_phases_take_turns(threads: Client) -> None:
 
 
 def test_who_waits_for_one_that_failed_is_not_waited_for(
-    threads: Client, monkeypatch: pytest.MonkeyPatch
+    threads: Client, closed_gate: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(relay, "FAREWELL", 0.1)
     first, second, *_ = threads.nthreads()
-    gate.clear()
-    try:
-        found = threads.sync(relayed, threads, [first, second], fail_on, (first,), "ranks")
-    finally:
-        gate.set()
+    found = threads.sync(relayed, threads, [first, second], fail_on, (first,), "ranks")
     assert isinstance(found[first], ValueError)
     assert isinstance(found[second], TimeoutError)
 
 
-def test_the_error_that_others_led_to_is_waited_for(threads: Client) -> None:
+def test_the_error_that_others_led_to_is_waited_for(
+    threads: Client, closed_gate: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay, "FAREWELL", 60.0)
     first, second, *_ = threads.nthreads()
-    gate.clear()
     threading.Timer(0.2, gate.set).start()
     found = threads.sync(relayed, threads, [first, second], fail_on, (first,), "ranks")
     assert isinstance(found[first], ValueError)
     assert found[second] is None
 
 
-def test_a_turn_that_was_given_up(threads: Client) -> None:
+def test_a_turn_that_was_given_up(threads: Client, closed_gate: None) -> None:
     first, second, *_ = threads.nthreads()
-    gate.clear()
 
     async def phases() -> dict[str, int]:
         stuck = asyncio.ensure_future(relayed(threads, [first], held, (), "stuck"))
-        await asyncio.sleep(0.05)
+        assert await asyncio.to_thread(begun.wait, 10)
         waiting = asyncio.ensure_future(relayed(threads, [second], alone, (), "next"))
         await asyncio.sleep(0.2)
         assert not waiting.done()
@@ -109,15 +117,16 @@ def test_a_turn_that_was_given_up(threads: Client) -> None:
     assert threads.sync(phases) == {second: 1}
 
 
-def test_a_turn_of_a_client_that_is_gone(threads: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_turn_of_a_client_that_is_gone(
+    threads: Client, closed_gate: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(relay, "PATIENCE", 0.1)
     first, second, *_ = threads.nthreads()
-    gate.clear()
     message = {"workers": [first], "function": held, "turn": "stuck"}
 
     async def phases() -> dict[str, int]:
         stuck = asyncio.ensure_future(relayed(Gone(threads), **message))
-        await asyncio.sleep(0.05)
+        assert await asyncio.to_thread(begun.wait, 10)
         found = await asyncio.wait_for(relayed(threads, [second], alone, (), "next"), 10)
         gate.set()
         await stuck

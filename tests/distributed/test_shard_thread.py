@@ -15,6 +15,17 @@ from dgpuhash.distributed.shard_thread import Awaited, ShardThread
 from dgpuhash.errors import IndexLost
 
 
+class Held:
+    """Work that has begun, and ends when it may."""
+
+    def __init__(self) -> None:
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def __call__(self) -> None:
+        self.begun.set()
+        assert self.go_on.wait(10)
+
+
 def on_thread(*works: Callable[[], Any]) -> list[Any]:
     """What came of each of some works that are asked for at once."""
 
@@ -90,10 +101,11 @@ def test_it_outlives_memory_that_runs_out_between_two_pieces(monkeypatch):
 
 def test_whoever_waits_when_it_is_closed_is_told():
     async def ask() -> list[Any]:
-        thread = ShardThread()
-        waiting = [asyncio.ensure_future(thread.run(time.sleep, 0.2)) for _ in range(3)]
-        await asyncio.sleep(0.05)
+        thread, work = ShardThread(), Held()
+        waiting = [asyncio.ensure_future(thread.run(work)) for _ in range(3)]
+        await asyncio.to_thread(work.begun.wait, 10)
         thread.close()
+        work.go_on.set()
         late = asyncio.ensure_future(thread.run(int))
         return await asyncio.gather(*waiting, late, return_exceptions=True)
 
@@ -109,11 +121,12 @@ def test_work_that_nobody_waits_for_is_not_done():
     done: list[int] = []
 
     async def ask() -> None:
-        thread = ShardThread()
-        first = asyncio.ensure_future(thread.run(time.sleep, 0.2))
+        thread, work = ShardThread(), Held()
+        first = asyncio.ensure_future(thread.run(work))
         given_up = asyncio.ensure_future(thread.run(done.append, 1))
-        await asyncio.sleep(0.05)
+        await asyncio.to_thread(work.begun.wait, 10)
         given_up.cancel()
+        work.go_on.set()
         await first
         await thread.run(done.append, 2)
         thread.close()
@@ -139,10 +152,11 @@ def test_other_threads_wait_without_an_event_loop():
 
 
 def test_work_that_a_thread_submitted_is_refused_when_it_is_closed():
-    thread, begun = ShardThread(), threading.Event()
-    waiting = [thread.submit(lambda: begun.set() or time.sleep(0.1)), thread.submit(int, "7")]
-    assert begun.wait(10)
+    thread, work = ShardThread(), Held()
+    waiting = [thread.submit(work), thread.submit(int, "7")]
+    assert work.begun.wait(10)
     thread.close()
+    work.go_on.set()
     assert waiting[0].outcome() is None
     with pytest.raises(IndexLost, match="ending"):
         waiting[1].outcome()

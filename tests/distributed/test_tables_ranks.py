@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from agreement import fresh_once
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from model import MapModel, MultiMapModel, SetModel, key_of, rows_of
 from strategies import key_pool, keys_from, random_keys
@@ -42,7 +42,7 @@ SPARINGS = [
     Sparing(deduplicate=True),
     Sparing(bloom_filter=True, deduplicate=True),
 ]
-FEW = settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FEW = settings(max_examples=15)
 
 
 class Ranks:
@@ -55,7 +55,7 @@ class Ranks:
         self.piece_rows, self.slice_rows = rows
         self.spec = TableSpec.of(*spec)
         self.parts = [Part(self.spec, capacity, device.name) for _ in range(size)]
-        self.ends = LocalCollective.group(size, limit=20)
+        self.ends = LocalCollective.group(size, limit=120)
 
     def __len__(self) -> int:
         return sum(len(part.table) for part in self.parts)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from clusters import until
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,7 +26,7 @@ def call(together, thing, work=doubled, *, kind=0, nbytes=1, most_nbytes=100, mo
     return together.call(work, thing, kind=kind, nbytes=nbytes, most_nbytes=most_nbytes, more=more)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 9)), max_size=20), st.integers(1, 12))
 def test_each_call_gets_its_answer(calls, most_nbytes):
     together, batches = Together(), []
@@ -67,8 +68,7 @@ def test_calls_that_come_in_the_meantime_share_a_batch():
             first.append(pool.submit(call, together, number, slow))
             assert begun.acquire(timeout=30)
         later = [pool.submit(call, together, number, slow) for number in range(5)]
-        while len(together._waiting) < len(later):
-            pass
+        until(lambda: len(together._waiting) == len(later), pause=0)
         go_on.set()
         assert [each.result() for each in [*first, *later]] == [*range(AT_ONCE), *range(5)]
     assert sizes == [1] * AT_ONCE + [5]

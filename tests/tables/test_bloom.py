@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dgpuhash.tables.bloom import BloomFilter
@@ -19,7 +19,7 @@ def filter_of(backend, keys, blocks=None):
 
 
 @pytest.mark.parametrize("word", ["u4", "u8"])
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30)
 @given(data=st.data())
 def test_every_added_key_passes(device, word, data):
     most = np.iinfo(word).max

@@ -230,7 +230,6 @@ def test_memory_that_runs_out_between_regions_and_the_rest(device, placed, monke
 
 @pytest.mark.gpu
 @pytest.mark.slow
-@pytest.mark.timeout(150)
 def test_more_than_two_to_the_31_pairs(placed):
     gpu = backend.get("cuda")
     rows, piece = 2**31 + 1, 2**28

@@ -261,7 +261,7 @@ def test_a_full_disk_leaves_no_half_file(tmp_path):
         [sys.executable, "-B", "-c", code, str(path)],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=280,
     )
     assert found.stdout.startswith("refused"), (found.returncode, found.stdout, found.stderr)
     assert list(tmp_path.iterdir()) == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from agreement import agree, fresh_once
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from model import MapModel, MultiMapModel, SetModel, rows_of
 from strategies import key_pool, keys_from
@@ -13,7 +13,7 @@ from strategies import key_pool, keys_from
 from dgpuhash.tables import HashMap, HashSet, MultiMap
 
 DTYPES = [("int8", "float32"), ("uint32", "int64"), ("int64", "int16"), ("float64", "complex128")]
-FEW = settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FEW = settings(max_examples=12)
 VERBS = st.sampled_from(["insert", "insert", "upsert", "erase", "grow", "clear", "copy"])
 
 
