@@ -100,7 +100,7 @@ class Hosts:
                 except ProcessLookupError:
                     continue
         for process in self._processes:
-            process.wait(timeout=10)
+            process.wait(timeout=60)
         for number, name in enumerate(self._names, start=1):
             subprocess.run(["ip", "link", "delete", self._port(number)], check=False)
             subprocess.run(["ip", "netns", "delete", name], check=False)
@@ -149,6 +149,6 @@ def _free_network() -> str:
 
 
 def _run(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=10)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()}")

@@ -30,7 +30,7 @@ class SSHServer:
         self._thread.start()
         key = asyncssh.generate_private_key("ssh-ed25519")
         listening = asyncio.run_coroutine_threadsafe(self._listen(key), self._loop)
-        self._listener = listening.result(timeout=10)
+        self._listener = listening.result(timeout=30)
         port = self._listener.get_port()
         public = key.export_public_key().decode()
         settings = home / ".ssh"
@@ -42,7 +42,7 @@ class SSHServer:
         """End what runs, and stop listening."""
         asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(timeout=20)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(timeout=10)
+        self._thread.join(timeout=30)
         self._loop.close()
 
     async def _end(self) -> None:

@@ -111,7 +111,6 @@ def _fill(kernels: Path, start: Any, rounds: int) -> None:
         cache.clear()
 
 
-@pytest.mark.timeout(120)
 def test_two_processes_at_once(kernels: Path) -> None:
     context = multiprocessing.get_context("spawn")
     start = context.Barrier(2)

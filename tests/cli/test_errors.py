@@ -124,7 +124,7 @@ def test_the_program_itself_prints_one_line():
         [program, "build", "absent.csv", "--on", "a", "-o", "a.dgph"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert found.returncode == 2

@@ -67,7 +67,7 @@ def test_other_ways_in(command):
         [sys.executable, *command, "--help"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=True,
         env={**os.environ, "COLUMNS": "100"},
     )

@@ -59,7 +59,7 @@ def serve(
     yield start
     for program in programs:
         program.send_signal(signal.SIGTERM)
-        assert program.wait(timeout=30) == 0, (tmp_path / "log").read_text()
+        assert program.wait(timeout=60) == 0, (tmp_path / "log").read_text()
         program.stdout.close()
 
 
@@ -70,8 +70,8 @@ def index_works() -> Callable[[str, int], None]:
     def check(address: str, workers: int) -> None:
         planes = pd.DataFrame({"k": np.arange(3000) % 800, "v": np.arange(3000)})
         flights = pd.DataFrame({"k": np.arange(2000) % 900, "x": np.arange(2000) / 4})
-        with Client(address, timeout=30) as client:
-            client.wait_for_workers(workers, timeout=30)
+        with Client(address, timeout=60) as client:
+            client.wait_for_workers(workers, timeout=120)
             source = dd.from_pandas(planes, npartitions=4, sort=False)
             with DistributedIndex.build(source, on="k", client=client) as index:
                 assert len(index.workers) == workers

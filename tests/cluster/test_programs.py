@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 from ssh_server import SSHServer
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.cluster
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ def recorder(tmp_path: Path) -> Path:
 
 def printed(command: list[str | Path], **variables: str) -> list[str]:
     done = subprocess.run(
-        command, env=os.environ | variables, capture_output=True, text=True, timeout=10
+        command, env=os.environ | variables, capture_output=True, text=True, timeout=60
     )
     return [*done.stdout.splitlines(), *done.stderr.splitlines()]
 

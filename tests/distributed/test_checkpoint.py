@@ -20,7 +20,7 @@ from dgpuhash.distributed import DistributedIndex
 from dgpuhash.distributed.folder import Folder
 from dgpuhash.errors import FormatError, IndexLost, UnsupportedError
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(90)]
+pytestmark = pytest.mark.cluster
 
 
 @pytest.fixture

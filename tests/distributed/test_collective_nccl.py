@@ -19,7 +19,7 @@ from dgpuhash.distributed.exchange.collective import Places
 from dgpuhash.distributed.group import Group, form_group
 from dgpuhash.errors import DgpuhashError, IndexLost
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.cluster
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from clusters import assert_same, cluster_of, joined, wide_keys
 from dgpuhash.distributed import DistributedIndex
 from dgpuhash.errors import ColumnError, KeyTypeError, ShapeError, SpecError, UnsupportedError
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.cluster
 
 HOWS = ["inner", "left", "semi", "anti"]
 

@@ -16,7 +16,7 @@ from dgpuhash.distributed import DistributedIndex
 from dgpuhash.distributed.question import Asker
 from dgpuhash.errors import ColumnError, KeyTypeError, ShapeError, UnsupportedError
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.cluster
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from rounds.cluster import Cluster
 from rounds.faults import FAULTS
 from rounds.play import play
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(150)]
+pytestmark = pytest.mark.cluster
 
 HERE = [name for name, fault in FAULTS.items() if fault.needs in {None, "cpus"}]
 BETWEEN_HOSTS = [name for name, fault in FAULTS.items() if fault.needs == "hosts"]

@@ -20,7 +20,7 @@ from dgpuhash.distributed.shard import Change, Shards
 from dgpuhash.distributed.skew import LEAST_ROWS, Heavy, Tally, agreed, candidates
 from dgpuhash.frames import KeyEncoder
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.cluster
 
 ROWS = 240_000
 BALANCED = 1.3

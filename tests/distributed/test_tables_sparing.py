@@ -11,7 +11,7 @@ from dgpuhash.distributed.sparing import Absences, Sparing
 from dgpuhash.errors import SpecError
 from dgpuhash.tables import MultiMap
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(90)]
+pytestmark = pytest.mark.cluster
 
 STORED, ASKED = 50_000, 400_000
 

@@ -14,10 +14,10 @@ from distributed import Client, get_worker, secede, worker_client
 from dgpuhash.distributed import DistributedIndex
 from dgpuhash.errors import ColumnError
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(90)]
+pytestmark = pytest.mark.cluster
 
 # Seconds that a task may take; one that waits for itself takes forever.
-LIMIT = 40
+LIMIT = 120
 
 
 @pytest.fixture(scope="module", params=[(1, False), (2, False), (1, True), (2, True)], ids=str)
