@@ -14,7 +14,7 @@ from dgpuhash.distributed import attendance, phase
 from dgpuhash.distributed.attendance import unattended
 from dgpuhash.errors import IndexLost
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.cluster
 
 came_back, gate = threading.Event(), threading.Event()
 
