@@ -193,8 +193,10 @@ class _Run:
             if of_workers(verb) in seconds:
                 more["worker_seconds"] = _short(seconds[of_workers(verb)])
             if verb in apart:
+                more["steps"] = _milliseconds(apart[verb])
                 spared = sum(apart[verb].values()) - seconds[of_workers(verb)]
-                more |= {"steps": _milliseconds(apart[verb]), "overlap": _short(1e3 * spared)}
+                if self._load.workers > 1:
+                    more["overlap"] = _short(1e3 * spared)
             yield self._row(verb, OURS, seconds[verb], floor, **more)
         if compare:
             name = f"Dask {dask.__version__} with {frames_of(self._verbs.meta).name}"

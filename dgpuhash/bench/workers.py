@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +14,7 @@ from distributed import Client, LocalCluster, wait
 
 from dgpuhash import backend
 from dgpuhash.backend import Backend
-from dgpuhash.errors import SpecError
+from dgpuhash.errors import SpecError, UnsupportedError
 
 __all__ = ["Workers", "check_counts", "counts_for", "start"]
 
@@ -117,7 +118,22 @@ def start(
         GPUs to take the first `count` of; default: all.
     rmm_pool_size : str, optional
         Of each GPU's memory pool, in bytes or as a text that Dask-CUDA takes; default: half.
+
+    Raises
+    ------
+    SpecError
+        When there shall be GPUs, or their pools, and CPUs compute.
+    UnsupportedError
+        When UCXX is not installed.
     """
+    if used.name == "cpu" and (devs or rmm_pool_size):
+        given = "--devs" if devs else "--rmm-pool-size"
+        raise SpecError(f"{given} is for GPUs; leave it out, or give --device cuda")
+    if protocol == "ucxx" and importlib.util.find_spec("distributed_ucxx") is None:
+        raise UnsupportedError(
+            "--protocol ucxx takes distributed-ucxx; install it with "
+            "\"pip install 'dgpuhash[ucx]'\", or give --protocol tcp"
+        )
     options: dict[str, Any] = {"n_workers": count, "threads_per_worker": 1, "memory_limit": None}
     options |= {"dashboard_address": ":0", "silence_logs": logging.ERROR}
     make: Any

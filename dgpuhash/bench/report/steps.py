@@ -40,9 +40,9 @@ def draw_steps(rows: Sequence[Row], folder: Path) -> list[tuple[str, Path]]:
             heights = [row["steps"][step] for row in theirs]
             axes.bar(names, heights, bottom=below, label=step, width=0.6)
             below = [low + height for low, height in zip(below, heights, strict=True)]
-        if all("overlap" in row for row in theirs):
-            whole = [high - row["overlap"] for high, row in zip(below, theirs, strict=True)]
-            axes.scatter(names, whole, marker="_", s=900, color="black", label="overlapping")
+        if all("worker_seconds" in row for row in theirs):
+            whole = [1e3 * row["worker_seconds"] for row in theirs]
+            axes.scatter(names, whole, marker="_", s=400, color="black", label="the verb itself")
         axes.set_ylabel("milliseconds of a step")
         axes.set_xlabel("workers")
         first = theirs[0]
