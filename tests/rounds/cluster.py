@@ -32,7 +32,7 @@ GPU_SETTINGS = {"DASK_DISTRIBUTED_UCXX__CREATE_CUDA_CONTEXT": "True"}
 # Imported before a worker joins: on a busy machine that keeps an event loop for many seconds.
 PRELOAD = "dgpuhash.distributed"
 # Seconds until a cluster that was mended must be whole.
-WHOLE = 90
+WHOLE = 240
 
 
 class Cluster:
