@@ -67,6 +67,11 @@ async def request(
             f"worker {address}, which owns a shard of the index, is gone "
             f"({str(error) or 'it does not answer'}); {REMEDY}"
         ) from error
+    if response is None:
+        # What Dask answers for an operation that a worker without this plugin does not know.
+        raise IndexLost(
+            f"worker {address}, which owned a shard of the index, is ending or new; {REMEDY}"
+        )
     if response["status"] != "OK":
         _, raised, _ = clean_exception(**response)
         assert raised is not None
