@@ -15,7 +15,15 @@ from distributed import Client, LocalCluster
 from rounds import pool
 from rounds.cluster import PRELOAD, SETTINGS, WHOLE, Cluster
 
-__all__ = ["Nannies"]
+__all__ = ["PATIENT", "Nannies", "configure"]
+
+
+def configure() -> None:
+    """In this process, in which the scheduler will be: settings that its workers inherit."""
+    os.environ.update(SETTINGS | {"DASK_LOGGING__DISTRIBUTED": "critical"})
+    dask.config.refresh()
+    # Else it ends a nanny whose worker is away that long after any loss, a restart or not.
+    dask.config.set({"distributed.deploy.lost-worker-timeout": "1 hour"})
 
 
 class Nannies(Cluster):
@@ -26,11 +34,6 @@ class Nannies(Cluster):
 
     def __init__(self, folder: Path, workers: int, **options: Any) -> None:
         super().__init__(folder, workers, **options)
-        # The scheduler is in this process, and workers inherit its settings. They write no logs.
-        os.environ.update(SETTINGS | {"DASK_LOGGING__DISTRIBUTED": "critical"})
-        dask.config.refresh()
-        # Else it ends a nanny whose worker is away that long after any loss, a restart or not.
-        dask.config.set({"distributed.deploy.lost-worker-timeout": "1 hour"})
         self._local: LocalCluster | None = None
         self._seen: set[int] = set()
 

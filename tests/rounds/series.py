@@ -20,7 +20,7 @@ from hosts import Hosts
 
 from rounds.cluster import Cluster
 from rounds.faults import Stop
-from rounds.nannies import Nannies
+from rounds.nannies import Nannies, configure
 from rounds.play import Outcome, play
 
 __all__ = ["Setting", "end_in_order", "line", "side_by_side"]
@@ -90,7 +90,9 @@ def series(
     # Dask speaks of every worker that is lost, and of rows that travel inside tasks.
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
-    if setting.gpus and not setting.nannies:
+    if setting.nannies:
+        configure()
+    elif setting.gpus:
         os.environ["CUDA_VISIBLE_DEVICES"] = str(number % setting.gpus)
     Stop.silence = setting.silence
     hosts = Hosts(setting.workers, bandwidth="1gbit", delay="1ms") if setting.hosts else None
