@@ -174,7 +174,7 @@ def attended(
         except (FutureCancelledError, FuturesCancelledError, CommClosedError) as error:
             why = getattr(error, "reason", error)
             raise IndexLost(
-                f"the cluster was restarted, or its scheduler was lost ({why}); {REMEDY}"
+                f"a worker or the scheduler was lost, or the cluster restarted ({why}); {REMEDY}"
             ) from error
 
     return client.sync(attend)
