@@ -308,6 +308,19 @@ def test_chunks_of_another_shape_change_nothing(client, chunk, said):
         assert (len(table), table.epoch) == (2, 1)
 
 
+def test_looking_at_an_empty_table_decides_on_no_device(threads):
+    with DistributedMultiMap("int64", "int64") as table:
+        assert (len(table), table.n_keys) == (0, 0)
+        table.clear()
+        assert table.device is None
+        table.insert([1, 1], [2, 3])
+        assert (len(table), table.n_keys, table.device) == (2, 1, "cpu")
+        table.clear()
+        assert (len(table), table.n_keys) == (0, 0)
+    with pytest.raises(ClosedError):
+        len(table)
+
+
 def test_no_memory_for_the_rows_changes_nothing(threads, monkeypatch):
     def full(self, arrays):
         raise MemoryError("on purpose")

@@ -126,7 +126,7 @@ class DistributedTable:
         return sum(held.nbytes for held in self._held)
 
     def __len__(self) -> int:
-        return sum(self._phase(hosted.size_of))
+        return sum(self._phase_of_what_is_stored(hosted.size_of))
 
     def contains(
         self, keys: Any, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
@@ -167,7 +167,7 @@ class DistributedTable:
         """Forget every key; the capacity stays."""
         with self._turn:
             try:
-                self._held = self._phase(hosted.clear_part)
+                self._held = self._phase_of_what_is_stored(hosted.clear_part)
             except IndexLost as error:
                 self._lost = self._lost or f"its clear failed ({error})"
                 raise
@@ -367,6 +367,11 @@ class DistributedTable:
         share = self._capacity / len(self._workers)
         # Keys are dealt by hash, so that some parts have more than their share.
         return math.ceil(share + 6 * math.sqrt(share)) if share else 0
+
+    def _phase_of_what_is_stored(self, function: Callable[..., Result]) -> list[Result]:
+        """As `_phase`; nothing where no arrays have decided on a device yet."""
+        with self._at_work():
+            return [] if self._device is None else self._phase(function)
 
     def _phase(self, function: Callable[..., Result], *args: Any) -> list[Result]:
         """``function(host, uid, epoch, *args)`` on all workers."""

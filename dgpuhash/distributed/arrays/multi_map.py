@@ -111,7 +111,7 @@ class DistributedMultiMap(PairTable):
     @property
     def n_keys(self) -> int:
         """Distinct keys stored."""
-        return sum(self._phase(contents.key_count))
+        return sum(self._phase_of_what_is_stored(contents.key_count))
 
     def insert(self, keys: Any, values: Any) -> None:
         """Append each value to its key's list, in row order.
