@@ -15,7 +15,7 @@ from distributed import Client, LocalCluster
 from rounds import pool
 from rounds.cluster import PRELOAD, SETTINGS, WHOLE, Cluster
 
-__all__ = ["PATIENT", "Nannies", "configure"]
+__all__ = ["Nannies", "configure"]
 
 
 def configure() -> None:
