@@ -24,6 +24,7 @@ __all__ = [
     "joined",
     "kill",
     "killer",
+    "prepare",
     "until",
     "wide_keys",
 ]
@@ -71,6 +72,18 @@ def gpu_cluster(workers: int | None = None) -> Iterator[Client]:
     ):
         client.wait_for_workers(workers or 2, timeout=120)
         yield client
+
+
+def prepare(client: Client) -> None:
+    """Have workers import the library, however long it takes.
+
+    Else the first phase waits for it, and takes workers of a busy machine for silent.
+    """
+
+    def load() -> None:
+        import dgpuhash.distributed  # noqa: F401
+
+    client.run(load)
 
 
 def until(claim: Callable[[], bool], pause: float = 0.05) -> None:

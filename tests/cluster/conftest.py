@@ -13,7 +13,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from clusters import assert_same
+from clusters import assert_same, prepare
 from distributed import Client
 
 from dgpuhash.distributed import DistributedIndex
@@ -72,6 +72,7 @@ def index_works() -> Callable[[str, int], None]:
         flights = pd.DataFrame({"k": np.arange(2000) % 900, "x": np.arange(2000) / 4})
         with Client(address, timeout=60) as client:
             client.wait_for_workers(workers, timeout=120)
+            prepare(client)
             source = dd.from_pandas(planes, npartitions=4, sort=False)
             with DistributedIndex.build(source, on="k", client=client) as index:
                 assert len(index.workers) == workers

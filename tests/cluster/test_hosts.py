@@ -13,7 +13,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from clusters import assert_same, until
+from clusters import assert_same, prepare, until
 from distributed import Client
 from gate import Gate, read_halfway
 from hosts import Hosts, why_no_hosts
@@ -66,6 +66,7 @@ def cluster(
         Client(scheduler, timeout=60) as client,
     ):
         client.wait_for_workers(3, timeout=120)
+        prepare(client)
         yield client
 
 

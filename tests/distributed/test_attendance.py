@@ -81,12 +81,12 @@ def stay() -> None:
     secede()
     rejoin()
     came_back.set()
-    gate.wait()
+    assert gate.wait(60)
 
 
 def test_a_task_that_waits_for_a_thread_that_came_back_is_not(one: Client) -> None:
     first = one.submit(stay)
-    came_back.wait()
+    assert came_back.wait(60)
     second = one.submit(int, "1")
 
     def begun(dask_worker: Any) -> bool:
