@@ -52,7 +52,9 @@ def test_each_number_of_bytes_and_workers_beside_bare_connections(tmp_path: Path
     (grid,) = grids("exchange", rows)
     assert grid.header == ("workers", "protocol", "bytes", "comm")
     assert [line[2] for line in grid.lines] == ["4 KiB", "68.4 KiB", "4 KiB", "68.4 KiB"]
-    assert "From all workers" in report.write([path], tmp_path / "out", plots=False)[0].read_text()
+    document, plot = report.write([path], tmp_path / "out")
+    assert plot.name == "exchange-rate.png"
+    assert "From all workers" in document.read_text()
 
 
 def test_a_wrong_answer_gives_no_figure(monkeypatch: pytest.MonkeyPatch) -> None:

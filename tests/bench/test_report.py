@@ -109,8 +109,9 @@ def test_other_files_are_refused(text: str, tmp_path: Path) -> None:
         report.write([path], tmp_path)
 
 
-def test_the_receipt_of_gpu_figures(tmp_path: Path) -> None:
-    receipt = Path(__file__).resolve().parents[2] / "receipts" / "figures.json"
+@pytest.mark.parametrize("name", ["figures.json", "scaling.json"])
+def test_the_receipts_of_gpu_figures(name: str, tmp_path: Path) -> None:
+    receipt = Path(__file__).resolve().parents[2] / "receipts" / name
     document, *plots = report.write([receipt], tmp_path)
     assert plots
     assert f"gpu {json.loads(receipt.read_text())['machine']['gpu']}," in document.read_text()

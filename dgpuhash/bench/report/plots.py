@@ -92,6 +92,10 @@ _PLOTS = {
              ("n", "distribution", "hit_rate", "verb"), ("library",), _BOTH),
     ),
     "cpu": (),
+    "exchange": (
+        Plot("rate", "leaving", "bytes that leave each worker", "rate",
+             "GB/s that leave each worker", ("workers", "protocol"), ("exchange",), _BOTH),
+    ),
     "scaling": (
         Plot("rate", "workers", "workers", "rate", "billions of rows a second of all workers",
              ("mode",), ("library", "verb"), _BOTH, floors=False),
@@ -151,9 +155,11 @@ def _draw(plot: Plot, panels: dict[tuple[Any, ...], list[Row]], path: Path) -> N
 
 def _panel(axes: Axes, plot: Plot, rows: Sequence[Row], locator: Any) -> None:
     """Points by line, and each floor as a dashed line of the same colour, once where they agree."""
-    lines: dict[str, list[Row]] = {}
-    for row in rows:
-        lines.setdefault(" ".join(str(row[name]) for name in plot.lines), []).append(row)
+    lines = _lines(plot, rows, plot.lines)
+    doubled = any(len({row[plot.x] for row in theirs}) < len(theirs) for theirs in lines.values())
+    if doubled and all("n" in row for row in rows):
+        # The same was measured with several numbers of rows.
+        lines = _lines(plot, rows, (*plot.lines, "n"))
     floors: set[tuple[Any, ...]] = set()
     for number, (name, theirs) in enumerate(lines.items()):
         theirs = sorted(theirs, key=lambda row: row[plot.x])
@@ -187,13 +193,22 @@ def _panel(axes: Axes, plot: Plot, rows: Sequence[Row], locator: Any) -> None:
     axes.grid(visible=True, alpha=0.3)
 
 
+def _lines(plot: Plot, rows: Sequence[Row], names: Sequence[str]) -> dict[str, list[Row]]:
+    """The rows of each line."""
+    lines: dict[str, list[Row]] = {}
+    for row in rows:
+        said = (f"{row[name]:,} rows" if name == "n" else str(row[name]) for name in names)
+        lines.setdefault(" ".join(said), []).append(row)
+    return lines
+
+
 def _plain(value: float, _: object) -> str:
     return f"{value:g}"
 
 
 def _place(plot: Plot, value: float) -> str:
     """The label of a place on the horizontal axis: bytes in words, powers of two as such."""
-    if plot.x == "footprint":
+    if plot.x in ("footprint", "leaving"):
         return bytes_text(int(value))
     if value >= 2**12 and value == int(value) and int(value).bit_count() == 1:
         return f"$2^{{{int(value).bit_length() - 1}}}$"
@@ -203,7 +218,8 @@ def _place(plot: Plot, value: float) -> str:
 def _title(plot: Plot, key: tuple[Any, ...]) -> str:
     said = {
         "pairs": "{} bits", "n": "{:,} rows", "load": "load {}", "hit_rate": "hit rate {}",
-        "distribution": "{} keys", "verb": "{}", "mode": "{} scaling",
+        "distribution": "{} keys", "verb": "{}", "mode": "{} scaling", "workers": "{} workers",
+        "protocol": "{}",
     }  # fmt: skip
     named = zip(plot.panels, key, strict=True)
     return ", ".join(said[name].format(each) for name, each in named if each is not None)
