@@ -7,8 +7,8 @@ from typing import Any
 
 __all__ = ["Attendance", "unattended"]
 
-# Seconds after which what nobody goes on with is lost.
-LOST = 10.0
+# Seconds, and looks, after which what nobody goes on with is lost: a machine may stand for a while.
+LOST, LOOKS = 10.0, 4
 
 
 def unattended(dask_worker: Any) -> list[str]:
@@ -52,17 +52,21 @@ class Attendance:
     Examples
     --------
     >>> seen = Attendance()
-    >>> seen.missed({"worker": ["a task"]}, 1.0), seen.missed({"worker": ["a task"]}, 12.0)
-    ([], [('worker', 'a task')])
+    >>> [seen.missed({"worker": ["a task"]}, now) for now in (1.0, 4.0, 8.0, 12.0)]
+    [[], [], [], [('worker', 'a task')]]
     """
 
     def __init__(self) -> None:
-        self._since: dict[tuple[str, str], float] = {}
+        self._seen: dict[tuple[str, str], list[float]] = {}
 
     def missed(self, answers: Mapping[str, Sequence[str]], now: float) -> list[tuple[str, str]]:
         """The workers, and what of theirs `answers` and all in `LOST` seconds before speak of."""
-        self._since = {
-            each: self._since.get(each, now)
+        self._seen = {
+            each: [*self._seen.get(each, []), now]
             for each in ((worker, what) for worker, some in answers.items() for what in some)
         }
-        return [each for each, first in self._since.items() if now - first >= LOST]
+        return [
+            each
+            for each, (first, *others) in self._seen.items()
+            if now - first >= LOST and len(others) + 1 >= LOOKS
+        ]
