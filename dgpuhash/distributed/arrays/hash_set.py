@@ -66,7 +66,8 @@ class DistributedSet(Upkeep):
     every verb raises `IndexLost`, and it must be made again.
 
     A table has one handle, which threads may share; its parts stay on the workers until it is
-    closed.
+    closed, dropped, or its program ends. Its client is closed after it: one that is closed before
+    can tell the workers nothing, and leaves them the parts.
 
     Examples
     --------
