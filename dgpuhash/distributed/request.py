@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 from distributed.core import clean_exception, send_recv
@@ -99,18 +100,31 @@ async def _round_trip(worker: Any, address: str, operation: str, message: dict[s
 
 
 async def _connect(worker: Any, address: str) -> Any:
-    """A comm to `address`; a worker that the scheduler no longer knows is not waited for."""
+    """A comm to `address`; a worker that the scheduler no longer knows is not waited for.
+
+    Dask cancels its first try after a fifth of its time, and UCXX 0.52 then writes to memory that
+    is no longer its own. So that try may last as long as anybody waits.
+    """
     loop = asyncio.get_running_loop()
     end = loop.time() + LIMIT
-    while True:
-        try:
-            return await worker.rpc.connect(address, timeout=CONNECT)
-        except (TimeoutError, OSError):
-            there = await asyncio.wait_for(worker.scheduler.ncores(), LIMIT)
+    trying = begun(worker.rpc.connect(address, timeout=5 * LIMIT))
+    try:
+        while not (await asyncio.wait({trying}, timeout=CONNECT))[0]:
+            there = await asyncio.wait_for(asyncio.shield(begun(worker.scheduler.ncores())), LIMIT)
             if address not in there or loop.time() > end:
-                raise
-        except ValueError as error:
-            raise IndexLost(
-                f"worker {address} of the index is of another cluster ({error}); compute the merge "
-                "with the client that the index was opened with"
-            ) from error
+                raise TimeoutError("no connection to it")
+        return trying.result()
+    except ValueError as error:
+        raise IndexLost(
+            f"worker {address} of the index is of another cluster ({error}); compute the merge "
+            "with the client that the index was opened with"
+        ) from error
+    finally:
+        if not trying.done():
+            trying.add_done_callback(partial(_give_back, worker, address))
+
+
+def _give_back(worker: Any, address: str, late: asyncio.Future[Any]) -> None:
+    """A connection that nobody waits for is the next one's."""
+    if not late.cancelled() and late.exception() is None:
+        worker.rpc.reuse(address, late.result())

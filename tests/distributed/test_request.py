@@ -64,3 +64,56 @@ def test_a_worker_that_is_ending_is_lost():
         merged = index.merge(dd.from_pandas(frame, npartitions=1))
         with pytest.raises(IndexLost, match="is ending or new"):
             client.compute(merged, workers=[first]).result(20)
+
+
+class Gated:
+    """A connection or an answer that comes when the gate is opened."""
+
+    def __init__(self, answer: Any, ready: bool = False) -> None:
+        self.answer, self.came_of_it = answer, 0
+        self.gate = asyncio.Event()
+        if ready:
+            self.gate.set()
+
+    async def __call__(self, *arguments: Any, **options: Any) -> Any:
+        await self.gate.wait()
+        self.came_of_it += 1
+        return self.answer
+
+
+def connecting(connect: Gated, there: Gated) -> Any:
+    """A worker that connects, asks the scheduler who is there, and keeps comms in a pool."""
+    reused: asyncio.Queue[Any] = asyncio.Queue()
+    rpc = SimpleNamespace(
+        connect=connect, reuse=lambda *comm: reused.put_nowait(comm), reused=reused
+    )
+    return SimpleNamespace(rpc=rpc, scheduler=SimpleNamespace(ncores=there))
+
+
+def test_a_connection_that_comes_too_late_is_the_next_ones(monkeypatch):
+    """A try that is cancelled damages memory over UCXX."""
+
+    async def ask() -> None:
+        worker = connecting(Gated("comm"), Gated({}, ready=True))
+        with pytest.raises(TimeoutError):
+            await request._connect(worker, "tcp://there:1")
+        assert worker.rpc.reused.empty()
+        worker.rpc.connect.gate.set()
+        assert await worker.rpc.reused.get() == ("tcp://there:1", "comm")
+
+    monkeypatch.setattr(request, "CONNECT", 0.01)
+    asyncio.run(asyncio.wait_for(ask(), 20))
+
+
+def test_a_slow_connection_is_waited_for_while_the_worker_is_there(monkeypatch):
+    async def ask() -> None:
+        worker = connecting(Gated("comm"), Gated({"tcp://there:1": 1}, ready=True))
+        asking = asyncio.ensure_future(request._connect(worker, "tcp://there:1"))
+        while worker.scheduler.ncores.came_of_it < 3:
+            await asyncio.sleep(0.01)
+        worker.rpc.connect.gate.set()
+        assert await asking == "comm"
+        assert worker.rpc.reused.empty()
+
+    monkeypatch.setattr(request, "CONNECT", 0.01)
+    asyncio.run(asyncio.wait_for(ask(), 20))
