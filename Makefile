@@ -4,13 +4,16 @@ INSIDE = $(VENV)/bin/python
 INSTALLED = $(VENV)/.installed
 SOURCES = pyproject.toml CMakeLists.txt scripts/install $(shell find kernels -type f)
 
-.PHONY: demo test check kernels compile bench gpu wheel clean
+.PHONY: demo test ucx check kernels compile bench gpu wheel clean
 
 demo: $(INSTALLED)          ## run the main job: index, join, look up, compared with pandas
 	$(INSIDE) -m dgpuhash demo
 
 test: $(INSTALLED)          ## run the tests and the docstrings' examples
 	scripts/test
+
+ucx: $(INSTALLED)           ## run the distributed tests over UCXX, in an environment of their own
+	scripts/ucx
 
 check: $(INSTALLED)         ## lint, types, format, spelling, layering, age of the GPU proof
 	scripts/check

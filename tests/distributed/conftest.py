@@ -31,6 +31,13 @@ def shared_processes() -> Iterator[Client]:
         yield client
 
 
+@pytest.fixture(scope="session")
+def shared_over_ucxx() -> Iterator[Client]:
+    # One for all tests: UCXX 0.52 does not bear a second cluster in a process that had one.
+    with cluster_of(3, processes=True, protocol="ucxx") as client:
+        yield client
+
+
 @pytest.fixture
 def threads(shared_threads: Client) -> Iterator[Client]:
     """Three workers in this process; the current client."""
@@ -45,9 +52,16 @@ def processes(shared_processes: Client) -> Iterator[Client]:
         yield shared_processes
 
 
-@pytest.fixture(params=["threads", "processes"])
+@pytest.fixture
+def over_ucxx(shared_over_ucxx: Client) -> Iterator[Client]:
+    """Three workers, each a process, that speak UCXX; the current client."""
+    with shared_over_ucxx.as_current():
+        yield shared_over_ucxx
+
+
+@pytest.fixture(params=["threads", "processes", pytest.param("over_ucxx", marks=pytest.mark.ucxx)])
 def client(request: pytest.FixtureRequest) -> Client:
-    """Both kinds of cluster in turn."""
+    """Every kind of cluster in turn."""
     return request.getfixturevalue(request.param)
 
 

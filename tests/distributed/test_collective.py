@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import signal
 import threading
@@ -84,12 +83,14 @@ def on_rank(host: Any, collective: Collective, function: Any, args: tuple[Any, .
     return function(collective, *args)
 
 
-KINDS = ["local", "inproc", "tcp"]
-if importlib.util.find_spec("distributed_ucxx") is not None:
-    KINDS.append("ucxx")
+def kinds_and_sizes() -> Iterator[Any]:
+    for kind in ("local", "inproc", "tcp", "ucxx"):
+        marks = [pytest.mark.ucxx] if kind == "ucxx" else []
+        for size in (1, 2, 3):
+            yield pytest.param((kind, size), marks=marks, id=f"{kind}-{size}")
 
 
-@pytest.fixture(params=[(kind, size) for kind in KINDS for size in (1, 2, 3)], ids=str)
+@pytest.fixture(params=kinds_and_sizes())
 def ranks(request: pytest.FixtureRequest) -> Iterator[Ranks]:
     kind, size = request.param
     if kind == "local":
@@ -106,12 +107,6 @@ def ranks(request: pytest.FixtureRequest) -> Iterator[Ranks]:
 @pytest.fixture(scope="module")
 def three_processes() -> Iterator[Client]:
     with cluster_of(3, processes=True) as client:
-        yield client
-
-
-@pytest.fixture(scope="module")
-def over_ucxx() -> Iterator[Client]:
-    with cluster_of(3, processes=True, protocol="ucxx") as client:
         yield client
 
 

@@ -30,7 +30,8 @@ def frame() -> pd.DataFrame:
 @pytest.fixture
 def second(client: Client) -> Iterator[Client]:
     """Another client of the same cluster."""
-    with Client(client.scheduler.address, set_as_default=False) as other:
+    # UCXX serves one event loop of a process.
+    with Client(client.scheduler.address, loop=client.loop, set_as_default=False) as other:
         yield other
 
 
