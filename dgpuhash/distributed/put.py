@@ -17,7 +17,7 @@ from dgpuhash.distributed.sealed import Sealed
 from dgpuhash.distributed.shard import Change
 from dgpuhash.distributed.skew import NO_TALLY, candidates
 from dgpuhash.distributed.split import pieces
-from dgpuhash.frames import frames_of
+from dgpuhash.frames import frames_of, key_names
 from dgpuhash.tables.scarcity import call_says_memory
 
 __all__ = ["largest", "parcels", "put_partition", "put_rows"]
@@ -59,6 +59,7 @@ def parcels(
     """
     columns = list(change.encoder.names if change.verb == "erase" else change.meta.columns)
     frames = frames_of(frame)
+    key_names(frame, [label for label in columns if label != ARRIVAL])
     encode = change.encoder.encode if change.verb == "erase" else change.encoder.encode_rows
     near: int | None = part_near(change.shards, address, partition)
     if change.placement is Placement.INDEPENDENT and change.verb != "erase":

@@ -205,9 +205,7 @@ class Shards:
         staged = self._open(uid, transaction)
         change = staged.change
         if change.verb == "build":
-            staged.index = FrameIndex(
-                change.meta, change.encoder, unique=change.unique, device=change.device
-            )
+            staged.index = _without_rows(change)
             staged.index.insert_arrays(arrays)
         else:
             self._take(staged, frames_of(change.meta).from_arrays(arrays, change.meta))
@@ -343,14 +341,9 @@ class Shards:
     def _take(self, staged: Staged, rows: Any) -> None:
         change = staged.change
         if change.verb == "build":
-            staged.index = FrameIndex.build(
-                rows,
-                list(change.encoder.names),
-                None,
-                change.unique,
-                encoder=change.encoder,
-                device=change.device,
-            )
+            # Rows may have kept a wider dtype than all shards agree on.
+            staged.index = _without_rows(change)
+            staged.index.insert(rows)
             return
         staged.rows = rows
         if change.verb == "insert" and change.unique:
@@ -374,6 +367,10 @@ class Shards:
                 "one; nothing of it is visible, call it again"
             )
         return staged
+
+
+def _without_rows(change: Change) -> FrameIndex:
+    return FrameIndex(change.meta, change.encoder, unique=change.unique, device=change.device)
 
 
 def _joined(payloads: Sequence[Payload], change: Change) -> Any:

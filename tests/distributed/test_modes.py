@@ -348,6 +348,26 @@ def test_auto_decides_by_size_and_says_so(threads, right, monkeypatch):
     assert "distributed (auto: 0.1 MiB, more than 0)" in built(persisted)
 
 
+@pytest.mark.parametrize("every_mode", ["distributed", "independent", "replicated"])
+@pytest.mark.parametrize("persisted", [False, True])
+def test_partitions_of_other_dtypes_than_was_said(threads, every_mode, persisted):
+    """As pandas has it: whole numbers and halves together are floats, in each shard as in all."""
+    parts = [pd.DataFrame({"k": [1, 2], "v": [1, 2]}), pd.DataFrame({"k": [3.0], "v": [0.5]})]
+    frame = dd.from_map(lambda number: parts[number], range(2), meta=parts[0][:0])
+    if persisted:
+        frame = frame.persist()
+        wait(frame)
+    probes = pd.DataFrame({"k": [3, 1, 2, 4]})
+    expected = probes.merge(pd.concat(parts).astype({"k": "int64"}), on="k")
+    with DistributedIndex.build(frame, on="k", client=threads, mode=every_mode) as index:
+        for at_once in (False, True):
+            found = index.merge(lazy(probes, 1).persist(), persist=at_once).compute()
+            assert_same(found, expected)
+        with pytest.raises(ColumnError, match=r"no column \['v'\]"):
+            index.insert(dd.from_map(lambda number: parts[1][["k"]], [0], meta=parts[0][:0]))
+        assert len(index) == 3
+
+
 def test_a_lost_worker(left, right, mode, tmp_path):
     wanted = left.merge(right, on="k")
     with cluster_of(2, processes=True) as client:

@@ -141,6 +141,14 @@ def test_inserted_columns_take_the_dtypes_of_the_index():
     assert len(index) == 7
 
 
+def test_numbers_are_no_truth_values():
+    index = FrameIndex.build(pd.DataFrame({"k": [1], "v": [True]}), "k")
+    index.insert(pd.DataFrame({"k": [2], "v": [0]}))
+    with pytest.raises(ColumnError, match=r"'v' is int64.*stores it as bool.*astype"):
+        index.insert(pd.DataFrame({"k": [3], "v": [5]}))
+    assert index.frame()["v"].tolist() == [True, False]
+
+
 def test_match_gives_rows_in_query_order_and_insertion_order():
     rows = pd.DataFrame({"k": [1, 2, 1, 3, 1], "v": [10, 20, 11, 30, 12]})
     index = FrameIndex.build(rows, "k")

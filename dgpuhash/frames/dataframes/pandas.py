@@ -248,7 +248,10 @@ def _replaced(frame: Any, columns: Mapping[Hashable, Any]) -> Any:
 
 
 def _cast(series: Any, like: Any) -> Any:
-    """`series` as the dtype of `like` when the values survive; numbers that do not are kept."""
+    """`series` as the dtype of `like` when the values survive; numbers that do not are kept.
+
+    Beside truth values these would be objects.
+    """
     wanted, own = like.dtype, series.dtype
     if _family(wanted) == _family(own):
         if isinstance(wanted, pd.CategoricalDtype):
@@ -256,7 +259,8 @@ def _cast(series: Any, like: Any) -> Any:
         cast = _exact_cast(series, wanted)
         if cast is not None:
             return cast
-        if _family(own) == "number":
+        bools = any(map(pd.api.types.is_bool_dtype, (own, wanted)))
+        if _family(own) == "number" and not bools:
             return series
     raise ColumnError(
         f"column {series.name!r} is {own}, and the index stores it as {wanted}; convert it with "
