@@ -75,7 +75,7 @@ def gpu_cluster(workers: int | None = None) -> Iterator[Client]:
 
 
 def prepare(client: Client) -> None:
-    """Have workers import the library, however long it takes.
+    """Have workers, and a scheduler of its own process, import the library, however long it takes.
 
     Else the first phase waits for it, and takes workers of a busy machine for silent.
     """
@@ -84,6 +84,7 @@ def prepare(client: Client) -> None:
         import dgpuhash.distributed  # noqa: F401
 
     client.run(load)
+    client.run_on_scheduler(load)
 
 
 def until(claim: Callable[[], bool], pause: float = 0.05) -> None:
