@@ -296,6 +296,26 @@ def test_group_that_failed_is_formed_anew(threads: Client, monkeypatch: pytest.M
             assert _known[second] == {shards: other}
 
 
+def forget_nothing(shards: Any, group: Any, dask_scheduler: Any) -> None:
+    """As `forget_group` of a thread that has not come so far."""
+
+
+def test_group_that_others_still_name_is_not_taken_again(
+    threads: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(standing, "GRACE", 10.0)
+    monkeypatch.setattr(standing, "forget_group", forget_nothing)
+    frame = pd.DataFrame({"k": np.arange(50), "v": np.arange(50)})
+    lefts = placed(threads, frame, [0, 1])
+    with DistributedIndex.build(lefts, on="k") as index:
+        shards = index._descriptor.shards
+        group = _known[threads][shards]
+        group.close(threads)
+        until(lambda: not any(threads.run(has_end, group.name).values()))
+        assert len(index.merge(lefts, persist=True)) == 50
+        assert _known[threads][shards] != group
+
+
 def test_a_rank_that_fails_ends_the_phase_of_all(
     threads: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

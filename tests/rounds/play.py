@@ -150,7 +150,8 @@ def settled_by(cluster: Cluster, works: Sequence[Callable[[], Any]]) -> list[Att
 
 
 def mended(cluster: Cluster, work: Work, again: bool, succeeded: bool) -> None:
-    """What comes after a verb."""
+    """What comes after a verb, perhaps with another client."""
+    work.client = cluster.client
     if again:
         work.begin_again(cluster.client)
     else:

@@ -43,40 +43,49 @@ def run_together(
     UnsupportedError, DgpuhashError
         What `function` raised on a worker.
     """
+    group = _standing(client, shards)
     try:
-        return _run(client, shards, function, args)
+        return _run(client, shards, group, function, args)
     except IndexLost:
         if not _all_answer(client, shards):
             raise
-    return _run(client, shards, function, args)
+    # Another thread or client may be about to give the first one up, too, and still name it.
+    group = _standing(client, shards, instead_of=group)
+    return _run(client, shards, group, function, args)
 
 
 def _run(
-    client: Client, shards: Shards, function: Callable[..., Result], args: Sequence[Any]
+    client: Client,
+    shards: Shards,
+    group: Group,
+    function: Callable[..., Result],
+    args: Sequence[Any],
 ) -> list[Result]:
-    group = _standing(client, shards)
     try:
         return group.run(client, function, *args)
     except BaseException:
-        _known[client].pop(shards, None)
+        if _known[client].get(shards) == group:
+            _known[client].pop(shards, None)
         with suppress(DgpuhashError, OSError, RuntimeError):
-            group.close(client)
             client.run_on_scheduler(forget_group, shards, group)
+            group.close(client)
         raise
 
 
-def _standing(client: Client, shards: Shards) -> Group:
-    """The group of these workers, formed where there is none."""
+def _standing(client: Client, shards: Shards, instead_of: Group | None = None) -> Group:
+    """The group of these workers, formed where there is none, or only one that is of no use."""
     known = _known.setdefault(client, {})
-    if shards not in known:
+    group = known.get(shards)
+    if group in (None, instead_of):
         workers = [shard.worker for shard in shards]
         with locked(client, "group"), asking_the_scheduler():
             group = client.run_on_scheduler(find_group, shards)
-            if group is None:
+            if group in (None, instead_of):
                 group = form_group(client, workers)
                 client.run_on_scheduler(keep_group, shards, group)
             known[shards] = group
-    return known[shards]
+    assert group is not None
+    return group
 
 
 def find_group(shards: Shards, dask_scheduler: Any) -> Group | None:
