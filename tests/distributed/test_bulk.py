@@ -24,6 +24,7 @@ from dgpuhash.distributed.bulk import standing
 from dgpuhash.distributed.bulk.merge import Asking
 from dgpuhash.distributed.bulk.put import Leaving
 from dgpuhash.distributed.bulk.standing import _known
+from dgpuhash.distributed.group import Group
 from dgpuhash.distributed.plugin import host_of
 from dgpuhash.distributed.skew import LEAST_ROWS
 from dgpuhash.errors import ColumnError, IndexLost
@@ -277,16 +278,22 @@ def has_end(name: str, dask_worker: Any) -> bool:
     return name in host_of(dask_worker).ends
 
 
+def end_group_of(client: Client, index: DistributedIndex, monkeypatch: pytest.MonkeyPatch) -> Group:
+    """The standing group of an index's workers, which have left it, while the client knows it."""
+    group = _known[client][index._descriptor.shards]
+    group.close(client)
+    until(lambda: not any(client.run(has_end, group.name).values()))
+    # Only here: on a busy machine workers take longer to answer that they are as they were.
+    monkeypatch.setattr(standing, "GRACE", 10.0)
+    return group
+
+
 def test_group_that_failed_is_formed_anew(threads: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     frame = pd.DataFrame({"k": np.arange(50), "v": np.arange(50)})
     lefts = placed(threads, frame, [0, 1])
     with DistributedIndex.build(lefts, on="k") as index:
         shards = index._descriptor.shards
-        group = _known[threads][shards]
-        group.close(threads)
-        until(lambda: not any(threads.run(has_end, group.name).values()))
-        # Only here: on a busy machine workers take longer to answer that they are as they were.
-        monkeypatch.setattr(standing, "GRACE", 10.0)
+        group = end_group_of(threads, index, monkeypatch)
         assert len(index.merge(lefts, persist=True)) == 50
         other = _known[threads][shards]
         assert other != group
@@ -303,17 +310,12 @@ def forget_nothing(shards: Any, group: Any, dask_scheduler: Any) -> None:
 def test_group_that_others_still_name_is_not_taken_again(
     threads: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(standing, "GRACE", 10.0)
     monkeypatch.setattr(standing, "forget_group", forget_nothing)
-    frame = pd.DataFrame({"k": np.arange(50), "v": np.arange(50)})
-    lefts = placed(threads, frame, [0, 1])
+    lefts = placed(threads, pd.DataFrame({"k": np.arange(50), "v": np.arange(50)}), [0, 1])
     with DistributedIndex.build(lefts, on="k") as index:
-        shards = index._descriptor.shards
-        group = _known[threads][shards]
-        group.close(threads)
-        until(lambda: not any(threads.run(has_end, group.name).values()))
+        group = end_group_of(threads, index, monkeypatch)
         assert len(index.merge(lefts, persist=True)) == 50
-        assert _known[threads][shards] != group
+        assert _known[threads][index._descriptor.shards] != group
 
 
 def test_a_rank_that_fails_ends_the_phase_of_all(
