@@ -44,8 +44,8 @@ def section(receipts: dict[str, dict[str, Any]]) -> str:
         rows = [row for row in receipt["figures"] if row["bench"] == bench]
         lines += shown(title, bench, [row for row in rows if "batch" not in row])
         lines += in_words(rows)
-    if "scaling" in receipts:
-        lines += of_several(receipts["scaling"])
+    for receipt in of_all("scaling", receipts):
+        lines += of_several(receipt)
     if proved := proofs(receipts):
         lines.append("Proved by `make gpu`: " + "; ".join(proved) + ".")
     return "\n".join(lines).rstrip() + "\n"
@@ -59,11 +59,18 @@ def measured_on(receipt: dict[str, Any], gpu: str) -> str:
     return f"{gpu}, driver {machine['driver']}, {software}, {receipt['date']}."
 
 
+def of_all(part: str, receipts: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    """The receipts of a part, of more GPUs first."""
+    names = [name for name in receipts if name.partition("-")[0] == part]
+    names.sort(key=lambda name: int(name.partition("-")[2] or 1), reverse=True)
+    return [receipts[name] for name in names]
+
+
 def of_several(receipt: dict[str, Any]) -> list[str]:
     """The exchange, the distributed tables and merges on several GPUs."""
     lines = [
         f"{measured_on(receipt, receipt['machine']['gpu'])} Pairs of 8 + 8 bytes, answers checked; "
-        f"`make gpu MODE=scaling`.{remark(receipt)}",
+        f"`make gpu MODE=scaling` at commit {receipt['commit'][:7]}.{remark(receipt)}",
         "",
     ]
     for bench in ("exchange", "scaling"):
@@ -123,7 +130,7 @@ def span(rows: list[dict[str, Any]], figure: str) -> str:
 def proofs(receipts: dict[str, dict[str, Any]]) -> list[str]:
     """What ran where, for each receipt."""
     found = []
-    for receipt in (receipts[name] for name in ("gpu", "multigpu") if name in receipts):
+    for receipt in of_all("gpu", receipts) + of_all("multigpu", receipts):
         # Under compute-sanitizer the same tests run again.
         counted = [
             receipt["tests"][each] for each in ("tests", "multigpu") if each in receipt["tests"]
@@ -153,11 +160,8 @@ def rewritten(readme: str, receipts: dict[str, dict[str, Any]]) -> str:
 
 
 def main() -> int:
-    receipts = {}
-    for name in ("figures", "scaling", "gpu", "multigpu"):
-        path = ROOT / "receipts" / f"{name}.json"
-        if path.exists():
-            receipts[name] = json.loads(path.read_text())
+    kept = sorted((ROOT / "receipts").glob("*.json"))
+    receipts = {path.stem: json.loads(path.read_text()) for path in kept}
     readme = ROOT / "README.md"
     old = readme.read_text()
     new = rewritten(old, receipts)

@@ -4,8 +4,9 @@
 # PARTS are one or more of these, each with a receipt of its name; default: "figures gpu".
 #   gpu       one GPU: tests, compute-sanitizer; with four these run side by side, on one each
 #   figures   one GPU: benchmarks, on two side by side where there are several
-#   multigpu  two or more: the tests of several
-#   scaling   four: benchmarks of the exchange, the distributed tables and merges
+#   multigpu  two or more: the tests of several; those of more workers than GPUs let these share them
+#   scaling   two or more: benchmarks of the exchange, the distributed tables and merges on all
+# The last two are kept with the number of GPUs in their names, beside those of other numbers.
 # WHEELS is a folder of wheels to use where there is no network.
 # Logs and receipts go to $OUT (default build/gpu). PYTHON names the interpreter; by default that
 # of $VENV (.venv) where it exists, else python3 where it has CuPy, else a new $VENV is made.
@@ -187,10 +188,10 @@ figures_of_several() {
     local weak=("${bench[@]}" scaling --device cuda --mode weak --runs 3 --workers)
     local merges=(--verb merge --verb "build + merge")
     step exchange 60 "${bench[@]}" exchange --device cuda --runs 5 --json "$OUT/exchange.jsonl"
-    step bulk 90 "${weak[@]}" 1 --workers 4 --verb "bulk insert" --verb "bulk find" --json "$OUT/bulk.jsonl"
-    step merges 90 "${weak[@]}" 4 -c 100000000 "${merges[@]}" --verb "replicated merge" \
+    step bulk 90 "${weak[@]}" 1 --workers "$gpus" --verb "bulk insert" --verb "bulk find" --json "$OUT/bulk.jsonl"
+    step merges 90 "${weak[@]}" "$gpus" -c 100000000 "${merges[@]}" --verb "replicated merge" \
         --partitions 16 --partitions 64 $compare --json "$OUT/merges.jsonl"
-    step small 60 "${weak[@]}" 4 -c 20000000 "${merges[@]}" $compare --json "$OUT/small.jsonl"
+    step small 60 "${weak[@]}" "$gpus" -c 20000000 "${merges[@]}" $compare --json "$OUT/small.jsonl"
 }
 
 OUT=$top/${parts%% *}
@@ -218,6 +219,6 @@ for part in $parts; do
     cat "$OUT"/*.log >"$OUT/all.txt" && rm -f "$OUT"/*.log
     "$PYTHON" scripts/receipt.py write "$part" "$OUT" || status=1
     # A run of some of the steps proves too little.
-    if [ -z "${STEPS:-}" ]; then mkdir -p receipts && cp "$OUT/$part.json" receipts/; fi
+    if [ -z "${STEPS:-}" ]; then "$PYTHON" scripts/receipt.py accept "$OUT/$part.json" || status=1; fi
 done
 exit $status

@@ -2,7 +2,8 @@
 
 receipt.py check [--strict]      says when a receipt is older than the code (--strict: exits 1)
 receipt.py write NAME FOLDER     makes FOLDER/NAME.json from what scripts/gpu.sh left in FOLDER
-receipt.py accept FILE           puts a receipt that came from a GPU machine into receipts/
+receipt.py accept FILE           puts a receipt that came from a GPU machine into receipts/; of
+                                 several GPUs with their number in its name, beside other numbers
                                  (--remark TEXT: what a reader must know of its failures)
 """
 
@@ -30,7 +31,8 @@ RECEIPTS = ROOT / "receipts"
 # What a receipt vouches for: a change below one of these folders makes it stale.
 _OF_ONE = ("kernels", "dgpuhash/backend", "dgpuhash/tables")
 _OF_SEVERAL = (*_OF_ONE, "dgpuhash/frames", "dgpuhash/distributed")
-COVERED = {"gpu": _OF_ONE, "figures": _OF_ONE, "multigpu": _OF_SEVERAL, "scaling": _OF_SEVERAL}
+SEVERAL = {"multigpu": _OF_SEVERAL, "scaling": _OF_SEVERAL}
+COVERED = {"gpu": _OF_ONE, "figures": _OF_ONE, **SEVERAL}
 WHAT = {
     "gpu": "GPU proof",
     "figures": "run of the GPU's figures",
@@ -61,30 +63,33 @@ def digests(name: str) -> dict[str, str]:
 
 def check(strict: bool) -> int:
     stale = 0
-    for name in COVERED:
-        path = RECEIPTS / f"{name}.json"
-        what = WHAT[name]
-        if not path.exists():
+    for name, what in WHAT.items():
+        kept = [*RECEIPTS.glob(f"{name}.json"), *sorted(RECEIPTS.glob(f"{name}-*.json"))]
+        if not kept:
             print(f"{what} is missing: run scripts/gpu.sh {name} on a GPU machine")
-            stale += 1
-            continue
-        receipt = json.loads(path.read_text())
-        now = digests(name)
-        changed = [folder for folder in now if receipt["digests"].get(folder) != now[folder]]
-        failed = [step["name"] for step in receipt["steps"] if step["status"] == "failed"]
-        if changed:
-            print(
-                f"{what} is older than the code: {', '.join(changed)} changed since commit "
-                f"{receipt['commit'][:12]} ({receipt['date']}); run scripts/gpu.sh {name} on a "
-                "GPU machine"
-            )
-        if failed:
-            print(f"{what} has failures: {', '.join(failed)} in {path.relative_to(ROOT)}")
-        if changed or failed:
-            stale += 1
-        else:
-            print(f"{what} is fresh: {receipt['date']}, {receipt['machine']['gpu']}")
+        # Of several numbers of GPUs one shows what the code does.
+        found = [fresh(name, path) for path in kept]
+        stale += not any(found)
     return 1 if strict and stale else 0
+
+
+def fresh(name: str, path: Path) -> bool:
+    """Whether a receipt is of this code and without failures; says so."""
+    receipt, now = json.loads(path.read_text()), digests(name)
+    what, gpu = WHAT[name], receipt["machine"]["gpu"]
+    changed = [folder for folder in now if receipt["digests"].get(folder) != now[folder]]
+    failed = [step["name"] for step in receipt["steps"] if step["status"] == "failed"]
+    if changed:
+        print(
+            f"{what} is older than the code: {', '.join(changed)} changed since commit "
+            f"{receipt['commit'][:12]} ({receipt['date']}, {gpu}); run scripts/gpu.sh {name} on a "
+            "GPU machine"
+        )
+    if failed:
+        print(f"{what} has failures: {', '.join(failed)} in {path.relative_to(ROOT)}")
+    if not (changed or failed):
+        print(f"{what} is fresh: {receipt['date']}, {gpu}")
+    return not (changed or failed)
 
 
 def write(name: str, folder: Path) -> int:
@@ -114,7 +119,7 @@ def write(name: str, folder: Path) -> int:
 
 def accept(file: Path, remark: str = "") -> int:
     receipt = json.loads(file.read_text())
-    name = file.stem
+    name = file.stem.partition("-")[0]
     now = digests(name)
     differing = [folder for folder in now if receipt["digests"][folder] != now[folder]]
     if differing:
@@ -125,8 +130,10 @@ def accept(file: Path, remark: str = "") -> int:
     if remark:
         receipt["remark"] = remark
     RECEIPTS.mkdir(exist_ok=True)
-    (RECEIPTS / file.name).write_text(text(receipt))
-    print(f"accepted as {(RECEIPTS / file.name).relative_to(ROOT)}")
+    gpus = receipt["machine"]["gpu"].partition(" ")[0]
+    kept = RECEIPTS / (f"{name}-{gpus}.json" if name in SEVERAL else file.name)
+    kept.write_text(text(receipt))
+    print(f"accepted as {kept.relative_to(ROOT)}")
     return 0
 
 

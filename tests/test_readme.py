@@ -28,6 +28,7 @@ TABLE = {"bench": "tables", "pairs": "32/32", "n": 1 << 24, "load": 0.8, "unit":
 def receipt(gpu, passed, failed=0):
     return {
         "date": "2030-01-02 03:04 UTC",
+        "commit": "0123456789ab",
         "machine": {"gpu": gpu, "driver": "1.2"},
         "versions": {"cupy-cuda13x": "14.1"},
         "tests": {"tests": {"passed": passed, "failed": failed, "skipped": 0}},
@@ -61,7 +62,8 @@ def test_readme_quotes_the_receipts():
 
 def test_figures_become_a_table():
     figures = load_script()
-    proved = {"gpu": receipt("1 x G", 5), "multigpu": receipt("4 x G", 3, 1)}
+    proved = {"gpu": receipt("1 x G", 5), "multigpu-2": receipt("2 x G", 3)}
+    proved["multigpu-4"] = receipt("4 x G", 3, 1)
     text = figures.section({"figures": receipt("4 x G", 0), **proved})
     assert "| 32/32 | 16,777,216 | 0.8 | 10 (50%) | 14 (70%) | 12 (60%) |" in text
     assert "1.00 to 1.05 times the bytes of their pairs" in text
@@ -71,7 +73,7 @@ def test_figures_become_a_table():
     assert "| 4,096 | 1,024 | cuDF 26.10 | 6.8 (50%) |" in text
     assert "gather" not in text.partition("|")[2]
     assert text.startswith("One of 4 x G, driver 1.2, cupy-cuda13x 14.1, 2030-01-02 03:04 UTC.")
-    assert "5 tests passed on 1 x G; 3 tests passed, 1 failed on 4 x G." in text
+    assert "5 tests passed on 1 x G; 3 tests passed, 1 failed on 4 x G; 3 tests passed on" in text
     remarked = receipt("1 x G", 5, 1) | {"remark": "a wrong test"}
     text = figures.section({"figures": remarked, "gpu": remarked})
     assert "5 tests passed, 1 failed on 1 x G (a wrong test)." in text
@@ -86,7 +88,11 @@ def test_figures_of_several_gpus():
         | {"protocol": "ucxx", "rate": 285.0, "unit": "GB/s", "ratio": 0.8},
     ]
     several = {**receipt("4 x G", 0), "figures": rows, "remark": "slow links"}
-    text = load_script().section({"figures": receipt("1 x G", 0), "scaling": several})
+    fewer = {**several, "machine": {"gpu": "2 x G", "driver": "1.3"}, "remark": "today's"}
+    receipts = {"figures": receipt("1 x G", 0), "scaling-2": fewer, "scaling-4": several}
+    text = load_script().section(receipts)
+    first, second = text.index("at commit 0123456. (slow links)"), text.index("(today's)")
+    assert first < text.index("\n2 x G, driver 1.3") < second
     assert "\n4 x G, driver 1.2, cupy-cuda13x 14.1, 2030-01-02 03:04 UTC. Pairs" in text
     assert "(slow links)" in text
     assert "| 4 | ucxx | 256 MiB | 285 (80%) |" in text

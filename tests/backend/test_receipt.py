@@ -78,6 +78,33 @@ def test_write_accept_and_grow_old(
     assert "made from other code" in capsys.readouterr().err
 
 
+def test_receipts_of_other_numbers_of_gpus_stay(
+    receipt: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = run_folder(tmp_path, "passed")
+    for text, gpus in (("one\n", 4), ("two\n", 2)):
+        (tmp_path / "dgpuhash/frames/file.py").write_text(text)
+        machine = {"gpu": f"{gpus} x G", "driver": "1", "memory": "1 MiB"}
+        monkeypatch.setattr(receipt, "machine", lambda machine=machine: machine)
+        for name in receipt.WHAT:
+            assert receipt.write(name, folder) == 0
+            assert receipt.accept(folder / f"{name}.json") == 0
+    names = {path.name for path in receipt.RECEIPTS.iterdir()}
+    several = {f"{name}-{gpus}.json" for name in ("multigpu", "scaling") for gpus in (2, 4)}
+    assert names == {"gpu.json", "figures.json"} | several
+    capsys.readouterr()
+    assert receipt.check(strict=True) == 0
+    said = capsys.readouterr().out
+    assert "multi-GPU proof is older than the code: dgpuhash/frames changed since" in said
+    assert "4 x G); run scripts/gpu.sh multigpu" in said
+    assert "multi-GPU proof is fresh" in said
+    (tmp_path / "dgpuhash/frames/file.py").write_text("three\n")
+    assert receipt.check(strict=True) == 1
+
+
 def test_failures_are_not_hidden(
     receipt: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -109,7 +109,7 @@ def test_other_files_are_refused(text: str, tmp_path: Path) -> None:
         report.write([path], tmp_path)
 
 
-@pytest.mark.parametrize("name", ["figures.json", "scaling.json"])
+@pytest.mark.parametrize("name", ["figures.json", "scaling-4.json"])
 def test_the_receipts_of_gpu_figures(name: str, tmp_path: Path) -> None:
     receipt = Path(__file__).resolve().parents[2] / "receipts" / name
     document, *plots = report.write([receipt], tmp_path)
