@@ -16,7 +16,6 @@ from distributed import Client
 from dgpuhash import backend
 from dgpuhash.distributed.clients import giving_way
 from dgpuhash.distributed.exchange import (
-    Collective,
     CommCollective,
     NcclCollective,
     PeerCollective,
@@ -203,7 +202,7 @@ def ways_between(places: Sequence[Place]) -> list[str]:
     return ["peer", "nccl", "comm"] if together(places) else ["nccl", "comm"]
 
 
-def collective_of(host: ShardHost, name: str) -> Collective:
+def collective_of(host: ShardHost, name: str) -> WorkerEnd:
     """This worker's end of a group.
 
     Raises
@@ -249,7 +248,8 @@ def take_part(
 ) -> Result:
     collective = collective_of(host, name)
     try:
-        return function(host, collective, *args)
+        with collective.membership.phase():
+            return function(host, collective, *args)
     except BaseException as error:
         collective.abort(f"rank {collective.rank} failed with {type(error).__name__}: {error}")
         raise

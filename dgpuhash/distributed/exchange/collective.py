@@ -26,8 +26,8 @@ __all__ = [
     "strange",
 ]
 
-# Seconds without any progress after which a rank gives up, though all workers answer: one of them
-# does not make the calls that the others make. A rank may be busy between two calls for less.
+# Seconds without any progress after which a rank gives up, though all workers answer, and one is at
+# work or something on its way. A rank may be busy between two calls for less.
 STALL = 600.0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -58,29 +58,31 @@ class CommCollective(WorkerEnd):
         arrival.expect(outgoing, stream, self._copying)
         arrival.announce(self.rank, int(outgoing.counts[self.rank]), outgoing.digest)
         sends = [self._send(number, outgoing, rank) for rank in self.membership.others()]
-        own = arrival.place(self.rank, 0, outgoing.part(self.rank))
-        await all_of(sends, own, arrival.done)
+        await all_of(sends, self._keep(arrival, outgoing), arrival.done)
         del self._arrivals[number]
         return Received(arrival.columns, arrival.counts)
 
+    async def _keep(self, arrival: Arrival, outgoing: Outgoing) -> None:
+        """Put this rank's own rows in their places."""
+        for start, chunk in _chunks(outgoing, self.rank):
+            await arrival.place(self.rank, start, chunk)
+            self.membership.pace.progress += 1
+
     async def _send(self, number: int, outgoing: Outgoing, rank: int) -> None:
         part = outgoing.part(rank)
-        nbytes = parcel_nbytes(outgoing.device.name)
-        rows, step = len(part[0]), max(1, nbytes // max(1, outgoing.row_nbytes))
+        rows = len(part[0])
         small = rows * outgoing.row_nbytes <= SMALL_NBYTES
         message = {"number": number, "rows": rows, "digest": outgoing.digest}
         await self.membership.send(rank, "begin", part if small and rows else None, **message)
-        self.membership.progress += 1
+        self.membership.pace.progress += 1
         if not small:
-            starts = range(0, rows, step)
-            pieces = [[column[start : start + step] for column in part] for start in starts]
-            chunks = zip(starts, pieces, strict=True)
+            chunks = _chunks(outgoing, rank)
             await all_of([self._send_chunk(number, rank, *chunk) for chunk in chunks])
 
     async def _send_chunk(self, number: int, rank: int, start: int, chunk: list[Any]) -> None:
         async with self._chunks:
             await self.membership.send(rank, "chunk", chunk, number=number, start=start)
-        self.membership.progress += 1
+        self.membership.pace.progress += 1
 
     async def take(self, kind: str, source: int, payload: Any, **message: Any) -> list[Any]:
         """Take what another rank sent; returns when there is room for all of that rank's rows."""
@@ -100,6 +102,14 @@ class CommCollective(WorkerEnd):
         if number not in self._arrivals:
             self._arrivals[number] = Arrival(self.rank, self.size)
         return self._arrivals[number]
+
+
+def _chunks(outgoing: Outgoing, rank: int) -> Iterator[tuple[int, list[Any]]]:
+    """The rows for `rank` in messages of bounded size, and where each begins among them."""
+    part = outgoing.part(rank)
+    step = max(1, parcel_nbytes(outgoing.device.name) // max(1, outgoing.row_nbytes))
+    for start in range(0, len(part[0]), step):
+        yield start, [column[start : start + step] for column in part]
 
 
 class Arrival:

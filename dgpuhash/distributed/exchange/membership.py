@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-from collections.abc import Awaitable, Coroutine, Sequence
-from concurrent.futures import Future
+from collections.abc import Awaitable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import astuple, replace
 from typing import Any, Protocol
 
+from dgpuhash.distributed.attendance import Attendance
 from dgpuhash.distributed.exchange.collective import closed, given_up
+from dgpuhash.distributed.exchange.pace import Pace
+from dgpuhash.distributed.exchange.work import Work
 from dgpuhash.distributed.request import begun, request
 from dgpuhash.errors import ClosedError, DgpuhashError
 
@@ -17,8 +21,11 @@ __all__ = ["Membership", "Receiver", "all_of"]
 OPERATION = "dgpuhash_collective"
 # Seconds for the others to take note that this rank gave up.
 FAREWELL = 2.0
-# Seconds between two looks at the next rank.
+# Seconds between two looks at the next rank, and at all ranks while this one waits.
 WATCH = 0.5
+PATIENCE = 2.0
+# What is said while nothing moves.
+QUIET = {"abort", "watch"}
 
 
 class Receiver(Protocol):
@@ -33,9 +40,10 @@ class Membership:
 
     Each rank watches the next one: so a rank that dies has a living one that notices, unless all
     died. It tells all others. Messages on their way are never cancelled, which UCXX does not bear;
-    whoever waits for them is told.
+    whoever waits for them is told. Ranks that wait look at all others, and end the group when all
+    wait for nothing that is on its way: a wake-up was lost, as when memory runs out.
 
-    All methods but `run` are for the worker's event loop.
+    All methods but `run`, `phase` and `call` are for the worker's event loop.
 
     Parameters
     ----------
@@ -51,7 +59,7 @@ class Membership:
         self.rank, self.size = self.addresses.index(worker.address), len(self.addresses)
         self.loop: asyncio.AbstractEventLoop = worker.loop.asyncio_loop
         self.broken: DgpuhashError | None = None
-        self.progress = 0
+        self.pace = Pace()
         self._cause: Exception | None = None
         self.receiver: Receiver | None = None
         self._worker = worker
@@ -59,15 +67,42 @@ class Membership:
         self._farewell: asyncio.Task[None] | None = None
         self._values: dict[tuple[str, int], list[asyncio.Future[Any]]] = {}
 
-    def run(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
+    def run(self, work: Coroutine[Any, Any, Any]) -> Work:
         """Begin `work` on the event loop, from another thread; it ends when the group does."""
-        return asyncio.run_coroutine_threadsafe(self._until_broken(work), self.loop)
+        begun_work = Work()
+        begun_work.told = asyncio.run_coroutine_threadsafe(
+            self._until_broken(work, begun_work), self.loop
+        )
+        return begun_work
 
-    async def _until_broken(self, work: Coroutine[Any, Any, Any]) -> Any:
+    @contextmanager
+    def phase(self) -> Iterator[None]:
+        """A block in which all ranks make the same calls."""
+        self.pace.begun += 1
+        try:
+            yield
+        finally:
+            self.pace.ended += 1
+
+    @contextmanager
+    def call(self) -> Iterator[None]:
+        """A block that waits for others."""
+        self.pace.calls += 1
+        self.pace.waiting = True
+        try:
+            yield
+        finally:
+            self.pace.waiting = False
+
+    async def _until_broken(
+        self, work: Coroutine[Any, Any, Any], waited_for: Work | None = None
+    ) -> Any:
         if self.broken is not None:
             work.close()
             raise self.broken
         task = asyncio.ensure_future(work)
+        if waited_for is not None:
+            waited_for.task = task
         self._tasks.add(task)
         try:
             return await task
@@ -83,16 +118,21 @@ class Membership:
         """What `rank` answers."""
         if self.broken is not None and kind != "abort":
             raise self.broken
-        return await request(
-            self._worker,
-            self.addresses[rank],
-            OPERATION,
-            {} if payload is None else {"payload": payload},
-            group=self.name,
-            source=self.rank,
-            kind=kind,
-            **message,
-        )
+        moves = kind not in QUIET
+        self.pace.asked += moves
+        try:
+            return await request(
+                self._worker,
+                self.addresses[rank],
+                OPERATION,
+                {} if payload is None else {"payload": payload},
+                group=self.name,
+                source=self.rank,
+                kind=kind,
+                **message,
+            )
+        finally:
+            self.pace.asked -= moves
 
     async def gather(self, topic: str, number: int, value: Any) -> list[Any]:
         """The values that all ranks gave under this topic and number."""
@@ -119,22 +159,28 @@ class Membership:
             left = isinstance(self.broken, ClosedError)
             raise given_up(f"rank {self.rank} closed its end") if left else self.broken
         if kind == "watch":
-            return []
-        self.progress += 1
+            return [astuple(self.pace)]
+        self.pace.progress += 1
         if kind == "post":
             place = self._places(message["topic"], message["number"])[source]
             place.set_result(pickle.loads(message["value"]))
             return []
         assert self.receiver is not None
-        answer = await self._until_broken(self.receiver.take(kind, source, payload, **message))
-        self.progress += 1
+        self.pace.taken += 1
+        try:
+            answer = await self._until_broken(self.receiver.take(kind, source, payload, **message))
+        finally:
+            self.pace.taken -= 1
+        self.pace.progress += 1
         return answer
 
     def watch(self) -> None:
-        """Begin to watch the next rank."""
+        """Begin to watch the others."""
         if self.size > 1:
-            task = asyncio.ensure_future(self._watch_next())
-            self._tasks.add(task)
+            self._tasks |= {
+                asyncio.ensure_future(self._watch_next()),
+                asyncio.ensure_future(self._watch_all()),
+            }
 
     def abort(self, reason: str, error: Exception | None = None) -> None:
         """End the group, and tell the others; calls under way here raise `error` if given."""
@@ -155,6 +201,30 @@ class Membership:
             except DgpuhashError as error:
                 self.abort(f"rank {rank} is lost ({error})")
             await asyncio.sleep(WATCH)
+
+    async def _watch_all(self) -> None:
+        attendance = Attendance()
+        while self.broken is None:
+            await asyncio.sleep(PATIENCE)
+            stuck = await self._stuck()
+            if attendance.missed({self.name: stuck}, self.loop.time()):
+                self.abort("all ranks wait, and nothing is on its way; did memory run out?")
+
+    async def _stuck(self) -> list[str]:
+        """How far the ranks have come, where all wait for nothing that is on its way."""
+        phase, paces = self.pace.begun, [replace(self.pace)]
+        if self.pace.waiting and self.pace.stands(phase):
+            for rank in self.others():
+                try:
+                    (theirs,) = await asyncio.shield(begun(self.send(rank, "watch")))
+                except DgpuhashError:
+                    break
+                paces.append(Pace(*theirs))
+                if not paces[-1].stands(phase):
+                    break
+        all_stand = len(paces) == self.size and paces[-1].stands(phase)
+        under_way = sum(pace.asked - pace.taken for pace in paces)
+        return [repr(paces)] if all_stand and not under_way else []
 
     async def _tell(self, reason: str) -> None:
         messages = [self.send(rank, "abort", reason=reason) for rank in self.others()]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Coroutine, Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from dgpuhash.distributed.exchange.collective import STALL, Collective, Transfer
+from dgpuhash.distributed.exchange.collective import STALL, Collective, Transfer, given_up
 from dgpuhash.distributed.exchange.mailbox import Mailbox
 from dgpuhash.distributed.exchange.membership import Membership
+from dgpuhash.distributed.exchange.work import Work
 from dgpuhash.errors import UnsupportedError
 
 __all__ = ["WorkerEnd"]
@@ -93,7 +93,8 @@ class WorkerEnd(Collective):
         number, self._gathered = self._gathered, self._gathered + 1
         if self._mailbox is not None:
             self._mailbox.put(number, value)
-            self._wait_for(self._mailbox, number)
+            with self.membership.call():
+                self._wait_for(self._mailbox, number)
             found = self._mailbox.values(number)
             if found is not None:
                 return found
@@ -142,21 +143,20 @@ class WorkerEnd(Collective):
     def close(self) -> None:
         self.membership.loop.call_soon_threadsafe(self.membership.leave)
 
-    def _begin(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
+    def _begin(self, work: Coroutine[Any, Any, Any]) -> Work:
         return self.membership.run(work)
 
-    def _result(self, work: Future[Any]) -> Any:
+    def _result(self, work: Work) -> Any:
         """What `work` on the event loop gives, unless nothing moves for too long."""
-        seen = self.membership.progress
-        while True:
-            try:
-                return work.result(self._limit)
-            except TimeoutError:
-                if work.done():
-                    raise
-            if self.membership.progress == seen:
-                self.abort(self._stalled())
-            seen = self.membership.progress
+        membership = self.membership
+        seen, moved = membership.pace.progress, time.monotonic()
+        with membership.call():
+            while not work.over(given_up=membership.broken is not None):
+                if membership.pace.progress != seen:
+                    seen, moved = membership.pace.progress, time.monotonic()
+                elif time.monotonic() - moved > self._limit:
+                    self.abort(self._stalled())
+        return work.outcome(membership.broken or given_up("the worker ended"))
 
     def _stalled(self) -> str:
         return (
@@ -182,7 +182,7 @@ class Rest:
 class Pending(Transfer):
     """A transfer that the event loop works on."""
 
-    def __init__(self, end: WorkerEnd, work: Future[Any]) -> None:
+    def __init__(self, end: WorkerEnd, work: Work) -> None:
         self._end, self._work = end, work
 
     def wait(self) -> Any:
