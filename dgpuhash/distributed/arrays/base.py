@@ -16,19 +16,18 @@ from typing import Any, NoReturn, Self, TypeVar
 import numpy as np
 import pandas as pd
 from distributed import Client
-from distributed.comm.core import CommClosedError
 
 from dgpuhash.distributed.arrays import hosted
 from dgpuhash.distributed.arrays.batch import Batch, Kept, Shown, batch_of
 from dgpuhash.distributed.arrays.claims import claimed, disclaimed
 from dgpuhash.distributed.arrays.holding import Holding
 from dgpuhash.distributed.arrays.hosted import Held, Order, Outcome
+from dgpuhash.distributed.arrays.loss import losing
 from dgpuhash.distributed.arrays.part import Verb
 from dgpuhash.distributed.change import places
-from dgpuhash.distributed.clients import asking_the_scheduler, client_of, giving_way
+from dgpuhash.distributed.clients import client_of, giving_way
 from dgpuhash.distributed.group import Group, Transport, form_group
 from dgpuhash.distributed.phase import GRACE, on_workers
-from dgpuhash.distributed.request import REMEDY
 from dgpuhash.distributed.sparing import Absences, Sparing, Switch
 from dgpuhash.errors import (
     ClosedError,
@@ -280,9 +279,10 @@ class DistributedTable:
 
         A worker that was silent for a while has ended it, also while nothing was asked.
         """
-        stood = self._holding.group is not None
-        group = self._holding.group or form_group(self._client, self._workers, self._exchange)
-        self._holding.group = group
+        group, stood = self._holding.group, self._holding.group is not None
+        if group is None:
+            group = form_group(self._client, self._workers, self._exchange)
+            self._holding.renew(group)
         try:
             return group.run(self._client, hosted.carry_out, order)
         except BaseException as error:
@@ -316,25 +316,6 @@ class DistributedTable:
             if group is not None:
                 group.close(self._client)
             disclaimed(self._client, numbers, order.answer, columns)
-
-    @contextmanager
-    def _losing_workers(self) -> Iterator[None]:
-        """A block whose errors, of whatever kind Dask gives them, are a lost worker's if one is."""
-        try:
-            yield
-        except IndexLost as error:
-            raise IndexLost(str(error).replace(REMEDY, hosted.REMEDY)) from error
-        except DgpuhashError:
-            raise
-        except Exception as error:
-            with asking_the_scheduler():
-                there = self._client.nthreads()
-            gone = sorted(set(self._workers) - set(there))
-            if gone or isinstance(error, CommClosedError):
-                raise IndexLost(
-                    f"workers {gone} with parts of the table are gone; {hosted.REMEDY}"
-                ) from error
-            raise
 
     @contextmanager
     def _closed_on_error(self) -> Iterator[None]:
@@ -391,7 +372,7 @@ class DistributedTable:
     @contextmanager
     def _at_work(self) -> Iterator[None]:
         """A block that one thread at a time is in, with a table that is there."""
-        with giving_way(self._client), self._turn, self._losing_workers():
+        with giving_way(self._client), self._turn, losing(self._client, lambda: self._workers):
             self._check()
             yield
 

@@ -66,8 +66,8 @@ class DistributedSet(Upkeep):
     every verb raises `IndexLost`, and it must be made again.
 
     A table has one handle, which threads may share; its parts stay on the workers until it is
-    closed, dropped, or its program ends. Its client is closed after it: one that is closed before
-    can tell the workers nothing, and leaves them the parts.
+    closed, dropped, or its program ends. Without a word of it, as when its client is closed first
+    or its process killed, they stay for 10 s more.
 
     Examples
     --------

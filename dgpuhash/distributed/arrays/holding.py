@@ -6,13 +6,11 @@ import asyncio
 import atexit
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
 
 from distributed import Client
 
-from dgpuhash.distributed.arrays.hosted import drop_part
-from dgpuhash.distributed.group import Group, close_end
-from dgpuhash.distributed.plugin import NAME
+from dgpuhash.distributed.arrays.leases import Lease, forget, give_back, take
+from dgpuhash.distributed.group import Group
 from dgpuhash.distributed.request import begun
 
 __all__ = ["Holding"]
@@ -31,17 +29,28 @@ class Holding:
         Of the table.
     workers : sequence of str
         Addresses.
-    group : Group, optional
+    group : Group
+
+    Attributes
+    ----------
+    group : Group or None
         None when the last one failed.
     """
 
-    def __init__(
-        self, client: Client, uid: str, workers: Sequence[str], group: Group | None
-    ) -> None:
+    def __init__(self, client: Client, uid: str, workers: Sequence[str], group: Group) -> None:
         self._client, self._uid, self._workers = client, uid, list(workers)
-        self.group = group
+        self.group: Group | None = None
+        self.renew(group)
         # Before Dask ends the clients that are still there, as it was imported earlier.
         atexit.register(self.free)
+
+    def renew(self, group: Group) -> None:
+        """Hold another group in the place of one that failed.
+
+        The scheduler has it all freed when the client is gone without a word.
+        """
+        take(self._client, Lease(self._uid, group.name, self._workers))
+        self.group = group
 
     def free(self, *, parts: bool = True) -> None:
         """Let the workers that are there free it; one that is busy does so later.
@@ -79,12 +88,5 @@ class Holding:
             on_error="ignore",
             asynchronous=True,
         )
-
-
-async def forget(uid: str | None, group: str | None, dask_worker: Any) -> None:
-    """Runs on a worker: frees its part of a table, and its end of an exchange."""
-    if group is not None:
-        await close_end(group, dask_worker)
-    host = dask_worker.plugins.get(NAME)
-    if host is not None and uid is not None:
-        await host.thread.run(drop_part, host, uid)
+        if parts:
+            await give_back(self._client, self._uid)

@@ -15,6 +15,7 @@ from dgpuhash.distributed.arrays.base import DistributedTable
 from dgpuhash.distributed.arrays.batch import array_of
 from dgpuhash.distributed.arrays.claims import claimed, disclaimed
 from dgpuhash.distributed.arrays.hosted import open_part
+from dgpuhash.distributed.arrays.loss import losing
 from dgpuhash.distributed.arrays.part import Verb
 from dgpuhash.distributed.arrays.saved import SavedBatch, SavedTable
 from dgpuhash.distributed.change import places
@@ -198,7 +199,7 @@ class Upkeep(DistributedTable):
         FormatError
             When the save is damaged, or was replaced by another.
         """
-        with giving_way(self._client), self._turn, self._losing_workers():
+        with giving_way(self._client), self._turn, losing(self._client, lambda: self._workers):
             self._check_open()
             if self._saved is None or self._saved[1] != self._epoch:
                 raise IndexLost(

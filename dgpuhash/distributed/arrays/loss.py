@@ -1,0 +1,36 @@
+"""Errors that mean that a worker with a part is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from distributed import Client
+from distributed.comm.core import CommClosedError
+
+from dgpuhash.distributed.arrays import hosted
+from dgpuhash.distributed.clients import asking_the_scheduler
+from dgpuhash.distributed.request import REMEDY
+from dgpuhash.errors import DgpuhashError, IndexLost
+
+__all__ = ["losing"]
+
+
+@contextmanager
+def losing(client: Client, workers: Callable[[], Sequence[str]]) -> Iterator[None]:
+    """A block whose errors, of whatever kind Dask gives them, are a lost worker's if one is."""
+    try:
+        yield
+    except IndexLost as error:
+        raise IndexLost(str(error).replace(REMEDY, hosted.REMEDY)) from error
+    except DgpuhashError:
+        raise
+    except Exception as error:
+        with asking_the_scheduler():
+            there = client.nthreads()
+        gone = sorted(set(workers()) - set(there))
+        if gone or isinstance(error, CommClosedError):
+            raise IndexLost(
+                f"workers {gone} with parts of the table are gone; {hosted.REMEDY}"
+            ) from error
+        raise
