@@ -164,6 +164,26 @@ def test_groups_that_are_closed_free_their_memory(client):
     assert freed == [[True, True]] * len(workers)
 
 
+def exchange_from_another_stream(host: Any, collective: Collective) -> None:
+    """Of rows that another stream has still to make."""
+    import cupy
+
+    rank, size, rows = collective.rank, collective.size, 100_000
+    column, busy = cupy.zeros(size * rows, np.int64), cupy.ones(1 << 27)
+    cupy.cuda.Device().synchronize()
+    with cupy.cuda.Stream(non_blocking=True):
+        for _ in range(40):
+            busy += 1
+        column += rank + 1
+        transfer = collective.start([column], [rows] * size)
+    came = transfer.wait().columns[0]
+    assert bool((came == cupy.repeat(cupy.arange(size) + 1, rows)).all())
+
+
+def test_rows_wait_for_the_stream_that_makes_them(client, group):
+    group.run(client, exchange_from_another_stream)
+
+
 def exchange_to_places(host: Any, collective: Collective) -> None:
     """In slices, into columns of the caller."""
     import cupy

@@ -219,6 +219,8 @@ class PeerTransfer(Transfer):
         self._columns, starts = room.columns, room.starts.tolist()
         end.driver.record(self._room, self._stream)
         end.driver.wait(end.taking.ptr, self._room)
+        # The rank's own rows may still be made, on another stream than the one that waits.
+        end.driver.wait(end.taking.ptr, self._ready)
         for rank, door in end.doors.items():
             door.expect(self._letters(self._columns, starts[rank], int(counts[rank])))
         first = starts[end.rank]
