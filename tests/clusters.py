@@ -25,6 +25,7 @@ __all__ = [
     "kill",
     "killer",
     "prepare",
+    "share_gpus",
     "until",
     "wide_keys",
 ]
@@ -55,23 +56,40 @@ def cluster_of(workers: int, processes: bool, **options: Any) -> Iterator[Client
 
 @contextmanager
 def gpu_cluster(workers: int | None = None) -> Iterator[Client]:
-    """A client of workers with a GPU each, all of the host's by default; they speak UCX, and CuPy
-    allocates from their pools of RMM. Pools are small, so that several clusters fit a host."""
-    from dask_cuda import LocalCUDACluster
+    """A client of workers with a GPU each, all of the host's by default; more take them by turns.
 
+    They speak UCX, and CuPy allocates from their pools of RMM, which are small, so that several
+    clusters fit a host.
+    """
+    from dask_cuda import LocalCUDACluster
+    from dask_cuda.utils import get_n_gpus
+
+    gpus = get_n_gpus()
+    workers = workers or gpus
     with (
         LocalCUDACluster(
-            n_workers=workers,
+            n_workers=min(workers, gpus),
             protocol="ucxx",
-            rmm_pool_size=0.1,
+            rmm_pool_size=0.05,
             rmm_allocator_external_lib_list=["cupy"],
             memory_limit=None,
             dashboard_address=":0",
         ) as cluster,
         Client(cluster) as client,
     ):
-        client.wait_for_workers(workers or 2, timeout=120)
+        alone = list(cluster.worker_spec.values())
+        for number in range(gpus, workers):
+            cluster.worker_spec[f"beside {number}"] = alone[number % gpus]
+        cluster.scale(workers)
+        client.wait_for_workers(workers, timeout=120)
         yield client
+
+
+def share_gpus(client: Client) -> bool:
+    """Whether there are more workers than GPUs, which NCCL does not allow."""
+    from dask_cuda.utils import get_n_gpus
+
+    return len(client.nthreads()) > get_n_gpus()
 
 
 def prepare(client: Client) -> None:

@@ -222,7 +222,7 @@ def why_it_ended(host: Any, name: str) -> str:
 
 def test_a_worker_that_is_killed_in_the_middle():
     """Within seconds all others say so, and can form a group again."""
-    with gpu_cluster() as client:
+    with gpu_cluster(4) as client:
         workers = sorted(client.nthreads())
         pids = client.run(os.getpid)
         group = form_group(client, workers)

@@ -124,7 +124,7 @@ def all_to_all(client: Client, kind: str, rows: int) -> float:
 def test_device_memory_travels_without_the_host(client, kind, record_property):
     speed = all_to_all(client, kind, (256 << 20) // 8)
     record_property(f"{kind}_all_to_all_gbytes", round(speed, 1))
-    print(f"{kind}, {len(client.nthreads())} GPUs: {speed:.1f} GB/s left each GPU")
+    print(f"{kind}, {len(client.nthreads())} workers: {speed:.1f} GB/s left each")
     assert speed > 5 * TCP_GBYTES
 
 
