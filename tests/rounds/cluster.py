@@ -159,8 +159,8 @@ class Cluster:
             if process in dead:
                 command = ["worker", self.address, *OPTIONS, "--death-timeout", str(WHOLE)]
                 command += ["--local-directory", str(self.folder)]
-                command += ["--preload", PRELOAD]
-                command += ["--preload", "rounds.pool"] if self._gpus else []
+                for module in self._preloads:
+                    command += ["--preload", module]
                 self._workers[number] = self._start(number + 1, command, f"worker{number}")
 
     def _whole(self, seconds: float) -> bool:
@@ -189,6 +189,18 @@ class Cluster:
 
         return set(self.client.sync(ask).values()) == self._running()
 
+    @property
+    def _preloads(self) -> list[str]:
+        """Modules that workers import before they join."""
+        return [PRELOAD, "rounds.pool"] if self._gpus else [PRELOAD]
+
+    def _gpus_of(self, number: int) -> dict[str, str]:
+        """Settings of a process: as dask-cuda has it, each sees all GPUs, its own one first."""
+        if not self._gpus:
+            return {}
+        seen = [str((number + step) % self._gpus) for step in range(self._gpus)]
+        return {"CUDA_VISIBLE_DEVICES": ",".join(seen)} | GPU_SETTINGS
+
     def _joined(self, seconds: float) -> Client:
         return Client(self.address, timeout=seconds)
 
@@ -206,11 +218,7 @@ class Cluster:
         self._started += 1
         whole = [sys.executable, "-m", "dask", *command]
         log = self.folder / f"{name}-{self._started}.log"
-        settings = SETTINGS
-        if self._gpus:
-            # As dask-cuda has it: each sees all GPUs, its own one first.
-            seen = [str((host + step) % self._gpus) for step in range(self._gpus)]
-            settings = settings | {"CUDA_VISIBLE_DEVICES": ",".join(seen)} | GPU_SETTINGS
+        settings = SETTINGS | self._gpus_of(host)
         if self.hosts is not None:
             return self.hosts.start(host, whole, settings, log)
         return _started(whole, settings, log)

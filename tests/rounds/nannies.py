@@ -10,10 +10,9 @@ from typing import Any
 
 import dask
 import psutil
-from distributed import Client, LocalCluster
+from distributed import Client, Nanny, Scheduler, SpecCluster
 
-from rounds import pool
-from rounds.cluster import PRELOAD, SETTINGS, WHOLE, Cluster
+from rounds.cluster import SETTINGS, WHOLE, Cluster
 
 __all__ = ["Nannies", "configure"]
 
@@ -27,14 +26,14 @@ def configure() -> None:
 
 
 class Nannies(Cluster):
-    """A `LocalCluster`, or a `LocalCUDACluster`; as `Cluster`, but for faults of the scheduler.
+    """Nannies and a scheduler in this process; as `Cluster`, but for faults of the scheduler.
 
     A round begins as soon as all workers but the spare ones answer.
     """
 
     def __init__(self, folder: Path, workers: int, **options: Any) -> None:
         super().__init__(folder, workers, **options)
-        self._local: LocalCluster | None = None
+        self._local: SpecCluster | None = None
         self._seen: set[int] = set()
 
     def pids(self) -> dict[str, int]:
@@ -73,25 +72,18 @@ class Nannies(Cluster):
         there = set(self.client.nthreads())
         return {each.pid for each in nannies if each.worker_address in there}
 
-    def _begun(self) -> LocalCluster:
+    def _begun(self) -> SpecCluster:
         options: dict[str, Any] = {
-            "n_workers": len(self),
-            "threads_per_worker": 1,
-            "protocol": self._protocol,
+            "nthreads": 1,
             "memory_limit": None,
-            "dashboard_address": ":0",
+            "host": "127.0.0.1",
+            "protocol": self._protocol,
             "local_directory": str(self.folder),
-            "preload": [PRELOAD],
+            "preload": self._preloads,
         }
-        if not self._gpus:
-            return LocalCluster(processes=True, **options)
-        from dask_cuda import LocalCUDACluster
-
-        return LocalCUDACluster(
-            CUDA_VISIBLE_DEVICES=list(range(self._gpus)),
-            rmm_pool_size=pool.FIRST,
-            rmm_maximum_pool_size=pool.MOST,
-            rmm_allocator_external_lib_list=["cupy"],
-            pre_import="cudf",
-            **options,
-        )
+        workers = {
+            number: {"cls": Nanny, "options": options | {"env": self._gpus_of(number)}}
+            for number in range(len(self))
+        }
+        place = {"host": "127.0.0.1", "port": 0, "protocol": self._protocol, "dashboard": False}
+        return SpecCluster(workers, {"cls": Scheduler, "options": place})

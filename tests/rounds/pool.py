@@ -16,6 +16,7 @@ _ballast: list[Any] = []
 
 def dask_setup(worker: Any) -> None:
     """Let RMM, and CuPy, take device memory from a pool of at most so many bytes."""
+    import cudf  # noqa: F401 - before the worker joins
     import cupy
     import rmm
     from rmm.allocators.cupy import rmm_cupy_allocator
