@@ -8,11 +8,15 @@ from typing import Any
 
 import dask.dataframe as dd
 import numpy as np
+from dask._task_spec import DataNode
+from dask.base import tokenize
+from dask.dataframe.dask_expr import new_collection
+from dask.dataframe.dask_expr.io.io import FromGraph
 
 from dgpuhash.distributed.descriptor import Descriptor
 from dgpuhash.distributed.payload import plain_arrays
 from dgpuhash.distributed.probe import Probe, SealedProbe
-from dgpuhash.distributed.source import check_library
+from dgpuhash.distributed.source import check_library, meta_of
 from dgpuhash.distributed.sparing import Absences
 from dgpuhash.frames import check_how, column_labels, frames_of, join_columns
 
@@ -54,7 +58,7 @@ class Plan:
     def lazy(self, left: Any) -> dd.DataFrame:
         """The merge by a task for each partition; a frame of the client's own is one."""
         if not isinstance(left, dd.DataFrame):
-            left = dd.from_pandas(left, npartitions=1, sort=False)
+            left = _one_partition(left)
         return left.map_partitions(
             self.sealed,
             meta=self.probe.meta,
@@ -111,6 +115,16 @@ class Merging:
                 del self._plans[next(iter(self._plans))]
             self._plans[asked] = plan
         return plan
+
+
+def _one_partition(frame: Any) -> dd.DataFrame:
+    """`frame` as it is: dd.from_pandas makes other strings of it, and refuses some labels."""
+    token = tokenize(frame)
+    key = f"dgpuhash-frame-{token}", 0
+    graph = {key: DataNode(key, frame)}
+    return new_collection(
+        FromGraph(graph, meta_of(frame), (None, None), [key], "dgpuhash-left", _determ_token=token)
+    )
 
 
 def _kind(meta: Any) -> Any:

@@ -84,6 +84,25 @@ def test_sources_of_all_kinds(threads):
         assert index.merge(frame, how="semi").compute()["v"].tolist() == values.tolist()
 
 
+@pytest.mark.parametrize(
+    "labels",
+    [
+        pd.MultiIndex.from_tuples([(1, "a"), (2, "b"), (3, None)]),
+        pd.Index(["a", None, "b"]),
+        pd.DatetimeIndex(["2026-01-01", None, "2025-01-01"]),
+    ],
+)
+def test_a_frame_of_the_client_is_merged_as_it_is(threads, right, labels):
+    left = pd.DataFrame({"k": [41, 999, 47], "text": ["x", None, "z"]}, index=labels)
+    # Dask would make other strings of its columns, and refuses such labels.
+    convert = dask.config.set({"dataframe.convert-string": True})
+    with convert, DistributedIndex.build(right, on="k", client=threads) as index:
+        for how in HOWS:
+            merged, wanted = index.merge(left, how=how), joined(left, right, ["k"], how)
+            assert merged.dtypes["text"] == wanted.dtypes["text"]
+            pd.testing.assert_frame_equal(merged.compute(), wanted)
+
+
 @pytest.mark.parametrize("workers", [1, 5, 8])
 def test_any_number_of_workers(workers, left, right):
     tiny = pd.DataFrame({"k": [41, 42, 42], "z": ["a", "b", "c"]})
