@@ -111,7 +111,7 @@ class Handle:
             return
         newest = self._registry.find(self.name)
         if newest is not None and newest.uid == self._descriptor.uid:
-            self._registry.remove(self.name)
+            self._registry.remove(newest)
             drop_shards(self._client, newest.uid, newest.workers)
         self._closed = True
 

@@ -12,7 +12,7 @@ from distributed import Client, Lock
 from dgpuhash.distributed.clients import asking_the_scheduler, giving_way
 from dgpuhash.errors import IndexLost
 
-__all__ = ["locked"]
+__all__ = ["forget_lock", "locked"]
 
 # Seconds between two looks whether the client in the block is alive.
 PATIENCE = 2.0
@@ -54,7 +54,7 @@ class ClientLock(Lock):
 
 @contextmanager
 def _lock(client: Client, name: str) -> Iterator[None]:
-    lock = ClientLock(f"dgpuhash-{name}", client)
+    lock = ClientLock(_known_as(name), client)
     with asking_the_scheduler():
         while not lock.acquire(timeout=PATIENCE):
             client.run_on_scheduler(free_of_the_dead, lock.name)
@@ -68,6 +68,17 @@ def _lock(client: Client, name: str) -> Iterator[None]:
         refresh = getattr(lock, "refresh_callback", None)
         if refresh is not None:
             lock.loop.add_callback(refresh.stop)
+
+
+def forget_lock(name: str, scheduler: Any) -> None:
+    """On the scheduler: nothing of a lock stays there, unless somebody has it or waits for it."""
+    locks, name = scheduler.extensions["semaphores"], _known_as(name)
+    if not locks.leases.get(name) and not locks.metrics["pending"].get(name):
+        locks.close(name)
+
+
+def _known_as(name: str) -> str:
+    return f"dgpuhash-{name}"
 
 
 def free_of_the_dead(name: str, dask_scheduler: Any) -> None:

@@ -11,7 +11,7 @@ from distributed.protocol import Serialized, pickle, serialize
 
 from dgpuhash.distributed.clients import asking_the_scheduler
 from dgpuhash.distributed.descriptor import Descriptor
-from dgpuhash.distributed.lock import locked
+from dgpuhash.distributed.lock import forget_lock, locked
 from dgpuhash.errors import SpecError
 
 __all__ = ["Registry", "check_name", "drawn_name"]
@@ -50,10 +50,13 @@ class Registry:
         with asking_the_scheduler():
             self._client.run_on_scheduler(put_dataset, PREFIX + descriptor.name, packed)
 
-    def remove(self, name: str) -> None:
+    def remove(self, descriptor: Descriptor) -> None:
         """Forget an index."""
+        name = descriptor.name
+        # Nobody asks again for a lock whose name was drawn for what is gone.
+        lock = _lock_of(name) if name == drawn_name(descriptor.uid) else None
         with asking_the_scheduler():
-            self._client.unpublish_dataset(PREFIX + name)
+            self._client.run_on_scheduler(drop_dataset, PREFIX + name, lock)
 
     @contextmanager
     def changing(self, name: str) -> Iterator[None]:
@@ -61,7 +64,7 @@ class Registry:
 
         Should two clients be in it nevertheless, the shards refuse the change that was begun first.
         """
-        with locked(self._client, f"index-{name}"):
+        with locked(self._client, _lock_of(name)):
             yield
 
 
@@ -70,6 +73,14 @@ def put_dataset(name: str, packed: bytes, dask_scheduler: Any) -> None:
     data = Serialized(*serialize(packed))
     dask_scheduler.client_desires_keys((), f"published-{name}")
     dask_scheduler.extensions["publish"].datasets[name] = {"data": data, "keys": ()}
+
+
+def drop_dataset(name: str, lock: str | None, dask_scheduler: Any) -> None:
+    """Runs on the scheduler, where Dask's own way leaves what stands for a client."""
+    dask_scheduler.extensions["publish"].datasets.pop(name, None)
+    dask_scheduler.clients.pop(f"published-{name}", None)
+    if lock is not None:
+        forget_lock(lock, dask_scheduler)
 
 
 def drawn_name(uid: str) -> str:
@@ -81,6 +92,10 @@ def check_name(name: object) -> None:
     """Raise SpecError when an index cannot be called `name`; None stands for a new name."""
     if name is not None and (not isinstance(name, str) or not name):
         raise SpecError(f"name={name!r}; give a string that is not empty, or none for a new name")
+
+
+def _lock_of(name: str) -> str:
+    return f"index-{name}"
 
 
 def _is_ours(name: object) -> bool:

@@ -228,6 +228,22 @@ def test_handles_travel_into_tasks_that_hold_all_threads(client, frame):
             len(index)
 
 
+def test_nothing_of_a_closed_index_stays_with_the_scheduler(threads, frame):
+    def kept(name, dask_scheduler):
+        locks = dask_scheduler.extensions["semaphores"]
+        published = dask_scheduler.extensions["publish"].datasets
+        names = {*published, *dask_scheduler.clients, *locks.max_leases, *locks.leases}
+        return {each for each in names if name in each}
+
+    # A lock whose name a user gave is there for who gives it again.
+    for name, left in ((None, set()), ("hangars", {"dgpuhash-index-hangars"})):
+        index = DistributedIndex.build(frame, on="k", client=threads, name=name)
+        index.insert(frame[:2])
+        assert len(threads.run_on_scheduler(kept, index.name)) == 3
+        index.close()
+        assert threads.run_on_scheduler(kept, index.name) == left
+
+
 def test_a_closed_client_says_so(threads, frame):
     with Client(threads.scheduler.address, set_as_default=False) as first:
         index = DistributedIndex.build(frame, on="k", client=first, name="left behind")
