@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from html import escape
 from typing import Any, Self
 
+import pandas as pd
 from distributed import Client
 
 from dgpuhash.distributed import log
@@ -15,19 +17,20 @@ from dgpuhash.distributed.clients import client_of
 from dgpuhash.distributed.conflict import Conflict
 from dgpuhash.distributed.descriptor import Descriptor, Placement
 from dgpuhash.distributed.exchange import Receipt
+from dgpuhash.distributed.figures import row_count, shard_figures
 from dgpuhash.distributed.history import History, Step, acts_of
 from dgpuhash.distributed.merging import Merging
 from dgpuhash.distributed.registry import Registry
 from dgpuhash.distributed.shard import Change
 from dgpuhash.distributed.skew import Heavy
 from dgpuhash.distributed.source import check_library, collection_of
-from dgpuhash.errors import ClosedError, IndexLost
+from dgpuhash.errors import ClosedError, DgpuhashError, IndexLost
 
 __all__ = ["Handle"]
 
 
 class Handle:
-    """The base of `DistributedIndex`: identity, epochs, and the end of it."""
+    """The base of `DistributedIndex`: identity, figures, epochs, and the end of it."""
 
     def __init__(self, descriptor: Descriptor, client: Client | None) -> None:
         self._descriptor = descriptor
@@ -88,6 +91,13 @@ class Handle:
         """The addresses of the workers that hold the shards."""
         return self._descriptor.workers
 
+    def __len__(self) -> int:
+        return row_count(self._client, self._current())
+
+    def stats(self) -> pd.DataFrame:
+        """One row for each shard: ``part``, ``worker``, rows, bytes and the kind of its table."""
+        return shard_figures(self._client, self._current())
+
     def refresh(self) -> None:
         """Bring this handle to the newest epoch.
 
@@ -135,6 +145,13 @@ class Handle:
             f"<{type(self).__name__} {self.name!r} on {self.on!r}: {len(self.workers)} shards, "
             f"{placed}, epoch {self.epoch}{kept}>"
         )
+
+    def _repr_html_(self) -> str:
+        title = f"<p>{escape(repr(self))}</p>"
+        try:
+            return title + self.stats().to_html(index=False)
+        except (DgpuhashError, OSError) as error:
+            return f"{title}<p>{escape(str(error))}</p>"
 
     def _change(self, verb: str, rows: Any, names: Sequence[Hashable]) -> int:
         with self._changing() as current:

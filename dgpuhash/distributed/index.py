@@ -5,11 +5,9 @@ from __future__ import annotations
 import uuid
 from collections.abc import Hashable, Sequence
 from contextlib import nullcontext, suppress
-from html import escape
 from typing import Any
 
 import dask.dataframe as dd
-import pandas as pd
 from distributed import Client
 
 from dgpuhash.distributed import checkpoint
@@ -18,7 +16,6 @@ from dgpuhash.distributed.change import change_to, places
 from dgpuhash.distributed.choice import Choice
 from dgpuhash.distributed.clients import client_of
 from dgpuhash.distributed.descriptor import Descriptor
-from dgpuhash.distributed.figures import row_count, shard_figures
 from dgpuhash.distributed.folder import Folder
 from dgpuhash.distributed.history import Step, acts_of
 from dgpuhash.distributed.lookup import are_stored, look_up
@@ -398,17 +395,3 @@ class DistributedIndex(Searchable, Upkeep):
         if not isinstance(keys, dd.DataFrame):
             keys = keys_frame(keys, self._descriptor.encoder, self.meta)
         return self._change("erase", keys, self.on)
-
-    def __len__(self) -> int:
-        return row_count(self._client, self._current())
-
-    def stats(self) -> pd.DataFrame:
-        """One row for each shard: ``part``, ``worker``, rows, bytes and the kind of its table."""
-        return shard_figures(self._client, self._current())
-
-    def _repr_html_(self) -> str:
-        title = f"<p>{escape(repr(self))}</p>"
-        try:
-            return title + self.stats().to_html(index=False)
-        except (DgpuhashError, OSError) as error:
-            return f"{title}<p>{escape(str(error))}</p>"

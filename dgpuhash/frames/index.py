@@ -15,7 +15,7 @@ from dgpuhash.frames.assembly import (
     join_columns,
     moved_columns,
 )
-from dgpuhash.frames.dataframes import frames_of
+from dgpuhash.frames.dataframes import check_same_library, frames_of
 from dgpuhash.frames.keyed_rows import KeyedRows, first_double
 from dgpuhash.frames.keys import EncodedKeys, KeyEncoder, kept_columns, key_names
 from dgpuhash.frames.lookup import Lookup, lookup_rows
@@ -170,7 +170,7 @@ class FrameIndex(Searchable):
         >>> index.lookup([1])["v"].tolist()
         ['a', 'b']
         """
-        self._same_library(frame)
+        check_same_library(frame, self._frames)
         key_names(frame, list(self._rows.store.meta.columns))
         join_columns(frame, self._encoder)
         rows = self._rows.store.conform(frame)
@@ -285,7 +285,7 @@ class FrameIndex(Searchable):
         exactly, where pandas rounds the integers to float64.
         """
         check_how(how)
-        self._same_library(left)
+        check_same_library(left, self._frames)
         names = join_columns(left, self._encoder, on, left_on)
         moved = moved_columns(self.meta, self._encoder, names, columns)
         matches = self.match(left, how=how, on=list(names), columns=moved)
@@ -311,7 +311,7 @@ class FrameIndex(Searchable):
 
     @reads
     def _found(self, asked: Any) -> Any:
-        self._same_library(asked)
+        check_same_library(asked, self._frames)
         return self._rows.found(self._encoder.encode(asked))
 
     @changes
@@ -332,7 +332,7 @@ class FrameIndex(Searchable):
         >>> index.erase(pd.DataFrame({"k": [1, 7]})), len(index)
         (2, 1)
         """
-        self._same_library(keys)
+        check_same_library(keys, self._frames)
         return self._rows.erase(self._encoder.encode(keys, on))
 
     def stats(self) -> FrameStats:
@@ -394,13 +394,5 @@ class FrameIndex(Searchable):
     def _encoded(self, keys: Any, on: Hashable | Sequence[Hashable] | None = None) -> EncodedKeys:
         if isinstance(keys, tuple):
             return self._encoder.encode_arrays(keys, self._frames)
-        self._same_library(keys)
+        check_same_library(keys, self._frames)
         return self._encoder.encode(keys, on)
-
-    def _same_library(self, frame: Any) -> None:
-        given = frames_of(frame)
-        if given.name != self._frames.name:
-            remedy = "cudf.from_pandas(frame)" if given.name == "pandas" else "frame.to_pandas()"
-            raise DeviceError(
-                f"a {given.name} frame for an index of {self._frames.name} rows; pass {remedy}"
-            )

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from dgpuhash.frames.dataframes.base import Frames
-from dgpuhash.frames.dataframes.dispatch import frames_named, frames_of, make_frame
+from dgpuhash.frames.dataframes.dispatch import (
+    check_same_library,
+    frames_named,
+    frames_of,
+    make_frame,
+)
 from dgpuhash.frames.dataframes.foreign import native
 
-__all__ = ["Frames", "frames_named", "frames_of", "make_frame", "native"]
+__all__ = ["Frames", "check_same_library", "frames_named", "frames_of", "make_frame", "native"]

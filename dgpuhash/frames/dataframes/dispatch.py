@@ -11,7 +11,7 @@ from dgpuhash.errors import DeviceError, KeyTypeError, ShapeError, UnsupportedEr
 from dgpuhash.frames.dataframes.base import Frames
 from dgpuhash.frames.dataframes.foreign import native
 
-__all__ = ["frames_named", "frames_of", "make_frame"]
+__all__ = ["check_same_library", "frames_named", "frames_of", "make_frame"]
 
 
 @functools.cache
@@ -100,3 +100,11 @@ def make_frame(columns: Mapping[Hashable, Any], like: Any = None) -> Any:
     if len(set(lengths.values())) > 1:
         raise ShapeError(f"columns of different lengths: {lengths}; give one value of each a row")
     return frames_named(name).make(columns)
+
+
+def check_same_library(frame: Any, frames: Frames) -> None:
+    """Raise DeviceError when `frame` is of another library than an index of `frames`."""
+    given = frames_of(frame)
+    if given.name != frames.name:
+        remedy = "cudf.from_pandas(frame)" if given.name == "pandas" else "frame.to_pandas()"
+        raise DeviceError(f"a {given.name} frame for an index of {frames.name} rows; pass {remedy}")
