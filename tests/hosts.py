@@ -7,9 +7,12 @@ import secrets
 import shutil
 import signal
 import subprocess
+import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+import cable
 
 __all__ = ["Hosts", "why_no_hosts"]
 
@@ -39,11 +42,18 @@ class Hosts:
     count : int
     bandwidth : str
         Of each link, in each direction, as ``tc`` spells it.
-    delay : str
-        On each link, in each direction. Kernels without netem cannot; then a warning says so.
+    delay_ms : float
+        On each link, in each direction. Where that cannot be, a warning says so.
+
+    Attributes
+    ----------
+    undelayed : str
+        Why links have no delay; empty where they have.
     """
 
-    def __init__(self, count: int, bandwidth: str, delay: str) -> None:
+    undelayed = ""
+
+    def __init__(self, count: int, bandwidth: str, delay_ms: float) -> None:
         self._id = secrets.token_hex(3)
         self._switch = f"dg{self._id}"
         self._network = _free_network()
@@ -53,13 +63,14 @@ class Hosts:
             _run("ip", "link", "add", self._switch, "type", "bridge")
             _run("ip", "address", "add", f"{self._network}.254/24", "dev", self._switch)
             _run("ip", "link", "set", self._switch, "up")
-            refusals = {self._add(number, bandwidth, delay) for number in range(1, count + 1)}
+            for number in range(1, count + 1):
+                self.undelayed = self._add(number, bandwidth, delay_ms)
         except BaseException:
             self.close()
             raise
-        for refusal in refusals - {""}:
+        if self.undelayed:
             warnings.warn(
-                f"links have {bandwidth} but no delay of {delay}: no netem here ({refusal})",
+                f"links have {bandwidth} but no delay of {delay_ms} ms: {self.undelayed}",
                 stacklevel=2,
             )
 
@@ -102,7 +113,8 @@ class Hosts:
         for process in self._processes:
             process.wait(timeout=60)
         for number, name in enumerate(self._names, start=1):
-            subprocess.run(["ip", "link", "delete", self._port(number)], check=False)
+            # A cable's end goes with its process.
+            subprocess.run(["ip", "link", "delete", self._port(number)], capture_output=True)
             subprocess.run(["ip", "netns", "delete", name], check=False)
         subprocess.run(["ip", "link", "delete", self._switch], check=False)
 
@@ -113,30 +125,44 @@ class Hosts:
         """The switch's end of a host's cable."""
         return f"{self._switch}p{host}"
 
-    def _add(self, number: int, bandwidth: str, delay: str) -> str:
+    def _add(self, number: int, bandwidth: str, delay_ms: float) -> str:
         """Make a host; why its link cannot be delayed, if so."""
         name, port = self._name(number), self._port(number)
         inside = ("ip", "netns", "exec", name)
         _run("ip", "netns", "add", name)
         self._names.append(name)
-        _run("ip", "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", name)
+        refusal = self._lay(name, port, delay_ms)
+        if refusal:
+            _run("ip", "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", name)
+        limit = ("tbf", "rate", bandwidth, "burst", BURST, "latency", QUEUE)
+        for where, device in (((), port), (inside, "eth0")):
+            _run(*where, "ip", "link", "set", device, "mtu", str(cable.MTU))
+            _run(*where, "tc", "qdisc", "add", "dev", device, "root", *limit)
         _run("ip", "link", "set", port, "master", self._switch, "up")
         _run(*inside, "ip", "link", "set", "lo", "up")
         _run(*inside, "ip", "address", "add", f"{self.address(number)}/24", "dev", "eth0")
         _run(*inside, "ip", "link", "set", "eth0", "up")
-        _limit((), port, bandwidth, delay)
-        return _limit(inside, "eth0", bandwidth, delay)
+        return refusal
 
-
-def _limit(inside: Sequence[str], device: str, bandwidth: str, delay: str) -> str:
-    """Limit one direction of a link; why it cannot be delayed, if so."""
-    limit = ("tbf", "rate", bandwidth, "burst", BURST, "latency", QUEUE)
-    add = (*inside, "tc", "qdisc", "add", "dev", device)
-    delayed = [*add, "root", "handle", "1:", "netem", "delay", delay]
-    tried = subprocess.run(delayed, capture_output=True, text=True)
-    place = ("root",) if tried.returncode else ("parent", "1:")
-    _run(*add, *place, *limit)
-    return tried.stderr.strip()
+    def _lay(self, name: str, port: str, delay_ms: float) -> str:
+        """A cable with this delay from the switch to a host; why there can be none, if so."""
+        seconds = str(delay_ms / 1000)
+        try:
+            end = cable.tap(port)
+        except OSError as error:
+            return f"no network devices of processes ({error})"
+        try:
+            carrier = subprocess.Popen(
+                ["ip", "netns", "exec", name, sys.executable, cable.__file__, str(end), seconds],
+                stdout=subprocess.PIPE,
+                pass_fds=[end],
+            )
+        finally:
+            os.close(end)
+        self._processes.append(carrier)
+        assert carrier.stdout is not None
+        carrier.stdout.readline()
+        return ""
 
 
 def _free_network() -> str:

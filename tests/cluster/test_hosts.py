@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -38,7 +39,7 @@ def hosts() -> Iterator[Hosts]:
     reason = why_no_hosts()
     if reason is not None:
         pytest.skip(reason)
-    hosts = Hosts(3, bandwidth="1gbit", delay="1ms")
+    hosts = Hosts(3, bandwidth="1gbit", delay_ms=1)
     try:
         yield hosts
     finally:
@@ -94,6 +95,16 @@ def leftovers(client: Client, workers: list[str]) -> set[int]:
         return len(shards._shards) + len(shards._staged)
 
     return set(client.run(count, workers=workers).values())
+
+
+def test_links_take_their_time(hosts, cluster):
+    """Nothing is there and back in less than 1 ms each way."""
+    if hosts.undelayed:
+        pytest.skip(hosts.undelayed)
+    for _ in range(5):
+        start = time.perf_counter()
+        with socket.create_connection((hosts.address(1), 8786)):
+            assert time.perf_counter() - start > 0.002
 
 
 def test_build_merge_and_lookup(cluster, planes, flights):

@@ -28,7 +28,7 @@ def processes_on_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clu
     reason = why_no_hosts()
     if reason is not None:
         pytest.skip(reason)
-    hosts = Hosts(3, bandwidth="1gbit", delay="1ms")
+    hosts = Hosts(3, bandwidth="1gbit", delay_ms=1)
     cluster = Cluster(tmp_path_factory.mktemp("rounds"), 3, hosts)
     try:
         yield cluster

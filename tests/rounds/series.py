@@ -95,7 +95,7 @@ def series(
     elif setting.gpus:
         os.environ["CUDA_VISIBLE_DEVICES"] = str(number % setting.gpus)
     Stop.silence = setting.silence
-    hosts = Hosts(setting.workers, bandwidth="1gbit", delay="1ms") if setting.hosts else None
+    hosts = Hosts(setting.workers, bandwidth="1gbit", delay_ms=1) if setting.hosts else None
     with tempfile.TemporaryDirectory(prefix="rounds-") as folder:
         options = {"gpus": setting.gpus, "protocol": setting.protocol, "spare": setting.spare}
         if setting.nannies:
