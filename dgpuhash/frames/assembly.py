@@ -229,11 +229,10 @@ def assemble(
     xp = frames.xp
     query_rows = xp.asarray(query_rows, dtype=xp.int64)
     if check_how(how) in {"semi", "anti"}:
-        return frames.keep(left, query_rows[in_query_order(query_rows, len(left), xp)])
+        return frames.keep(left, in_query_order(query_rows, len(left), xp)[0])
     right_rows = xp.arange(len(query_rows), dtype=xp.int64)
     if len(query_rows) > 1 and bool((query_rows[1:] < query_rows[:-1]).any()):
-        right_rows = in_query_order(query_rows, len(left), xp)
-        query_rows = query_rows[right_rows]
+        query_rows, right_rows = in_query_order(query_rows, len(left), xp)
     if how == "left":
         query_rows, right_rows = _with_unmatched(len(left), query_rows, right_rows, xp)
     wanted = {*right_on, *right}

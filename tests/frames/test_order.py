@@ -12,8 +12,9 @@ from dgpuhash.frames.order import in_query_order
 
 
 def assert_sorted(rows: np.ndarray, n: int) -> None:
-    found = in_query_order(rows, n, np)
-    np.testing.assert_array_equal(found, np.argsort(rows, kind="stable"))
+    found, order = in_query_order(rows, n, np)
+    np.testing.assert_array_equal(order, np.argsort(rows, kind="stable"))
+    np.testing.assert_array_equal(found, rows[order])
 
 
 @given(st.lists(st.integers(0, 9), max_size=30))
@@ -33,5 +34,6 @@ def test_on_a_gpu(most: int) -> None:
     rows = random.permutation(100_000)
     rows = np.repeat(rows, random.integers(0, most + 1, len(rows)))
     used = backend.get("cuda")
-    found = in_query_order(used.from_host(rows), 100_000, used.xp)
-    np.testing.assert_array_equal(used.to_host(found), np.argsort(rows, kind="stable"))
+    found, order = in_query_order(used.from_host(rows), 100_000, used.xp)
+    np.testing.assert_array_equal(used.to_host(order), np.argsort(rows, kind="stable"))
+    np.testing.assert_array_equal(used.to_host(found), np.sort(rows))

@@ -226,8 +226,8 @@ class Asking:
         if probe.how in {"semi", "anti"}:
             rows = of_any(rows, self.rows, probe.how, xp)
         else:
-            order = in_query_order(rows, self.rows, xp)
-            rows, payload = rows[order], [column[order] for column in payload]
+            rows, order = in_query_order(rows, self.rows, xp)
+            payload = [column[order] for column in payload]
         if len(self._partitions) == 1:
             return [self._result(self._partitions[0], rows, payload)]
         firsts = np.concatenate([[0], np.cumsum(self._lengths)])
