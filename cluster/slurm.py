@@ -6,6 +6,7 @@ that has a GPU.
 
 from __future__ import annotations
 
+import shutil
 from argparse import ArgumentParser
 from typing import Any
 
@@ -56,4 +57,6 @@ if __name__ == "__main__":
     parser.add_argument("--account")
     parser.add_argument("--interface", help="the network interface to use, such as ib0")
     arguments = vars(parser.parse_args())
+    if shutil.which("sbatch") is None:
+        parser.error("there is no sbatch here; run it on a node from which jobs are submitted")
     serve(start(arguments.pop("jobs"), arguments.pop("device"), **arguments))

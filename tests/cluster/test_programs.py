@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -49,6 +51,15 @@ def test_slurm(serve, index_works, tmp_path):
     script = (tmp_path / "job.sh").read_text()
     assert "#SBATCH -p long" in script
     assert "#SBATCH -t 01:00:00" in script
+
+
+def test_slurm_where_there_is_none(folder):
+    said = subprocess.run(
+        [sys.executable, folder / "slurm.py", "--device", "cpu"],
+        env={"PATH": "/nowhere"}, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert said.returncode == 2
+    assert "there is no sbatch here" in said.stderr
 
 
 @pytest.mark.parametrize("program", ["slurm"], indirect=True)
