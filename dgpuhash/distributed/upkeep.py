@@ -54,6 +54,8 @@ class Upkeep(Handle):
     def save(self, url: str) -> None:
         """Write the index to a directory: an Arrow file for each shard, and a manifest.
 
+        Any Arrow library reads the columns by their names, or numbered where these are no texts.
+
         Parameters
         ----------
         url : str

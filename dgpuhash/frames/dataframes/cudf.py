@@ -14,7 +14,7 @@ from dgpuhash.errors import ColumnError, UnsupportedError
 from dgpuhash.frames.columns import KeyColumn
 from dgpuhash.frames.dataframes.base import Frames
 from dgpuhash.frames.dataframes.cudf_keys import column_of, key_column, plain_array
-from dgpuhash.frames.dataframes.pandas import METADATA, PandasFrames
+from dgpuhash.frames.dataframes.pandas import METADATA, PandasFrames, arrow_names
 
 __all__ = ["CudfFrames"]
 
@@ -190,11 +190,8 @@ class CudfFrames(Frames):
 
     def to_arrow(self, frame: Any) -> Any:
         labels = list(frame.columns)
-        odd = [label for label in labels if not isinstance(label, str | int)]
-        if odd:
-            raise UnsupportedError(f"column labels {odd!r} cannot be saved; rename them to strings")
         named = frame.copy(deep=False)
-        named.columns = [str(number) for number in range(len(labels))]
+        named.columns = arrow_names(labels)
         table = named.to_arrow(preserve_index=False)
         about = {"labels": labels, "strings": [None] * len(labels)}
         return table.replace_schema_metadata(

@@ -20,7 +20,7 @@ from dgpuhash.frames.dataframes.base import Frames
 from dgpuhash.frames.dataframes.foreign import is_arrow
 from dgpuhash.frames.dataframes.pandas_keys import key_column
 
-__all__ = ["PandasFrames"]
+__all__ = ["PandasFrames", "arrow_names"]
 
 METADATA = b"dgpuhash"
 POINTER_NBYTES = 8
@@ -182,10 +182,7 @@ class PandasFrames(Frames):
 
     def to_arrow(self, frame: Any) -> Any:
         labels = list(frame.columns)
-        odd = [label for label in labels if not isinstance(label, str | int)]
-        if odd:
-            raise UnsupportedError(f"column labels {odd!r} cannot be saved; rename them to strings")
-        named = frame.set_axis([str(number) for number in range(len(labels))], axis=1)
+        named = frame.set_axis(arrow_names(labels), axis=1)
         try:
             table = pa.Table.from_pandas(named, preserve_index=False)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, TypeError) as error:
@@ -210,6 +207,21 @@ class PandasFrames(Frames):
             if dtype is not None and frame[label].dtype != dtype:
                 frame[label] = _restored(frame[label], dtype)
         return frame.set_axis(pd.Index(about["labels"]), axis=1)
+
+
+def arrow_names(labels: Sequence[Hashable]) -> list[str]:
+    """What columns are called in Arrow: as they are; numbered where labels are no texts, or double.
+
+    Raises
+    ------
+    UnsupportedError
+        When a label is neither text nor a number.
+    """
+    odd = [label for label in labels if not isinstance(label, str | int)]
+    if odd:
+        raise UnsupportedError(f"column labels {odd!r} cannot be saved; rename them to strings")
+    texts = [label for label in labels if isinstance(label, str)]
+    return texts if len(set(texts)) == len(labels) else list(map(str, range(len(labels))))
 
 
 def _with_arrow_columns(table: Any, arrow: Sequence[str]) -> Any:
