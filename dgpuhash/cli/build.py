@@ -7,7 +7,7 @@ import time
 import click
 
 from dgpuhash.cli.cluster import client_for, scheduler_option
-from dgpuhash.cli.columns import ColumnTypes, columns_option
+from dgpuhash.cli.columns import columns_option, types_option
 
 __all__ = ["build"]
 
@@ -22,7 +22,7 @@ __all__ = ["build"]
     default=None,
     help="Insist on unique keys, or expect duplicates; found out without it.",
 )
-@click.option("--dtype", "dtypes", type=ColumnTypes(), multiple=True, help="Type of a CSV column.")
+@types_option
 @scheduler_option
 def build(
     source: str,

@@ -9,7 +9,7 @@ import click
 
 from dgpuhash.errors import UnsupportedError
 
-__all__ = ["ColumnNames", "ColumnTypes", "HowToJoin", "columns_option"]
+__all__ = ["ColumnNames", "ColumnTypes", "HowToJoin", "columns_option", "types_option"]
 
 
 def columns_option(*names: str, **settings: Any) -> Callable[[Callable[..., Any]], Any]:
@@ -67,6 +67,15 @@ class ColumnTypes(click.ParamType):
         if not (name and equals and dtype):
             self.fail(f"{value!r} is not of the form NAME=TYPE, e.g. zip=str")
         return name, dtype
+
+
+types_option = click.option(
+    "--dtype",
+    "dtypes",
+    type=ColumnTypes(),
+    multiple=True,
+    help="Type of a column, e.g. zip=str in CSV, or Int64 and boolean where Parquet has nulls.",
+)
 
 
 class HowToJoin(click.Choice[str]):

@@ -12,7 +12,7 @@ import fsspec
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
-from distributed import Client
+from distributed import Client, futures_of
 
 from dgpuhash.errors import FormatError, UnsupportedError
 
@@ -53,7 +53,8 @@ def read(pattern: str, dtypes: dict[str, str] | None = None) -> Any:
     pattern : str
         E.g. ``flights-*.parquet`` or ``s3://bucket/flights.csv``.
     dtypes : dict, optional
-        Types of CSV columns, where those found in the first 16 MB are wrong.
+        Types of columns: of CSV, where those found in the first 16 MB are wrong; of Parquet, where
+        integers or truth values have nulls (``"Int64"``, ``"boolean"``).
 
     Raises
     ------
@@ -66,7 +67,7 @@ def read(pattern: str, dtypes: dict[str, str] | None = None) -> Any:
     kind = kind_of(urls[0])
     try:
         return _read(urls, kind, dtypes or {})
-    except (ValueError, pa.ArrowException) as error:
+    except (ValueError, TypeError, KeyError, pa.ArrowException) as error:
         raise FormatError(f"{pattern} cannot be read as {kind}: {error}") from error
 
 
@@ -75,7 +76,7 @@ def _read(urls: list[str], kind: str, dtypes: dict[str, str]) -> Any:
     with dask.config.set({"dataframe.convert-string": False}):
         if kind == "parquet":
             # What pandas wrote as an index is a column to those who write no Python.
-            return dd.read_parquet(urls, index=False)
+            return dd.read_parquet(urls, index=False).astype(dtypes)
         compressed = urls[0].lower().endswith(_COMPRESSED)
         return dd.read_csv(
             urls,
@@ -133,21 +134,29 @@ def write(frame: Any, target: str, client: Client) -> int | None:
     kind = kind_of(target)
     if target.endswith("/"):
         if kind == "parquet":
-            frame.to_parquet(target, write_index=False)
+            if _unsaid(frame._meta):
+                frame = client.persist(frame)
+            schema = _schema(frame._meta, futures_of(frame), client)
+            frame.to_parquet(target, write_index=False, schema=schema)
         else:
             frame.to_csv(f"{target}part-*.csv", index=False)
         return None
     futures = client.compute(frame.to_delayed())
     with _whole(target) as stream:
-        save = _save_parquet if kind == "parquet" else _save_csv
-        return save(_results(futures), frame._meta, stream)
+        if kind == "csv":
+            return _save_csv(_results(futures), frame._meta, stream)
+        schema = _schema(frame._meta, futures, client)
+        return _save_parquet(_results(futures), schema, stream)
 
 
 def _results(futures: list[Any]) -> Iterator[pd.DataFrame]:
     """Each result as pandas, in order; a partition's memory on the workers is freed at once."""
     while futures:
-        part = futures.pop(0).result()
-        yield part if isinstance(part, pd.DataFrame) else part.to_pandas()
+        yield _of_pandas(futures.pop(0).result())
+
+
+def _of_pandas(part: Any) -> pd.DataFrame:
+    return part if isinstance(part, pd.DataFrame) else part.to_pandas()
 
 
 @contextmanager
@@ -165,9 +174,8 @@ def _whole(target: str) -> Iterator[IO[bytes]]:
         raise
 
 
-def _save_parquet(parts: Iterable[pd.DataFrame], meta: pd.DataFrame, stream: IO[bytes]) -> int:
+def _save_parquet(parts: Iterable[pd.DataFrame], schema: pa.Schema, stream: IO[bytes]) -> int:
     rows = 0
-    schema = _schema(meta)
     with pq.ParquetWriter(stream, schema) as writer:
         for part in parts:
             writer.write_table(pa.Table.from_pandas(part, schema=schema, preserve_index=False))
@@ -175,12 +183,54 @@ def _save_parquet(parts: Iterable[pd.DataFrame], meta: pd.DataFrame, stream: IO[
     return rows
 
 
-def _schema(meta: pd.DataFrame) -> pa.Schema:
-    """The Arrow schema of an empty frame; object columns, of which it says nothing, hold text."""
+def _schema(meta: pd.DataFrame, parts: list[Any], client: Client) -> pa.Schema:
+    """The Arrow schema of partitions like `meta`; their workers look where it says nothing.
+
+    That is so of objects and unknown categories; where all are null, they are text.
+
+    Raises
+    ------
+    UnsupportedError
+        When the objects of a column have no type in common.
+    """
     schema = pa.Schema.from_pandas(meta, preserve_index=False)
+    unsaid = _unsaid(meta)
+    if not unsaid:
+        return schema
+    try:
+        told = client.gather(client.map(_types_of, parts, columns=unsaid, pure=False))
+        found = pa.unify_schemas(told, promote_options="permissive")
+    except pa.ArrowException as error:
+        raise UnsupportedError(
+            f"one of the columns {unsaid} holds values of several types ({error}), which a Parquet "
+            "file cannot; write a .csv file"
+        ) from error
+    for name in unsaid:
+        position = found.get_field_index(name)
+        dtype = pa.string() if position < 0 else found.field(position).type
+        schema = schema.set(schema.get_field_index(name), pa.field(name, dtype))
+    return schema
+
+
+def _unsaid(meta: pd.DataFrame) -> list[str]:
+    """The columns of whose Arrow type an empty frame says nothing."""
+
+    def says_nothing(dtype: pa.DataType) -> bool:
+        return bool(pa.types.is_null(dtype.value_type if pa.types.is_dictionary(dtype) else dtype))
+
+    schema = pa.Schema.from_pandas(meta, preserve_index=False)
+    return [field.name for field in schema if says_nothing(field.type)]
+
+
+def _types_of(part: Any, columns: list[str]) -> pa.Schema:
+    """Of those columns of a partition that hold something."""
+    held = _of_pandas(part)[columns].dropna(axis=1, how="all")
+    schema = pa.Schema.from_pandas(held, preserve_index=False).remove_metadata()
     for position, field in enumerate(schema):
-        if pa.types.is_null(field.type):
-            schema = schema.set(position, field.with_type(pa.string()))
+        if pa.types.is_dictionary(field.type):
+            # Codes are as narrow as a partition's categories allow.
+            dtype = pa.dictionary(pa.int32(), field.type.value_type, field.type.ordered)
+            schema = schema.set(position, field.with_type(dtype))
     return schema
 
 

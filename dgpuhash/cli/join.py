@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from dgpuhash.cli.cluster import client_for, scheduler_option
-from dgpuhash.cli.columns import ColumnNames, ColumnTypes, HowToJoin, columns_option
+from dgpuhash.cli.columns import ColumnNames, HowToJoin, columns_option, types_option
 
 __all__ = ["join"]
 
@@ -32,7 +32,7 @@ __all__ = ["join"]
     show_default=True,
     help="Endings for columns that both sides have.",
 )
-@click.option("--dtype", "dtypes", type=ColumnTypes(), multiple=True, help="Type of a CSV column.")
+@types_option
 @scheduler_option
 def join(
     source: str,

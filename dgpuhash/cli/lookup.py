@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import sys
 from typing import Any
 
@@ -28,7 +29,8 @@ __all__ = ["lookup"]
 def lookup(index: str, keys: tuple[str, ...], form: str, scheduler: str | None) -> None:
     """Print the rows that the saved INDEX has under KEYS; exit code 1 when there are none.
 
-    Parts of a key of several columns have commas between them: EWR,2013-01-01T06:00:00Z.
+    Parts of a key of several columns have commas between them: EWR,2013-01-01T06:00:00Z. A part
+    with a comma in it has quotes around it, as in CSV; keys that begin with - come after --.
     """
     from dgpuhash.distributed import DistributedIndex
 
@@ -72,12 +74,12 @@ def parse_keys(keys: tuple[str, ...], meta: pd.DataFrame) -> pd.DataFrame:
     1    JFK     6
     """
     names = list(meta.columns)
-    parts = [[key] if len(names) == 1 else key.split(",") for key in keys]
+    parts = [[key] if len(names) == 1 else next(csv.reader([key]), []) for key in keys]
     for key, split in zip(keys, parts, strict=True):
         if len(split) != len(names):
             raise ShapeError(
                 f"key {key!r} has {len(split)} parts and the index is on {', '.join(names)}; "
-                "write a part for each, with commas between"
+                'write a part for each, with commas between ("…" around one that has commas)'
             )
     columns = {}
     for position, name in enumerate(names):

@@ -97,12 +97,14 @@ def test_build_keeps_the_columns_asked_for(folder, tmp_path):
 
 
 def test_keys_of_two_columns_and_duplicates(tmp_path):
-    frame = pd.DataFrame({"a": ["x", "x", "y"], "b": [1, 1, 2], "c": [1.5, 2.5, 3.5]})
+    frame = pd.DataFrame({"a": ["x", "x", "y,z"], "b": [1, 1, 2], "c": [1.5, 2.5, 3.5]})
     frame.to_parquet(tmp_path / "pairs.parquet")
     saved = tmp_path / "pairs.dgph"
     run("build", tmp_path / "pairs.parquet", "--on", "a,b", "--duplicates", "-o", saved)
     said = run("lookup", saved, "x,1", "--format", "csv")
     assert said == "a,b,c\nx,1,1.5\nx,1,2.5\n"
+    assert run("lookup", saved, '"y,z",2', "--format", "csv") == 'a,b,c\n"y,z",2,3.5\n'
+    run("lookup", saved, "y,z,2", code=2)
 
 
 @pytest.mark.parametrize("flag", ["bool", "boolean"])

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import dask
 import dask.dataframe as dd
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from distributed import Client
 
@@ -44,6 +48,17 @@ def test_reads_a_url(tmp_path):
     assert len(files.read(f"file://{tmp_path}/a.parquet")) == 3
 
 
+def test_column_types_of_parquet_can_be_given(tmp_path):
+    path = str(tmp_path / "a.parquet")
+    pq.write_table(pa.table({"key": [1, None, 3], "flag": [None, True, False]}), path)
+    found = files.read(path, {"key": "Int64", "flag": "boolean"})
+    assert found.dtypes.equals(found.compute().dtypes)
+    assert found["key"].dtype == "Int64"
+    for wrong in ({"nope": "Int64"}, {"key": "Qnt64"}):
+        with pytest.raises(FormatError, match=r"nope|Qnt64"):
+            files.read(path, wrong)
+
+
 def test_column_types_of_csv_can_be_given(tmp_path):
     (tmp_path / "a.csv").write_text("zip,rows\n01234,1\n")
     found = files.read(str(tmp_path / "a.csv"), {"zip": "str"}).compute()
@@ -59,6 +74,40 @@ def test_what_is_written_is_read_again(tmp_path, client, target):
     assert rows == (None if target.endswith("/") else 3)
     again = files.read(into + "*" * target.endswith("csv/")).compute()
     pd.testing.assert_frame_equal(again.reset_index(drop=True), FRAME)
+
+
+@pytest.mark.parametrize("target", ["a.parquet", "made/a.parquet/"])
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([None, 5, None, 7], pa.date32()),
+        pa.array([None, Decimal("1.10"), None, Decimal("22.20")]),
+        pa.array([None, b"\xff", None, b""]),
+        pa.array([None, [1], None, [2, 3]]),
+        pa.array([None, "x", None, "y"]).dictionary_encode(),
+        pa.array([True, None, None, False]),
+        pa.nulls(4, pa.string()),
+    ],
+    ids=lambda values: str(values.type),
+)
+def test_objects_keep_their_types(tmp_path, client, values, target):
+    table = pa.table({"key": range(4), "value": values})
+    for number in range(2):
+        pq.write_table(table[2 * number :][:2], tmp_path / f"part-{number}.parquet")
+    into = f"{tmp_path}/{target}"
+    files.write(files.read(f"{tmp_path}/part-*.parquet"), into, client)
+    found = pq.read_table(into)
+    assert found["value"].to_pylist() == values.to_pylist()
+    assert pa.types.is_string(values.type) or found.schema.field("value").type.id == values.type.id
+
+
+def test_objects_of_several_types_are_refused(tmp_path, client):
+    frame = pd.DataFrame({"value": pd.Series(["a", b"b", 1.5], dtype=object)})
+    with dask.config.set({"dataframe.convert-string": False}):
+        mixed = dd.from_pandas(frame, npartitions=3)
+    with pytest.raises(UnsupportedError, match=r"'value'.* several types.*\.csv"):
+        files.write(mixed, str(tmp_path / "a.parquet"), client)
+    assert not any(tmp_path.iterdir())
 
 
 def test_an_empty_result_keeps_its_columns(tmp_path, client):

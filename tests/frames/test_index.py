@@ -146,6 +146,9 @@ def test_numbers_are_no_truth_values():
     index.insert(pd.DataFrame({"k": [2], "v": [0]}))
     with pytest.raises(ColumnError, match=r"'v' is int64.*stores it as bool.*astype"):
         index.insert(pd.DataFrame({"k": [3], "v": [5]}))
+    # As bool, nulls would become False.
+    with pytest.raises(ColumnError, match=r"'v' is object.*nulls.*astype\('boolean'\)"):
+        index.insert(pd.DataFrame({"k": [3, 4], "v": [True, None]}))
     assert index.frame()["v"].tolist() == [True, False]
 
 

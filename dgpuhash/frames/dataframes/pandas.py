@@ -274,9 +274,11 @@ def _cast(series: Any, like: Any) -> Any:
         bools = any(map(pd.api.types.is_bool_dtype, (own, wanted)))
         if _family(own) == "number" and not bools:
             return series
+    remedy = f"convert it with .astype({str(wanted)!r}) before inserting"
+    if str(wanted) == "bool" and series.isna().any():
+        remedy = "for its nulls, build the index from .astype('boolean') of the column"
     raise ColumnError(
-        f"column {series.name!r} is {own}, and the index stores it as {wanted}; convert it with "
-        f".astype({str(wanted)!r}) before inserting"
+        f"column {series.name!r} is {own}, and the index stores it as {wanted}; {remedy}"
     )
 
 
