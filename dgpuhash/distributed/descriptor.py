@@ -8,6 +8,7 @@ from typing import Any
 
 from dgpuhash.distributed.arrival import with_arrival
 from dgpuhash.distributed.conflict import Conflict
+from dgpuhash.distributed.sealed import WithMetas
 from dgpuhash.distributed.skew import NO_HEAVY, Heavy
 from dgpuhash.frames import KeyEncoder
 
@@ -52,7 +53,7 @@ class Saved:
 
 
 @dataclass(frozen=True, slots=True)
-class Descriptor:
+class Descriptor(WithMetas):
     """One epoch of one index. Lazy merges carry it; its token is that of the epoch.
 
     Attributes

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dask.dataframe as dd
-import numpy as np
 from dask._task_spec import DataNode
 from dask.base import tokenize
 from dask.dataframe.dask_expr import new_collection
@@ -16,16 +15,19 @@ from dask.dataframe.dask_expr.io.io import FromGraph
 from dgpuhash.distributed.descriptor import Descriptor
 from dgpuhash.distributed.payload import plain_arrays
 from dgpuhash.distributed.probe import Probe, SealedProbe
+from dgpuhash.distributed.sealed import kind_of_meta, remember
 from dgpuhash.distributed.source import check_library, meta_of
 from dgpuhash.distributed.sparing import Absences
-from dgpuhash.frames import check_how, column_labels, frames_of, join_columns
+from dgpuhash.frames import check_how, column_labels, join_columns
 
 __all__ = ["Merging"]
 
-# Kinds of frames that are remembered.
+# Kinds of merges that are remembered, of each epoch and of all indexes.
 KINDS = 8
 
 Columns = Hashable | Sequence[Hashable] | None
+
+_plans: dict[str, Plan] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,11 @@ class Plan:
         plain = all(plain_arrays(each, each) is not None for each in needed)
         return cls(probe, SealedProbe.of(probe), plain)
 
+    def by(self, descriptor: Descriptor) -> Plan:
+        """The same with another index, or epoch, whose rows are alike."""
+        probe = replace(self.probe, descriptor=descriptor)
+        return replace(self, probe=probe, sealed=SealedProbe.of(probe))
+
     def lazy(self, left: Any) -> dd.DataFrame:
         """The merge by a task for each partition; a frame of the client's own is one."""
         if not isinstance(left, dd.DataFrame):
@@ -71,8 +78,8 @@ class Plan:
 class Merging:
     """The plans of merges with one epoch of an index, by their options and the left columns.
 
-    Planning makes empty frames and pickles them, which takes milliseconds where frames are in GPU
-    memory.
+    Planning makes empty frames, which takes milliseconds where they are in GPU memory, and is done
+    once for indexes that are alike.
 
     Attributes
     ----------
@@ -101,19 +108,24 @@ class Merging:
     ) -> Plan:
         """That of partitions like `left_meta`; see `DistributedIndex.merge`."""
         wanted = None if columns is None else tuple(column_labels(columns))
-        kind = _kind(left_meta)
+        kind = kind_of_meta(left_meta)
         asked = repr((kind, on, left_on, how, wanted, suffixes))
         if kind is not None and asked in self._plans:
             return self._plans[asked]
         descriptor = self._descriptor
-        check_how(how)
-        check_library(left_meta, descriptor.meta)
-        names = join_columns(left_meta, descriptor.encoder, on, left_on)
-        plan = Plan.of(Probe.of(left_meta, descriptor, tuple(names), how, wanted, suffixes))
+        stored = kind_of_meta(descriptor.meta)
+        alike = repr((asked, stored, descriptor.encoder))
+        if None not in (kind, stored) and alike in _plans:
+            plan = _plans[alike].by(descriptor)
+        else:
+            check_how(how)
+            check_library(left_meta, descriptor.meta)
+            names = join_columns(left_meta, descriptor.encoder, on, left_on)
+            plan = Plan.of(Probe.of(left_meta, descriptor, tuple(names), how, wanted, suffixes))
+            if None not in (kind, stored):
+                remember(_plans, alike, plan, KINDS)
         if kind is not None:
-            while len(self._plans) >= KINDS:
-                del self._plans[next(iter(self._plans))]
-            self._plans[asked] = plan
+            remember(self._plans, asked, plan, KINDS)
         return plan
 
 
@@ -125,12 +137,3 @@ def _one_partition(frame: Any) -> dd.DataFrame:
     return new_collection(
         FromGraph(graph, meta_of(frame), (None, None), [key], "dgpuhash-left", _determ_token=token)
     )
-
-
-def _kind(meta: Any) -> Any:
-    """Equal for frames that are planned alike; None for others, such as those with categories."""
-    frames, labels = frames_of(meta), meta.index
-    dtypes = [*frames.dtypes(meta), getattr(labels, "dtype", None)]
-    if not all(isinstance(dtype, np.dtype) and dtype.kind != "O" for dtype in dtypes):
-        return None
-    return frames.name, list(meta), dtypes, type(labels), labels.names

@@ -14,7 +14,7 @@ from dgpuhash.distributed.descriptor import Descriptor
 from dgpuhash.distributed.match import keys_of, match
 from dgpuhash.distributed.payload import Payload, frame_of_payload, is_plain
 from dgpuhash.distributed.plugin import host_of, hosting_worker
-from dgpuhash.distributed.sealed import Sealed
+from dgpuhash.distributed.sealed import Sealed, WithMetas
 from dgpuhash.distributed.split import parcel_nbytes
 from dgpuhash.frames import assemble, assemble_plain, frames_of, merge_meta, moved_columns
 
@@ -48,7 +48,7 @@ class Asking:
 
 
 @dataclass(frozen=True, slots=True)
-class Probe:
+class Probe(WithMetas):
     """The merge of a partition with the index; it is called for each partition.
 
     Attributes

@@ -16,6 +16,7 @@ from dgpuhash.distributed.mending import Mending
 from dgpuhash.distributed.payload import Payload, frame_of_payload, is_plain, joined
 from dgpuhash.distributed.replica import Replica
 from dgpuhash.distributed.request import REMEDY
+from dgpuhash.distributed.sealed import WithMetas
 from dgpuhash.distributed.skew import NO_HEAVY, Heavy
 from dgpuhash.errors import ColumnError, IndexLost
 from dgpuhash.frames import FrameIndex, KeyEncoder, Rest, frames_of
@@ -46,7 +47,7 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class Change(WithMetas):
     """A change of all shards of an index from one epoch to the next.
 
     Attributes

@@ -8,7 +8,8 @@ import dask.dataframe as dd
 import pandas as pd
 
 from dgpuhash.distributed import DistributedIndex
-from dgpuhash.distributed.sealed import Sealed
+from dgpuhash.distributed.probe import Probe
+from dgpuhash.distributed.sealed import KINDS, Sealed, kind_of_meta, remember
 
 
 class Thing:
@@ -41,3 +42,49 @@ def test_equal_merges_have_equal_keys(threads):
         assert one.compute().reset_index(drop=True).equals(frame)
         assert one.__dask_keys__() == other.__dask_keys__()
         assert one.__dask_keys__() != index.merge(left, how="left").__dask_keys__()
+
+
+def test_empty_frames_that_are_alike_are_made_once(threads):
+    frame = pd.DataFrame({"k": range(8), "v": range(8)})
+    wider = frame.astype({"v": "float64"})
+    with (
+        DistributedIndex.build(frame, on="k", client=threads) as one,
+        DistributedIndex.build(frame + 1, on="k", client=threads) as other,
+        DistributedIndex.build(wider, on="k", client=threads) as third,
+    ):
+        found = [pickle.loads(pickle.dumps(each._current())) for each in (one, other, third)]
+    assert found[0].meta is found[1].meta is not found[2].meta
+    assert [list(each.meta.dtypes) for each in found] == [
+        list(each.dtypes) for each in (frame, frame, wider)
+    ]
+
+
+def test_frames_with_rows_or_categories_are_pickled_as_they_are(threads):
+    frame = pd.DataFrame({"k": range(8), "v": pd.Categorical(list("abababab"))})
+    assert kind_of_meta(frame.iloc[:0]) is None
+    with DistributedIndex.build(frame, on="k", client=threads) as index:
+        descriptor = pickle.loads(pickle.dumps(index._current()))
+    assert list(descriptor.meta["v"].cat.categories) == ["a", "b"]
+
+
+def test_a_merge_is_planned_once_for_indexes_that_are_alike(threads, monkeypatch):
+    planned = []
+    plan = Probe.of.__func__
+    monkeypatch.setattr(
+        Probe, "of", classmethod(lambda cls, *args: planned.append(args) or plan(cls, *args))
+    )
+    left = dd.from_pandas(pd.DataFrame({"k": [3, 5], "first planned here": [1, 2]}), npartitions=1)
+    for stored in (10, 20, 2.5):
+        frame = pd.DataFrame({"k": range(8), "v": [stored] * 8})
+        with DistributedIndex.build(frame, on="k", client=threads) as index:
+            merged = index.merge(left).compute()
+            assert merged["v"].tolist() == [stored] * 2
+            assert index.merge(left).dtypes["v"] == frame["v"].dtype
+    assert len(planned) == 2
+
+
+def test_few_things_are_remembered():
+    known: dict[int, int] = {}
+    for number in range(KINDS + 3):
+        remember(known, number, number, KINDS)
+    assert list(known) == list(range(3, KINDS + 3))
