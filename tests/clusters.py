@@ -24,6 +24,7 @@ __all__ = [
     "joined",
     "kill",
     "killer",
+    "parts_held",
     "prepare",
     "share_gpus",
     "until",
@@ -127,6 +128,16 @@ def killer(client: Client, worker: str, *, noticed: bool = True) -> Callable[[],
 def kill(client: Client, worker: str, *, noticed: bool = True) -> None:
     """End a worker as `killer` does."""
     killer(client, worker, noticed=noticed)()
+
+
+def parts_held(client: Client) -> list[int]:
+    """How many parts of tables the workers have, and ends of exchanges."""
+
+    def here(dask_worker: Any) -> tuple[int, int]:
+        host = dask_worker.plugins.get("dgpuhash")
+        return (0, 0) if host is None else (len(host.tables), len(host.ends))
+
+    return np.sum(list(client.run(here).values()), axis=0).tolist()
 
 
 def wide_keys(rng: np.random.Generator, rows: int) -> pd.DataFrame:

@@ -9,7 +9,7 @@ import threading
 
 import numpy as np
 import pytest
-from clusters import until
+from clusters import parts_held, until
 from distributed import Client
 
 from dgpuhash.distributed import DistributedMap, DistributedSet
@@ -34,16 +34,6 @@ if __name__ == "__main__":
 def hasty(monkeypatch):
     """Who is gone does not come back."""
     monkeypatch.setattr(leases, "PATIENCE", 0.2)
-
-
-def parts_held(client: Client) -> list[int]:
-    """How many parts of tables the workers have, and ends of exchanges."""
-
-    def here(dask_worker):
-        host = dask_worker.plugins.get("dgpuhash")
-        return (0, 0) if host is None else (len(host.tables), len(host.ends))
-
-    return np.sum(list(client.run(here).values()), axis=0).tolist()
 
 
 def test_a_client_that_is_closed_before_its_tables(processes):

@@ -13,7 +13,7 @@ import dask.array as da
 import numpy as np
 import pyarrow as pa
 import pytest
-from clusters import cluster_of, kill, until
+from clusters import cluster_of, kill, parts_held, until
 from distributed import futures_of, wait
 
 from dgpuhash.distributed import DistributedMap, DistributedMultiMap, DistributedSet
@@ -57,16 +57,6 @@ def rows(*columns):
 
 # The cluster over UCXX serves all modules, so its workers hold more than the tables of one test.
 FRESH = pytest.mark.parametrize("client", ["threads", "processes"], indirect=True)
-
-
-def parts_held(client):
-    """How many parts of tables the workers have, and ends of exchanges."""
-
-    def here(dask_worker):
-        host = dask_worker.plugins.get("dgpuhash")
-        return (0, 0) if host is None else (len(host.tables), len(host.ends))
-
-    return np.sum(list(client.run(here).values()), axis=0).tolist()
 
 
 def test_contents_lie_on_the_workers(client):
