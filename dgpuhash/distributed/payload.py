@@ -26,9 +26,10 @@ Payload = Any
 def plain_arrays(frame: Any, like: Any) -> tuple[Any, ...] | None:
     """The columns on their own memory; None when one has nulls, or not the dtype that it should."""
     frames = frames_of(frame)
-    if frames.dtypes(frame) != frames.dtypes(like):
+    dtypes = frames.dtypes(frame)
+    if dtypes != frames.dtypes(like):
         return None
-    arrays = frames.arrays(frame)
+    arrays = frames.arrays(frame, dtypes)
     return None if arrays is None else tuple(arrays)
 
 

@@ -144,8 +144,9 @@ class Probe(WithMetas):
     def asking(self, left: Any) -> Asking:
         """What a partition is asked about with."""
         frames = frames_of(left)
-        alike = list(left) == list(self.left_meta) and frames.dtypes(left) == self.left_dtypes
-        arrays = frames.arrays(left) if alike else None
+        dtypes = frames.dtypes(left)
+        alike = list(left) == list(self.left_meta) and dtypes == self.left_dtypes
+        arrays = frames.arrays(left, dtypes) if alike else None
         if arrays is None or self.plain_keys is None:
             keys = keys_of(left, self.descriptor, self.left_on)
         else:

@@ -241,8 +241,9 @@ def assemble(
         meta = _inner_meta(left, index_meta[ordered], left_on, right_on, suffixes)
     shared = {name for name, other in zip(right_on, left_on, strict=True) if name == other}
     moved = right[[label for label in ordered if label not in shared]]
-    if frames.dtypes(meta) == [*frames.dtypes(left), *frames.dtypes(moved)]:
-        ours, theirs = frames.arrays(left), frames.arrays(moved)
+    given, stored = frames.dtypes(left), frames.dtypes(moved)
+    if frames.dtypes(meta) == [*given, *stored]:
+        ours, theirs = frames.arrays(left, given), frames.arrays(moved, stored)
         full = how == "inner" or not len(right_rows) or int(right_rows.min()) >= 0
         if ours is not None and theirs is not None and full:
             return assemble_plain(ours, query_rows, [array[right_rows] for array in theirs], meta)

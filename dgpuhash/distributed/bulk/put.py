@@ -238,7 +238,9 @@ class Leaving:
         return np.diff(found, axis=1, prepend=0).tolist()
 
     def _arrays(self, frame: Any) -> Any:
-        return plain_arrays(self._frames.conform(frame, self._change.meta), self._change.meta)
+        like = self._change.meta
+        arrays = plain_arrays(frame, like) if list(frame) == list(like) else None
+        return arrays or plain_arrays(self._frames.conform(frame, like), like)
 
 
 def _places(

@@ -60,10 +60,11 @@ class Frames(ABC):
         """
 
     @abstractmethod
-    def arrays(self, frame: Any) -> list[Any] | None:
+    def arrays(self, frame: Any, dtypes: Sequence[Any] | None = None) -> list[Any] | None:
         """The columns as contiguous arrays on their own memory, moments as their int64 counts.
 
         None when there are none, or one has nulls, or values that no array of this device holds.
+        `dtypes` are those of the frame, where they are known.
         """
 
     @abstractmethod

@@ -61,28 +61,27 @@ def key_column(series: Any, name: object) -> KeyColumn:
     return KeyColumn(type_, values, nulls)
 
 
-def plain_array(series: Any) -> Any:
-    """The values as a CuPy array on the same memory; None when there are nulls or no such array."""
-    if not isinstance(series.dtype, np.dtype):
+def plain_array(column: Any, dtype: Any) -> Any:
+    """The values of a pylibcudf column that cuDF calls `dtype`, as a CuPy array on the same memory.
+
+    None when there are nulls, or no such array.
+    """
+    if not isinstance(dtype, np.dtype):
         return None
-    column = series.to_pylibcudf()[0]
     kind = _kind(column)
     if kind not in FIXED or column.null_count():
         return None
     return _buffer(column, _dtype(FIXED[kind]))
 
 
-def column_of(array: Any, dtype: np.dtype) -> Any:
-    """A pylibcudf column of `dtype` on the memory of an array that `plain_array` has given."""
+def column_of(array: Any, like: Any) -> Any:
+    """A pylibcudf column as `like` on the memory of an array that `plain_array` has given."""
     import pylibcudf
 
     own = pylibcudf.Column.from_cuda_array_interface(array)
-    if dtype.kind not in "Mm":
+    if not FIXED[_kind(like)].unit:
         return own
-    name = {"M": "TIMESTAMP", "m": "DURATION"}[dtype.kind]
-    unit = next(long for long, short in UNITS.items() if short == np.datetime_data(dtype)[0])
-    wanted = pylibcudf.DataType(pylibcudf.TypeId[f"{name}_{unit}"])
-    return pylibcudf.Column(wanted, len(array), own.data(), None, 0, 0, [])
+    return pylibcudf.Column(like.type(), len(array), own.data(), None, 0, 0, [])
 
 
 def _kind(column: Any) -> str:

@@ -59,9 +59,9 @@ class PandasFrames(Frames):
     def key_column(self, series: Any, name: object) -> KeyColumn:
         return key_column(series, name)
 
-    def arrays(self, frame: Any) -> list[Any] | None:
+    def arrays(self, frame: Any, dtypes: Sequence[Any] | None = None) -> list[Any] | None:
         found = []
-        for position, dtype in enumerate(frame.dtypes):
+        for position, dtype in enumerate(frame.dtypes if dtypes is None else dtypes):
             if not isinstance(dtype, np.dtype) or dtype.kind not in "biufMm":
                 return None
             values = np.ascontiguousarray(frame.iloc[:, position].to_numpy())
