@@ -101,7 +101,7 @@ def _in_query_order(
     frames = frames_of(descriptor.meta)
     order = None
     if len(payloads) > 1 or bool((query_rows[1:] < query_rows[:-1]).any()):
-        query_rows, order = in_query_order(query_rows, count, frames.xp)
+        query_rows, order, _ = in_query_order(query_rows, count, frames.xp)
     if not all(map(is_plain, payloads)):
         found = joined(payloads, descriptor.meta[columns])
         return query_rows, found if order is None else frames.take(found, order)

@@ -232,7 +232,7 @@ def assemble(
         return frames.keep(left, in_query_order(query_rows, len(left), xp)[0])
     right_rows = xp.arange(len(query_rows), dtype=xp.int64)
     if len(query_rows) > 1 and bool((query_rows[1:] < query_rows[:-1]).any()):
-        query_rows, right_rows = in_query_order(query_rows, len(left), xp)
+        query_rows, right_rows, _ = in_query_order(query_rows, len(left), xp)
     if how == "left":
         query_rows, right_rows = _with_unmatched(len(left), query_rows, right_rows, xp)
     wanted = {*right_on, *right}

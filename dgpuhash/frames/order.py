@@ -13,8 +13,8 @@ from dgpuhash.tables.found import found_rows
 __all__ = ["in_query_order"]
 
 
-def in_query_order(query_rows: Any, n: int, xp: ModuleType) -> tuple[Any, Any]:
-    """The numbers `query_rows`, each below `n`, in their order, and where each of them stood.
+def in_query_order(query_rows: Any, n: int, xp: ModuleType) -> tuple[Any, Any, int]:
+    """The numbers `query_rows`, each below `n`, in order, where each stood, and how many differ.
 
     Equal ones stay as they come. As a stable sort, in a few passes where equal ones stand together,
     as they do in what the owner of its key has answered.
@@ -23,7 +23,7 @@ def in_query_order(query_rows: Any, n: int, xp: ModuleType) -> tuple[Any, Any]:
     --------
     >>> import numpy as np
     >>> in_query_order(np.array([4, 1, 1, 0]), 5, np)
-    (array([0, 1, 1, 4]), array([3, 1, 2, 0]))
+    (array([0, 1, 1, 4]), array([3, 1, 2, 0]), 3)
     """
     matches = len(query_rows)
     matched = xp.zeros(n, dtype=np.uint8)
@@ -32,11 +32,11 @@ def in_query_order(query_rows: Any, n: int, xp: ModuleType) -> tuple[Any, Any]:
     place[query_rows] = xp.arange(matches, dtype=place.dtype)
     rows, order = found_rows(backend.get(None, query_rows), matched, place)
     if len(rows) == matches:
-        return rows, order
+        return rows, order, matches
     heads = xp.flatnonzero(query_rows[1:] != query_rows[:-1]) + 1
     if len(heads) + 1 > len(rows):
         order = xp.argsort(query_rows, kind="stable")
-        return query_rows[order], order
+        return query_rows[order], order, len(rows)
     zero = xp.zeros(1, dtype=xp.int64)
     heads = xp.concatenate([zero, heads])
     place[query_rows[heads]] = xp.arange(len(heads), dtype=place.dtype)
@@ -49,4 +49,4 @@ def in_query_order(query_rows: Any, n: int, xp: ModuleType) -> tuple[Any, Any]:
         [zero, (heads + rows_of_run - 1)[:-1]]
     )
     order = xp.cumsum(steps)
-    return query_rows[order], order
+    return query_rows[order], order, len(rows)

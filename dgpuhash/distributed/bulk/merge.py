@@ -135,7 +135,7 @@ def merge_share(
         replica = _replica(host.shards.standing(uid), sparing, collective)
     asked, spared = asking.asked(replica)
     came = collective.all_to_all(asked.columns, asked.counts)
-    answers, refused, absent = _answers(index, came, probe)
+    answers, refused = _answers(index, came, probe)
     del came
     back = collective.all_to_all(answers.columns, answers.counts)
     del answers
@@ -148,7 +148,7 @@ def merge_share(
         {(name, one.number): each for one, each in zip(lying[rank], frames, strict=True)},
     )
     nbytes = [frames_of(frame).nbytes(frame) for frame in frames]
-    return Share(nbytes, "", asking.rows, spared, spared + absent)
+    return Share(nbytes, "", asking.rows, spared, asking.rows - asking.matched)
 
 
 def _replica(shard: Shard, sparing: Sparing, collective: Collective) -> Replica | None:
@@ -161,7 +161,15 @@ def _replica(shard: Shard, sparing: Sparing, collective: Collective) -> Replica 
 
 
 class Asking:
-    """The partitions of one rank, and what it asks about them."""
+    """The partitions of one rank, and what it asks about them.
+
+    Attributes
+    ----------
+    refused : str
+        Why tasks must do it.
+    matched : int
+        Rows that have a match, once there are results.
+    """
 
     def __init__(self, probe: Probe, keys: Sequence[Any], host: ShardHost) -> None:
         self._probe = probe
@@ -174,6 +182,7 @@ class Asking:
             self.refused = f"partition {error} has left its worker"
         self._partitions = [probe.asking(left) for left in lefts]
         self._lengths = list(map(len, lefts))
+        self.matched = 0
         if not all(is_plain(each.keys) for each in self._partitions):
             self.refused = "a key column has nulls, or another dtype than the index"
         elif self.rows >= _MOST_ROWS:
@@ -225,8 +234,9 @@ class Asking:
         rows = asked.numbers[_shifted(rows, back.counts, _firsts(asked.counts), xp)]
         if probe.how in {"semi", "anti"}:
             rows = of_any(rows, self.rows, probe.how, xp)
+            self.matched = len(rows) if probe.how == "semi" else self.rows - len(rows)
         else:
-            rows, order = in_query_order(rows, self.rows, xp)
+            rows, order, self.matched = in_query_order(rows, self.rows, xp)
             payload = [column[order] for column in payload]
         if len(self._partitions) == 1:
             return [self._result(self._partitions[0], rows, payload)]
@@ -244,10 +254,10 @@ class Asking:
         return self._probe.put_together(partition, rows, found)
 
 
-def _answers(index: FrameIndex, came: Received, probe: Probe) -> tuple[Parted, str, int]:
+def _answers(index: FrameIndex, came: Received, probe: Probe) -> tuple[Parted, str]:
     """For each rank that asked, the positions of its keys that match, and what they match.
 
-    Also why tasks must do it, and how many keys match nothing.
+    Also why tasks must do it.
     """
     frames, refused = frames_of(index.meta), ""
     xp, keys = frames.xp, tuple(came.columns)
@@ -265,13 +275,7 @@ def _answers(index: FrameIndex, came: Received, probe: Probe) -> tuple[Parted, s
     ends = backend.get(frames.device).to_host(xp.searchsorted(rows, ends))
     counts = np.diff(ends, prepend=0).astype(np.int64)
     positions = _shifted(rows, counts, -_firsts(came.counts), xp).astype(np.uint32)
-    absent = int(came.counts.sum()) - _distinct(rows)
-    return Parted([positions, *found], None, counts), refused, absent
-
-
-def _distinct(rows: Any) -> int:
-    """How many different numbers there are; equal ones stand together."""
-    return len(rows) and 1 + int((rows[1:] != rows[:-1]).sum())
+    return Parted([positions, *found], None, counts), refused
 
 
 def _firsts(counts: np.ndarray) -> np.ndarray:
