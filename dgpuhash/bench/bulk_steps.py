@@ -79,7 +79,7 @@ def take_steps(
     made = {}
     for verb, work, columns in (("insert", "insert", [keys, values]), ("find", "lookup", [asked])):
         end = Stepwise(collective, backend.get(device), work)
-        with end.undisturbed():
+        with end.undisturbed(device):
             asking = Asking(part, Verb(verb), chunks, rank, [columns])
             end.begin()
             ((*_, told),) = asking.go(end, rows, rows)
@@ -126,8 +126,8 @@ class Stepwise(Collective):
     def close(self) -> None:
         self._end.close()
 
-    def undisturbed(self) -> AbstractContextManager[None]:
-        return self._end.undisturbed()
+    def undisturbed(self, device: str) -> AbstractContextManager[None]:
+        return self._end.undisturbed(device)
 
     def _carry(self, outgoing: Outgoing) -> Transfer:
         self.lap()

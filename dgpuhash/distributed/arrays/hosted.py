@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -205,9 +204,7 @@ def carry_out(host: ShardHost, collective: Collective, order: Order) -> Outcome:
         asking = _asking(host, part, order, rank)
     except Exception as error:
         refused = error
-    # What the event loop carries would wait for its naps.
-    on_gpu = part.table.device == "cuda"
-    with collective.undisturbed() if on_gpu else nullcontext():
+    with collective.undisturbed(part.table.device):
         piece_rows, slice_rows = order.piece_rows or PIECE_ROWS, SLICE_ROWS
         offers: list[Offer | None] = [None]
         if order.verb.changes:

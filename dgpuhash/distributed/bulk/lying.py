@@ -10,8 +10,10 @@ from typing import Any
 from distributed import Client, Future
 
 from dgpuhash.distributed.clients import asking_the_scheduler
+from dgpuhash.distributed.plugin import ShardHost
+from dgpuhash.distributed.worker_data import kept
 
-__all__ = ["Lying", "by_rank", "report"]
+__all__ = ["Lying", "by_rank", "here", "report"]
 
 _log = logging.getLogger("dgpuhash.bulk")
 
@@ -50,6 +52,14 @@ def by_rank(
             return f"partition {number} is on no worker with a shard"
         found[min(there, key=lambda rank: len(found[rank]))].append(Lying(number, future.key))
     return found
+
+
+def here(host: ShardHost, lying: Sequence[Lying]) -> tuple[list[Any], str]:
+    """The partitions, on the worker that has them; and why there are none, or nothing."""
+    try:
+        return kept(host.worker, [one.key for one in lying]), ""
+    except KeyError as error:
+        return [], f"partition {error} has left its worker"
 
 
 def report(what: str, refused: str = "") -> None:

@@ -18,7 +18,7 @@ from distributed import Client
 from dgpuhash import backend
 from dgpuhash.distributed.arrival import of_any
 from dgpuhash.distributed.bulk.copies import merge_here
-from dgpuhash.distributed.bulk.lying import Lying, by_rank, report
+from dgpuhash.distributed.bulk.lying import Lying, by_rank, here, report
 from dgpuhash.distributed.bulk.parted import Parted, parted
 from dgpuhash.distributed.bulk.share import Share
 from dgpuhash.distributed.bulk.standing import run_together
@@ -37,7 +37,7 @@ from dgpuhash.distributed.skew import NO_HEAVY
 from dgpuhash.distributed.source import persisted
 from dgpuhash.distributed.sparing import Absences, Sparing
 from dgpuhash.distributed.split import split_to_all
-from dgpuhash.distributed.worker_data import keep, kept
+from dgpuhash.distributed.worker_data import keep
 from dgpuhash.frames import FrameIndex, frames_of, in_query_order
 from dgpuhash.tables.found import found_rows
 
@@ -129,26 +129,34 @@ def merge_share(
     descriptor = probe.descriptor
     uid, shard = descriptor.uid, descriptor.shards[rank]
     index = host.shards.at(uid, descriptor.epoch, shard.incarnation)
-    asking = Asking(probe, [one.key for one in lying[rank]], host)
-    replica = None
-    if sparing.bloom_filter and not descriptor.heavy:
-        replica = _replica(host.shards.standing(uid), sparing, collective)
+    lefts, refused = here(host, lying[rank])
+    with collective.undisturbed(frames_of(descriptor.meta).device):
+        asking = Asking(probe, lefts, refused)
+        replica = None
+        if sparing.bloom_filter and not descriptor.heavy:
+            replica = _replica(host.shards.standing(uid), sparing, collective)
+        frames, share = _merged(collective, index, asking, replica)
+    made = zip(lying[rank], frames, strict=False)
+    keep(host.worker, {(name, one.number): frame for one, frame in made})
+    return share
+
+
+def _merged(
+    collective: Collective, index: FrameIndex, asking: Asking, replica: Replica | None
+) -> tuple[list[Any], Share]:
+    """The frame of each partition, none where tasks must make them."""
     asked, spared = asking.asked(replica)
     came = collective.all_to_all(asked.columns, asked.counts)
-    answers, refused = _answers(index, came, probe)
+    answers, refused = _answers(index, came, asking.probe)
     del came
     back = collective.all_to_all(answers.columns, answers.counts)
     del answers
     refused = asking.refused or refused
     if refused:
-        return Share(refused=refused)
+        return [], Share(refused=refused)
     frames = asking.results(asked, back)
-    keep(
-        host.worker,
-        {(name, one.number): each for one, each in zip(lying[rank], frames, strict=True)},
-    )
     nbytes = [frames_of(frame).nbytes(frame) for frame in frames]
-    return Share(nbytes, "", asking.rows, spared, asking.rows - asking.matched)
+    return frames, Share(nbytes, "", asking.rows, spared, asking.rows - asking.matched)
 
 
 def _replica(shard: Shard, sparing: Sparing, collective: Collective) -> Replica | None:
@@ -165,21 +173,17 @@ class Asking:
 
     Attributes
     ----------
+    probe : Probe
     refused : str
         Why tasks must do it.
     matched : int
         Rows that have a match, once there are results.
     """
 
-    def __init__(self, probe: Probe, keys: Sequence[Any], host: ShardHost) -> None:
-        self._probe = probe
+    def __init__(self, probe: Probe, lefts: Sequence[Any], refused: str) -> None:
+        self.probe = probe
         self._frames = frames_of(probe.descriptor.meta)
-        lefts: list[Any] = []
-        self.refused = ""
-        try:
-            lefts = kept(host.worker, keys)
-        except KeyError as error:
-            self.refused = f"partition {error} has left its worker"
+        self.refused = refused
         self._partitions = [probe.asking(left) for left in lefts]
         self._lengths = list(map(len, lefts))
         self.matched = 0
@@ -202,7 +206,7 @@ class Asking:
 
         Those are the keys that the filter says to be absent.
         """
-        probe, xp = self._probe, self._frames.xp
+        probe, xp = self.probe, self._frames.xp
         descriptor = probe.descriptor
         encoder, parts = descriptor.encoder, len(descriptor.shards)
         columns = [
@@ -228,7 +232,7 @@ class Asking:
 
     def results(self, asked: Parted, back: Received) -> list[Any]:
         """The frame of each partition."""
-        probe, frames = self._probe, self._frames
+        probe, frames = self.probe, self._frames
         xp = frames.xp
         rows, *payload = back.columns
         rows = asked.numbers[_shifted(rows, back.counts, _firsts(asked.counts), xp)]
@@ -250,8 +254,8 @@ class Asking:
         ]
 
     def _result(self, partition: Any, rows: Any, payload: Sequence[Any]) -> Any:
-        found = None if self._probe.how in {"semi", "anti"} else tuple(payload)
-        return self._probe.put_together(partition, rows, found)
+        found = None if self.probe.how in {"semi", "anti"} else tuple(payload)
+        return self.probe.put_together(partition, rows, found)
 
 
 def _answers(index: FrameIndex, came: Received, probe: Probe) -> tuple[Parted, str]:

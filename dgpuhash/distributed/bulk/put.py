@@ -12,7 +12,7 @@ import numpy as np
 from distributed import Client
 
 from dgpuhash import backend
-from dgpuhash.distributed.bulk.lying import Lying, by_rank, report
+from dgpuhash.distributed.bulk.lying import Lying, by_rank, here, report
 from dgpuhash.distributed.bulk.parted import Parted, parted
 from dgpuhash.distributed.bulk.standing import run_together
 from dgpuhash.distributed.descriptor import Placement
@@ -23,7 +23,6 @@ from dgpuhash.distributed.sealed import Sealed
 from dgpuhash.distributed.shard import Change
 from dgpuhash.distributed.skew import NO_HEAVY, NO_TALLY, Heavy, Tally, agreed, candidates
 from dgpuhash.distributed.split import split
-from dgpuhash.distributed.worker_data import kept
 from dgpuhash.errors import DgpuhashError
 from dgpuhash.frames import frames_of
 
@@ -122,7 +121,20 @@ def put_share(
     """Runs on each rank, which is the number of its part."""
     change, rank = seal.opened(), collective.rank
     host.shards.open(change, rank)
-    leaving = Leaving(change, [one.key for one in lying[rank]], host)
+    given = here(host, lying[rank])
+    with collective.undisturbed(frames_of(change.meta).device):
+        return _put(host, collective, change, lying, given)
+
+
+def _put(
+    host: ShardHost,
+    collective: Collective,
+    change: Change,
+    lying: list[list[Lying]],
+    given: tuple[list[Any], str],
+) -> Share:
+    """As `put_share`, with this rank's partitions, or why they are not there."""
+    leaving = Leaving(change, *given)
     numbers = [one.number for each in lying for one in each]
     told = numbers != sorted(numbers)
     if not leaving.refused:
@@ -174,18 +186,17 @@ def _voted(collective: Collective, leaving: Leaving, told: bool) -> list[Vote]:
 class Leaving:
     """The rows of one rank on their way to their owners."""
 
-    def __init__(self, change: Change, keys: Sequence[Any], host: ShardHost) -> None:
+    def __init__(self, change: Change, frames: Sequence[Any], refused: str) -> None:
         self._change = change
         self._frames = frames_of(change.meta)
         self.device = backend.get(self._frames.device)
-        self.refused = ""
+        self.refused = refused
         self.segments: list[list[int]] = []
         self.parted: Parted
-        try:
-            given = [self._arrays(frame) for frame in kept(host.worker, keys)]
-        except KeyError as error:
-            self.refused = f"partition {error} has left its worker"
+        if refused:
             return
+        try:
+            given = [self._arrays(frame) for frame in frames]
         except DgpuhashError as error:
             self.refused = str(error)
             return

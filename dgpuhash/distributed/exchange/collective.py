@@ -140,11 +140,10 @@ class Collective(ABC):
     def close(self) -> None:
         """Free what this end holds; a call that waits raises ClosedError."""
 
-    def undisturbed(self) -> AbstractContextManager[None]:
-        """A block in which the process has little else to do than to work on exchanges.
+    def undisturbed(self, device: str) -> AbstractContextManager[None]:
+        """A block in which the process has little to do but to work on columns of `device`.
 
-        The event loop of a worker on UCXX never rests, and each call that gives Python's lock away
-        waits for it.
+        Its event loop rests, unless it is what carries them.
         """
         return nullcontext()
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Coroutine
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 from dgpuhash.distributed.exchange.collective import STALL, Collective, Transfer, given_up
 from dgpuhash.distributed.exchange.mailbox import Mailbox
 from dgpuhash.distributed.exchange.membership import Membership
+from dgpuhash.distributed.exchange.rest import resting
 from dgpuhash.distributed.exchange.work import Work
 from dgpuhash.errors import UnsupportedError
 
@@ -19,8 +19,6 @@ __all__ = ["WorkerEnd"]
 
 # Seconds of looking without a rest, before it takes naps of so many seconds.
 RESTLESS, NAP = 5e-4, 50e-6
-# Seconds that the event loop sleeps between two rounds of what it has to do.
-SLEEP = 3e-4
 
 
 class WorkerEnd(Collective):
@@ -112,17 +110,8 @@ class WorkerEnd(Collective):
                 self.abort(self._stalled())
                 time.sleep(NAP)
 
-    @contextmanager
-    def undisturbed(self) -> Iterator[None]:
-        if self.needs_loop:
-            yield
-            return
-        rest = Rest(self.membership.loop)
-        self.membership.loop.call_soon_threadsafe(rest.go_on)
-        try:
-            yield
-        finally:
-            rest.over = True
+    def undisturbed(self, device: str) -> AbstractContextManager[None]:
+        return nullcontext() if self.needs_loop else resting(self.membership.loop, device)
 
     def agreed(self, value: Any, trouble: str) -> list[Any]:
         """The values that all ranks gave, in the order of ranks.
@@ -163,20 +152,6 @@ class WorkerEnd(Collective):
             f"rank {self.rank} has waited for {self._limit:.0f} s, and nothing came; all ranks "
             "must make the same calls"
         )
-
-
-class Rest:
-    """Naps of an event loop, one after each round of what else it has to do."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self.over = False
-
-    def go_on(self) -> None:
-        """Take a nap, and later the next."""
-        if not self.over:
-            time.sleep(SLEEP)
-            self._loop.call_soon(self.go_on)
 
 
 class Pending(Transfer):

@@ -1,0 +1,74 @@
+"""Naps of an event loop while another thread is at work on a GPU."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from clusters import until
+
+from dgpuhash.distributed.exchange import rest
+from dgpuhash.distributed.exchange.comm_collective import CommCollective
+from dgpuhash.distributed.exchange.peer_collective import PeerCollective
+
+
+@pytest.fixture
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    """One that runs in a thread of its own."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    yield loop
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+@pytest.fixture
+def naps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds of each."""
+    naps: list[float] = []
+    monkeypatch.setattr(rest, "time", SimpleNamespace(sleep=naps.append))
+    return naps
+
+
+async def answer() -> str:
+    return "there"
+
+
+def asked(loop: asyncio.AbstractEventLoop) -> str:
+    return asyncio.run_coroutine_threadsafe(answer(), loop).result(60)
+
+
+def test_a_loop_rests_and_answers_until_the_block_ends(loop, naps):
+    with pytest.raises(ZeroDivisionError), rest.resting(loop, "cuda"):
+        until(lambda: len(naps) > 2, pause=0.001)
+        assert asked(loop) == "there"
+        raise ZeroDivisionError
+    # The nap that was due may still come.
+    asked(loop)
+    asked(loop)
+    count = len(naps)
+    asked(loop)
+    assert len(naps) == count
+
+
+def end_of(kind: type[Any], loop: asyncio.AbstractEventLoop) -> Any:
+    return kind(SimpleNamespace(rank=0, size=1, loop=loop))
+
+
+@pytest.mark.parametrize(("kind", "device"), [(PeerCollective, "cpu"), (CommCollective, "cuda")])
+def test_a_loop_that_carries_columns_does_not_rest(loop, naps, kind, device):
+    with end_of(kind, loop).undisturbed(device):
+        asked(loop)
+        asked(loop)
+    assert not naps
+
+
+def test_a_loop_rests_while_gpus_copy(loop, naps):
+    with end_of(PeerCollective, loop).undisturbed("cuda"):
+        until(lambda: len(naps) > 2, pause=0.001)
