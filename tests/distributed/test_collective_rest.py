@@ -13,6 +13,7 @@ from clusters import until
 
 from dgpuhash.distributed.exchange import rest
 from dgpuhash.distributed.exchange.comm_collective import CommCollective
+from dgpuhash.distributed.exchange.nccl_collective import NcclCollective
 from dgpuhash.distributed.exchange.peer_collective import PeerCollective
 
 
@@ -61,14 +62,20 @@ def end_of(kind: type[Any], loop: asyncio.AbstractEventLoop) -> Any:
     return kind(SimpleNamespace(rank=0, size=1, loop=loop))
 
 
-@pytest.mark.parametrize(("kind", "device"), [(PeerCollective, "cpu"), (CommCollective, "cuda")])
-def test_a_loop_that_carries_columns_does_not_rest(loop, naps, kind, device):
+@pytest.mark.parametrize(
+    ("kind", "device"),
+    [(PeerCollective, "cpu"), (CommCollective, "cuda"), (NcclCollective, "cuda")],
+)
+def test_a_loop_that_carries_columns_or_values_does_not_rest(loop, naps, kind, device):
     with end_of(kind, loop).undisturbed(device):
         asked(loop)
         asked(loop)
     assert not naps
 
 
-def test_a_loop_rests_while_gpus_copy(loop, naps):
-    with end_of(PeerCollective, loop).undisturbed("cuda"):
+@pytest.mark.parametrize("kind", [PeerCollective, NcclCollective])
+def test_a_loop_rests_while_gpus_of_a_host_exchange(loop, naps, kind):
+    end = end_of(kind, loop)
+    end._mailbox = SimpleNamespace()
+    with end.undisturbed("cuda"):
         until(lambda: len(naps) > 2, pause=0.001)

@@ -43,6 +43,11 @@ class NcclCollective(CommCollective):
         self._nccl: Any = None
         self._under_way: deque[NcclTransfer] = deque()
 
+    @property
+    def needs_loop(self) -> bool:
+        # Between hosts it carries what ranks gather.
+        return self._mailbox is None
+
     def connect(self) -> None:
         """Make a communicator, and the connections between all pairs.
 

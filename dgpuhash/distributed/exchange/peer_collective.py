@@ -39,8 +39,6 @@ class PeerCollective(CommCollective):
     Host arrays go over the comm.
     """
 
-    needs_loop = False
-
     def __init__(self, membership: Membership, limit: float = STALL) -> None:
         super().__init__(membership, limit)
         self._window: Any = None
@@ -51,6 +49,10 @@ class PeerCollective(CommCollective):
         self._lines: list[Way | Door] = []
         self.ways: dict[int, Way] = {}
         self.doors: dict[int, Door] = {}
+
+    @property
+    def needs_loop(self) -> bool:
+        return False
 
     def connect(self) -> None:
         """Get access to the memory of the others; all ranks do so at the same time.

@@ -24,11 +24,6 @@ RESTLESS, NAP = 5e-4, 50e-6
 class WorkerEnd(Collective):
     """An end of a group of workers.
 
-    Attributes
-    ----------
-    needs_loop : bool
-        Whether columns travel by the event loop.
-
     Parameters
     ----------
     membership : Membership
@@ -36,14 +31,17 @@ class WorkerEnd(Collective):
         Seconds without any progress after which it gives up.
     """
 
-    needs_loop = True
-
     def __init__(self, membership: Membership, limit: float = STALL) -> None:
         self.rank, self.size = membership.rank, membership.size
         self.membership = membership
         self._limit = limit
         self._gathered = 0
         self._mailbox: Mailbox | None = None
+
+    @property
+    def needs_loop(self) -> bool:
+        """Whether the event loop carries columns of GPUs, or much else of an exchange."""
+        return True
 
     async def receive(self, **message: Any) -> list[Any]:
         """Answer a message of another rank, on the event loop."""
