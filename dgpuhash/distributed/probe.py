@@ -20,8 +20,10 @@ from dgpuhash.frames import assemble, assemble_plain, frames_of, merge_meta, mov
 
 __all__ = ["Probe", "SealedProbe"]
 
-# Parcels that the partitions of all tasks that are out of their worker's thread may fill.
-AHEAD = 4
+# Where rows are: parcels that the partitions of all tasks that are out of their worker's thread may
+# fill, and batches of them at work at once. On GPUs few large ones are faster.
+AHEAD = {"cpu": 4, "cuda": 16}
+AT_ONCE = {"cpu": 2, "cuda": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +130,9 @@ class Probe(WithMetas):
 
     def __call__(self, left: Any) -> Any:
         worker, asking = hosting_worker(), self.asking(left)
-        host, nbytes = host_of(worker), parcel_nbytes(frames_of(left).device)
-        with host.ahead.task(asking.nbytes, AHEAD * nbytes):
+        host, device = host_of(worker), frames_of(left).device
+        nbytes = parcel_nbytes(device)
+        with host.ahead.task(asking.nbytes, AHEAD[device] * nbytes):
             if not is_plain(asking.keys):
                 return next(self._merged(worker, [asking]))
             return host.together.call(
@@ -137,7 +140,9 @@ class Probe(WithMetas):
                 asking,
                 kind=id(self),
                 nbytes=sum(array.nbytes for array in asking.keys),
-                most_nbytes=nbytes,
+                # About a parcel to each part.
+                most_nbytes=len(self.descriptor.shards) * nbytes,
+                at_once=AT_ONCE[device],
                 more=lambda: host.ahead.others_begin(worker),
             )
 

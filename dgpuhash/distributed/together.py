@@ -12,9 +12,6 @@ from dgpuhash.errors import OutOfMemoryError
 
 __all__ = ["Together"]
 
-# Batches at work at once: one is prepared while another waits for answers of other workers.
-AT_ONCE = 2
-
 # Seconds from one call to the next in which a batch waits, and between two looks for one.
 PAUSE = 0.05
 LOOK = 0.0005
@@ -54,6 +51,7 @@ class Together:
         kind: int,
         nbytes: int,
         most_nbytes: int,
+        at_once: int,
         more: Callable[[], bool],
     ) -> Any:
         """What `work` gives for `thing`.
@@ -69,6 +67,8 @@ class Together:
             Of `thing`.
         most_nbytes : int
             Of a batch; a single thing may have more.
+        at_once : int
+            Batches at work at once: with two, one is prepared while another waits for answers.
         more : callable
             Whether other threads may be about to call.
 
@@ -86,7 +86,7 @@ class Together:
         while True:
             with self._changed:
                 try:
-                    batch = self._next_batch(own, most_nbytes, more)
+                    batch = self._next_batch(own, most_nbytes, at_once, more)
                 except BaseException:
                     # Others wait for the first one to go.
                     if not own.taken:
@@ -101,11 +101,11 @@ class Together:
         return own.answer
 
     def _next_batch(
-        self, own: Call, most_nbytes: int, more: Callable[[], bool]
+        self, own: Call, most_nbytes: int, at_once: int, more: Callable[[], bool]
     ) -> list[Call] | None:
         """A batch that begins with `own`, once it is to be worked on; None when it is answered."""
         while not own.answered:
-            if own.taken or self._waiting[0] is not own or self._at_work >= AT_ONCE:
+            if own.taken or self._waiting[0] is not own or self._at_work >= at_once:
                 self._changed.wait()
                 continue
             batch, full = self._batch(own, most_nbytes)

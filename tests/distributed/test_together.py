@@ -11,10 +11,10 @@ from clusters import until
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dgpuhash.distributed.together import AT_ONCE, Together
+from dgpuhash.distributed.together import Together
 from dgpuhash.errors import OutOfMemoryError
 
-THREADS = 8
+THREADS, AT_ONCE = 8, 2
 
 
 def doubled(things: Sequence[int]) -> Iterator[int]:
@@ -22,8 +22,13 @@ def doubled(things: Sequence[int]) -> Iterator[int]:
         yield 2 * thing
 
 
-def call(together, thing, work=doubled, *, kind=0, nbytes=1, most_nbytes=100, more=lambda: False):
-    return together.call(work, thing, kind=kind, nbytes=nbytes, most_nbytes=most_nbytes, more=more)
+def call(
+    together, thing, work=doubled, *,
+    kind=0, nbytes=1, most_nbytes=100, at_once=AT_ONCE, more=lambda: False,
+):  # fmt: skip
+    return together.call(
+        work, thing, kind=kind, nbytes=nbytes, most_nbytes=most_nbytes, at_once=at_once, more=more
+    )
 
 
 @settings(max_examples=30)
@@ -52,7 +57,8 @@ def test_each_call_gets_its_answer(calls, most_nbytes):
         assert len(batch) == 1 or sum(nbytes for _, nbytes, _ in batch) <= most_nbytes
 
 
-def test_calls_that_come_in_the_meantime_share_a_batch():
+@pytest.mark.parametrize("at_once", [1, AT_ONCE])
+def test_calls_that_come_in_the_meantime_share_a_batch(at_once):
     together, begun, go_on = Together(), threading.Semaphore(0), threading.Event()
     sizes = []
 
@@ -64,14 +70,14 @@ def test_calls_that_come_in_the_meantime_share_a_batch():
 
     with ThreadPoolExecutor(THREADS) as pool:
         first = []
-        for number in range(AT_ONCE):
-            first.append(pool.submit(call, together, number, slow))
+        for number in range(at_once):
+            first.append(pool.submit(call, together, number, slow, at_once=at_once))
             assert begun.acquire(timeout=30)
-        later = [pool.submit(call, together, number, slow) for number in range(5)]
+        later = [pool.submit(call, together, number, slow, at_once=at_once) for number in range(5)]
         until(lambda: len(together._waiting) == len(later), pause=0)
         go_on.set()
-        assert [each.result() for each in [*first, *later]] == [*range(AT_ONCE), *range(5)]
-    assert sizes == [1] * AT_ONCE + [5]
+        assert [each.result() for each in [*first, *later]] == [*range(at_once), *range(5)]
+    assert sizes == [1] * at_once + [5]
 
 
 def test_a_batch_waits_for_calls_that_are_about_to_come(monkeypatch):
