@@ -31,7 +31,7 @@ def main() -> int:
     parser.add_argument("--spare", type=int, default=0, help="workers that may stay lost")
     parser.add_argument("--gpus", type=int, default=0, help="of this host; default: CPU workers")
     parser.add_argument(
-        "--nannies", action="store_true", help="on one cluster, whose nannies mend it meanwhile"
+        "--nannies", action="store_true", help="on clusters whose nannies mend them meanwhile"
     )
     parser.add_argument("--protocol", choices=("tcp", "ucxx"), default="tcp")
     parser.add_argument("--series", type=int, default=1, help="clusters side by side; default: 1")
