@@ -12,14 +12,17 @@ __all__ = ["MESSAGES", "PeerWindow", "message_nbytes"]
 MESSAGES = 4
 MESSAGE_NBYTES = 64 << 20
 WINDOW_NBYTES = 512 << 20
+# Of GPU memory. Two H200s, 2 GiB leaving each: 321 GB/s with slots of 64 MiB in a window, 246 when
+# each had 4 KiB more.
+PAGE_NBYTES = 2 << 20
 # cudaIpcMemLazyEnablePeerAccess
 LAZY_PEER_ACCESS = 1
 
 
 def message_nbytes(size: int) -> int:
     """Of the messages between `size` ranks."""
-    whole = WINDOW_NBYTES // MESSAGES // max(1, size - 1)
-    return min(MESSAGE_NBYTES, whole // 512 * 512)
+    pages = WINDOW_NBYTES // MESSAGES // max(1, size - 1) // PAGE_NBYTES
+    return min(MESSAGE_NBYTES, max(1, pages) * PAGE_NBYTES)
 
 
 class PeerWindow:
