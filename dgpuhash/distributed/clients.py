@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from distributed import Client, get_client, get_worker, rejoin, secede
+from distributed import Client, Future, get_client, get_worker, rejoin, secede
 
 from dgpuhash.errors import ClosedError, DgpuhashError, IndexLost, UnsupportedError
 
-__all__ = ["asking_the_scheduler", "client_of", "giving_way", "in_task_of", "workers_of"]
+__all__ = [
+    "asking_the_scheduler",
+    "check_home",
+    "client_of",
+    "giving_way",
+    "in_task_of",
+    "workers_of",
+]
 
 
 def client_of(client: Client | None) -> Client:
@@ -85,6 +92,21 @@ def in_task_of(client: Client) -> bool:
     except ValueError:
         return False
     return bool(worker.scheduler.address == client.scheduler.address)
+
+
+def check_home(client: Client, futures: Iterable[Future], name: str) -> None:
+    """Raise UnsupportedError when another cluster holds what has these futures, the `name`."""
+    others = {future.client for future in futures} - {client}
+    if any(_cluster_of(other) != _cluster_of(client) for other in others):
+        raise UnsupportedError(
+            f"another cluster holds the {name}; bring them here with {name}.compute(), or make "
+            "them with a client of this cluster"
+        )
+
+
+def _cluster_of(client: Client) -> str:
+    """The scheduler's own name, as its addresses may be several."""
+    return str(client.scheduler_info(n_workers=1)["id"])
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import dask.dataframe as dd
 from dask.delayed import Delayed
 from distributed import Client, Future, futures_of
 
+from dgpuhash.distributed.clients import check_home
 from dgpuhash.errors import DeviceError, UnsupportedError
 from dgpuhash.frames import frames_of, key_names, make_frame
 
@@ -95,11 +96,15 @@ def partitions_of(client: Client, collection: Any, columns: Sequence[Hashable]) 
     ------
     ColumnError
         When a column is missing.
+    UnsupportedError
+        When another cluster holds partitions.
     """
     key_names(meta_of(collection), list(columns))
-    held = persisted(collection) if isinstance(collection, dd.DataFrame) else None
-    if held is not None:
-        return held
+    if isinstance(collection, dd.DataFrame):
+        held = persisted(collection)
+        check_home(client, futures_of(collection) if held is None else held, "rows")
+        if held is not None:
+            return held
     projected = collection[list(columns)]
     if isinstance(projected, dd.DataFrame):
         return list(projected.to_delayed())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import pickle
 import threading
 from collections.abc import Iterator
@@ -226,6 +227,17 @@ def test_handles_travel_into_tasks_that_hold_all_threads(client, frame):
                 twin.rebuild(whole=True)
         with pytest.raises(IndexLost, match="refresh"):
             len(index)
+
+
+def test_rows_of_another_cluster_are_refused(threads, frame):
+    lazy = dd.from_pandas(frame, npartitions=2)
+    build = functools.partial(DistributedIndex.build, on="k", client=threads)
+    with cluster_of(1, processes=False) as elsewhere, build(frame) as index:
+        held = elsewhere.persist(lazy)
+        for verb in (index.insert, build, lambda rows: index.merge(rows, persist=True)):
+            with pytest.raises(UnsupportedError, match="another cluster"):
+                verb(held)
+        assert len(index) == len(frame)
 
 
 def test_nothing_of_a_closed_index_stays_with_the_scheduler(threads, frame):

@@ -16,6 +16,7 @@ from distributed import Client, Future, futures_of, wait
 
 from dgpuhash import backend as backends
 from dgpuhash.distributed.arrays.plan import Chunk
+from dgpuhash.distributed.clients import check_home
 from dgpuhash.distributed.phase import attended, watched
 from dgpuhash.errors import KeyTypeError, ShapeError, UnsupportedError
 from dgpuhash.tables.arrays import Taken, take
@@ -245,12 +246,7 @@ def _is_dask(array: Any, name: str) -> bool:
 
 
 def _check_dask(client: Client, array: da.Array, dtype: np.dtype[Any], name: str) -> None:
-    others = {future.client for future in futures_of(array)} - {client}
-    if any(_cluster_of(other) != _cluster_of(client) for other in others):
-        raise UnsupportedError(
-            f"{name} lie on another cluster than the table; bring them here with {name}.compute(), "
-            "or make the array with this cluster's client"
-        )
+    check_home(client, futures_of(array), name)
     on_gpu = backends.device_of(array._meta) == "cuda"
     if on_gpu and array.ndim == 2 and array.dtype == np.uint8 and array.shape[1] == dtype.itemsize:
         return
@@ -266,11 +262,6 @@ def _check_dask(client: Client, array: da.Array, dtype: np.dtype[Any], name: str
         )
     if not (on_gpu and dtype.kind in "mM" and array.dtype == np.int64):
         cast(np.zeros(0, array.dtype), dtype, name)
-
-
-def _cluster_of(client: Client) -> str:
-    """The scheduler's own name, as its addresses may be several."""
-    return str(client.scheduler_info(n_workers=1)["id"])
 
 
 def _measured(client: Client, workers: Sequence[str], array: Any) -> Any:

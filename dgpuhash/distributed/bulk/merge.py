@@ -23,6 +23,7 @@ from dgpuhash.distributed.bulk.parted import Parted, parted
 from dgpuhash.distributed.bulk.share import Share
 from dgpuhash.distributed.bulk.standing import run_together
 from dgpuhash.distributed.claim import claim
+from dgpuhash.distributed.clients import check_home
 from dgpuhash.distributed.descriptor import Placement
 from dgpuhash.distributed.exchange.collective import Collective, Received
 from dgpuhash.distributed.merging import Plan
@@ -104,6 +105,7 @@ def _reachable(client: Client, plan: Plan, left: Any) -> list[list[Lying]] | str
     """The partitions of each worker; or why tasks are needed."""
     descriptor = plan.probe.descriptor
     partitions = (persisted(left) if isinstance(left, dd.DataFrame) else None) or []
+    check_home(client, partitions, "rows")
     if descriptor.placement is Placement.REPLICATED:
         return by_rank(client, descriptor.workers, partitions)
     if descriptor.placement is Placement.INDEPENDENT or len(descriptor.shards) == 1:
