@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -22,7 +23,9 @@ def losing(client: Client, workers: Callable[[], Sequence[str]]) -> Iterator[Non
     try:
         yield
     except IndexLost as error:
-        raise IndexLost(str(error).replace(REMEDY, hosted.REMEDY)) from error
+        said = str(error).replace(REMEDY, hosted.REMEDY)
+        said = re.sub(r"shard(s?) of the index", r"part\1 of the table", said)
+        raise IndexLost(said) from error
     except DgpuhashError:
         raise
     except Exception as error:
