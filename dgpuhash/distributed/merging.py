@@ -131,6 +131,8 @@ class Merging:
 
 def _one_partition(frame: Any) -> dd.DataFrame:
     """`frame` as it is: dd.from_pandas makes other strings of it, and refuses some labels."""
+    # Merged later, when its user may have changed it.
+    frame = frame.copy()
     token = tokenize(frame)
     key = f"dgpuhash-frame-{token}", 0
     graph = {key: DataNode(key, frame)}

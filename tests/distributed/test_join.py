@@ -103,6 +103,16 @@ def test_a_frame_of_the_client_is_merged_as_it_is(threads, right, labels):
             pd.testing.assert_frame_equal(merged.compute(), wanted)
 
 
+def test_a_frame_of_the_client_is_merged_as_it_was(threads, right):
+    left = pd.DataFrame({"k": [41, 42], "w": [1, 2]})
+    wanted = joined(left, right, ["k"], "inner")
+    with DistributedIndex.build(right, on="k", client=threads) as index:
+        merged = index.merge(left)
+        left["k"] = -1
+        left.loc[:, "w"] = 0
+        assert_same(merged.compute(), wanted)
+
+
 @pytest.mark.parametrize("workers", [1, 5, 8])
 def test_any_number_of_workers(workers, left, right):
     tiny = pd.DataFrame({"k": [41, 42, 42], "z": ["a", "b", "c"]})
