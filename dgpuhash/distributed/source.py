@@ -33,8 +33,11 @@ def collection_of(data: Any, names: Sequence[Hashable]) -> Any:
     UnsupportedError
         When an array is given and there are several `names`.
     """
-    if _is_frame(data):
+    if isinstance(data, dd.DataFrame):
         return data
+    if _is_frame(data):
+        # `rebuild` reads it again, when its user may have changed it.
+        return data.copy(deep=False)
     if isinstance(data, Mapping):
         return make_frame(data)
     first = data[0] if isinstance(data, list) and data else data

@@ -229,6 +229,19 @@ def test_handles_travel_into_tasks_that_hold_all_threads(client, frame):
             len(index)
 
 
+def test_a_rebuild_reads_the_rows_that_were_given(threads):
+    frame = pd.DataFrame({"k": [1, 2], "v": [3, 4]})
+    rows, more = frame.copy(), frame + 10
+    wanted = pd.concat([rows, more], ignore_index=True)
+    with DistributedIndex.build(rows, on="k", client=threads) as index:
+        index.insert(more)
+        for given in (rows, more):
+            given["v"] = 0
+            given.loc[:, "k"] = 7
+        index.rebuild(whole=True)
+        assert_same(index.merge(wanted[["k"]]).compute(), wanted)
+
+
 def test_rows_of_another_cluster_are_refused(threads, frame):
     lazy = dd.from_pandas(frame, npartitions=2)
     build = functools.partial(DistributedIndex.build, on="k", client=threads)
