@@ -18,8 +18,7 @@ from dgpuhash.distributed.conflict import Conflict
 from dgpuhash.distributed.descriptor import Descriptor, Placement, ShardAddress
 from dgpuhash.distributed.doubles import refuse_doubles
 from dgpuhash.distributed.exchange import Receipt
-from dgpuhash.distributed.library import bring_library, installed
-from dgpuhash.distributed.phase import GRACE, asked, on_workers, watched
+from dgpuhash.distributed.phase import GRACE, asked, installed, on_workers, watched
 from dgpuhash.distributed.plugin import NAME, ShardHost
 from dgpuhash.distributed.put import put_partition
 from dgpuhash.distributed.sealed import Sealed
@@ -87,7 +86,6 @@ def places(client: Client, workers: Sequence[str] | None = None) -> tuple[ShardA
         raise UnsupportedError(
             f"workers={workers!r}; give a list of different addresses out of the cluster's, {there}"
         )
-    bring_library(client, chosen)
     found = asked(client, chosen, incarnation)
     incarnations = [each for each in found if each is not None]
     if len(incarnations) < len(chosen):

@@ -22,8 +22,7 @@ from dgpuhash.distributed.exchange import (
 )
 from dgpuhash.distributed.exchange.membership import Membership
 from dgpuhash.distributed.exchange.worker_end import WorkerEnd
-from dgpuhash.distributed.library import installed
-from dgpuhash.distributed.phase import GRACE, on_workers
+from dgpuhash.distributed.phase import GRACE, installed, on_workers
 from dgpuhash.distributed.plugin import NAME, ShardHost
 from dgpuhash.distributed.relay import end_turn
 from dgpuhash.distributed.request import begun

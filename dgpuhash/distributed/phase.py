@@ -7,19 +7,19 @@ import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
-from distributed import Client
+from distributed import Client, WorkerPlugin
 from distributed.client import FutureCancelledError, FuturesCancelledError
 from distributed.comm import CommClosedError
 
 from dgpuhash.distributed.attendance import Attendance, unattended
-from dgpuhash.distributed.clients import asking_the_scheduler
+from dgpuhash.distributed.clients import asking_the_scheduler, workers_of
 from dgpuhash.distributed.plugin import arriving_host_of
 from dgpuhash.distributed.relay import Failed, relayed
 from dgpuhash.distributed.request import REMEDY, begun
 from dgpuhash.errors import IndexLost
 from dgpuhash.tables.scarcity import call_says_memory
 
-__all__ = ["GRACE", "asked", "attended", "on_workers", "watched"]
+__all__ = ["GRACE", "asked", "attended", "installed", "on_workers", "watched"]
 
 Result = TypeVar("Result")
 
@@ -122,6 +122,28 @@ def asked(client: Client, workers: Sequence[str], function: Callable[..., Result
     return client.sync(ask)
 
 
+def installed(client: Client, plugin: WorkerPlugin) -> None:
+    """Register `plugin` on all workers of the cluster, and on those that come later.
+
+    Raises
+    ------
+    IndexLost
+        When a worker is lost meanwhile.
+    """
+    workers = workers_of(client)
+
+    async def register() -> None:
+        try:
+            await _watch(client, workers, client.register_plugin(plugin))
+        except OSError as error:
+            raise IndexLost(
+                f"a worker of the cluster was lost before the index was begun ({error}); call it "
+                "again"
+            ) from error
+
+    client.sync(register)
+
+
 def watched(client: Client, workers: Sequence[str], futures: list[Any]) -> list[Any]:
     """The results of `futures`, unless one of `workers` leaves the cluster first.
 
@@ -136,20 +158,9 @@ def watched(client: Client, workers: Sequence[str], futures: list[Any]) -> list[
 
 
 def attended(
-    client: Client,
-    workers: Sequence[str],
-    begin: Callable[[], Awaitable[Result]],
-    question: Callable[..., list[str]] = unattended,
+    client: Client, workers: Sequence[str], begin: Callable[[], Awaitable[Result]]
 ) -> Result:
     """What comes of `begin`, called on the client's event loop, unless a worker is lost first.
-
-    Parameters
-    ----------
-    client : distributed.Client
-    workers : sequence of str
-    begin : callable
-    question : callable
-        What workers are asked meanwhile: what it seems that they do not go on with.
 
     Raises
     ------
@@ -159,7 +170,7 @@ def attended(
 
     async def attend() -> Result:
         try:
-            return await _watch(client, workers, begin(), question=question)
+            return await _watch(client, workers, begin())
         except (FutureCancelledError, FuturesCancelledError, CommClosedError) as error:
             why = getattr(error, "reason", error)
             raise IndexLost(
@@ -170,17 +181,13 @@ def attended(
 
 
 async def _watch(
-    client: Client,
-    workers: Sequence[str],
-    work: Awaitable[Result],
-    limit: float | None = None,
-    question: Callable[..., list[str]] = unattended,
+    client: Client, workers: Sequence[str], work: Awaitable[Result], limit: float | None = None
 ) -> Result:
     # Never cancelled: Dask's gather logs an error for each future then. It ends by itself.
     task = begun(work)
     alarms = [
         asyncio.ensure_future(_until_one_leaves(client, workers)),
-        asyncio.ensure_future(_until_one_is_silent(client, workers, question)),
+        asyncio.ensure_future(_until_one_is_silent(client, workers)),
     ]
     try:
         waiting: set[asyncio.Future[Any]] = {task, *alarms}
@@ -209,13 +216,11 @@ async def _until_one_leaves(client: Client, workers: Sequence[str]) -> IndexLost
             return IndexLost(f"workers {gone} with shards of the index are gone; {REMEDY}")
 
 
-async def _until_one_is_silent(
-    client: Client, workers: Sequence[str], question: Callable[..., list[str]]
-) -> IndexLost:
+async def _until_one_is_silent(client: Client, workers: Sequence[str]) -> IndexLost:
     attendance = Attendance()
     while True:
         await asyncio.sleep(PATIENCE)
-        call = client.run(question, workers=list(workers), on_error="ignore", asynchronous=True)
+        call = client.run(unattended, workers=list(workers), on_error="ignore", asynchronous=True)
         try:
             answers = await asyncio.wait_for(asyncio.shield(begun(call)), SILENCE)
         except TimeoutError:
