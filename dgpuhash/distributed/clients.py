@@ -60,13 +60,16 @@ def asking_the_scheduler() -> Iterator[None]:
     Raises
     ------
     IndexLost
-        Instead of Dask's errors about a broken comm, or a closed pool of them.
+        Instead of Dask's errors about a broken comm, a closed pool of them, or no scheduler.
     """
     try:
         yield
     except DgpuhashError:
         raise
-    except (OSError, RuntimeError) as error:
+    except (OSError, RuntimeError, AttributeError) as error:
+        # A client that has given its scheduler up has None in its place.
+        if isinstance(error, AttributeError) and error.obj is not None:
+            raise
         raise IndexLost(
             f"the scheduler of the cluster is gone ({error}); start a cluster, and build the index "
             "again, or load it where it was saved with DistributedIndex.load(url)"
