@@ -19,6 +19,7 @@ from dgpuhash.backend import partition_args
 from dgpuhash.distributed.arrays.asking import Asking
 from dgpuhash.distributed.arrays.part import Part, Verb
 from dgpuhash.distributed.arrays.plan import Chunk
+from dgpuhash.distributed.arrays.side_stream import SideStream
 from dgpuhash.distributed.arrays.rounds import TOGETHER, Rounds
 from dgpuhash.distributed.exchange import LocalCollective
 from dgpuhash.distributed.sparing import Sparing
@@ -309,3 +310,21 @@ def test_new_keys_range_by_range(
     ranks.joined(verb, *layout, keys[:100], *(column[:100] for column in values))
     assert sum(placed) <= len(keys)
     assert len(ranks) == len(model)
+
+
+@pytest.mark.parametrize("refusing", [1, 3])
+def test_rows_that_are_put_in_order_in_vain_are_waited_for(device, placed, monkeypatch, refusing):
+    """Where some rank's keys are not new nobody places them, and memory is not used anew at once."""
+    waited, left = [], [True] * (3 - refusing)
+    rejoin = SideStream.rejoin
+    monkeypatch.setattr(SideStream, "rejoin", lambda side: waited.append(side) or rejoin(side))
+    monkeypatch.setattr(expectation, "all_new", lambda *batch: bool(left and left.pop()))
+    keys = np.random.default_rng(3).integers(0, 20_000, 60_000)
+    ranks = Ranks(device, 3, (10**6, 6_000), "map", "int64", "int64", capacity=50_000)
+    (fresh,) = ranks.joined(Verb("insert"), [10_000, 30_000], [0, 1, 2], keys, keys * 3)
+    assert placed == []
+    assert len(set(map(id, waited))) == len(waited) == 3
+    assert int(fresh.sum()) == len(ranks) == len(np.unique(keys))
+    found, there = ranks.joined(Verb("find"), [1000], [0, 1], keys)
+    assert there.all()
+    assert (found == keys * 3).all()

@@ -68,20 +68,25 @@ class Asking:
             return None
         (piece,) = Plan([self._mine], most_rows=self._rows, in_order=False).pieces[0]
         columns = self._take(piece)
+        placing = None
         try:
             ranges = self._part.ranges(self._verb, columns, collective.size)
             if ranges is None:
                 return None
             placing = Placing(self._backend, collective, self._part, ranges, columns)
             # While rows are put in order.
-            if not self._part.store.all_new(columns[0]):
-                return None
+            if self._part.store.all_new(columns[0]):
+                self._placing, placing = placing, None
+                return self._placing.offer()
         except Exception as error:
-            if isinstance(error, OutOfMemoryError) or backends.ran_out(error):
-                return None
-            raise
-        self._placing = placing
-        return placing.offer()
+            if not isinstance(error, OutOfMemoryError) and not backends.ran_out(error):
+                raise
+        finally:
+            if placing is not None:
+                placing.give_up()
+            elif self._placing is None:
+                self._part.side.rejoin()
+        return None
 
     def go(
         self,
@@ -93,6 +98,8 @@ class Asking:
         """Carry it out; the arrays of the answer to each of the rank's chunks."""
         placing, self._placing = self._placing, None
         if placing is None or not placing.agreed(offers):
+            if placing is not None:
+                placing.give_up()
             del placing
             self._ask(collective, piece_rows, slice_rows)
             return self._result()

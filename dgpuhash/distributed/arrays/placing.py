@@ -77,6 +77,8 @@ class Placing:
     ) -> None:
         self._backend, self._collective, self._part = backend, collective, part
         self._ranges = ranges
+        # Memory of the current stream, which gives it to others while this stream reads it.
+        self._given = columns
 
         def counted(segments: Segments) -> None:
             self._starts = part.side.fetch(segments.starts)
@@ -98,6 +100,11 @@ class Placing:
         starts = self._starts().astype(np.int64)
         self._mine = np.diff(starts).reshape(self._collective.size, self._ranges.number)
         return Offer(self._ranges, self._part.table.capacity, self._mine)
+
+    def give_up(self) -> None:
+        """Let the current stream wait until no row is moved any more."""
+        self._part.side.rejoin()
+        self._starts()
 
     def agreed(self, offers: Sequence[Offer | None]) -> bool:
         """Whether all ranks have tables alike, with room for what comes: the same on all ranks."""

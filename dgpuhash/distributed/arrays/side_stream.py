@@ -41,6 +41,11 @@ class SideStream:
             current = self._backend.xp.cuda.get_current_stream()
             self._stream.wait_event(current.record())
 
+    def rejoin(self) -> None:
+        """Let the current stream wait for what was launched here."""
+        if self._stream is not None:
+            self._backend.xp.cuda.get_current_stream().wait_event(self._stream.record())
+
     def fetch(self, array: Any) -> Callable[[], np.ndarray]:
         """Begin to copy a small array of this stream to the host; the call waits for it."""
         if self._stream is None:
