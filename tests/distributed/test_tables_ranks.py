@@ -19,8 +19,8 @@ from dgpuhash.backend import partition_args
 from dgpuhash.distributed.arrays.asking import Asking
 from dgpuhash.distributed.arrays.part import Part, Verb
 from dgpuhash.distributed.arrays.plan import Chunk
-from dgpuhash.distributed.arrays.side_stream import SideStream
 from dgpuhash.distributed.arrays.rounds import TOGETHER, Rounds
+from dgpuhash.distributed.arrays.side_stream import SideStream
 from dgpuhash.distributed.exchange import LocalCollective
 from dgpuhash.distributed.sparing import Sparing
 from dgpuhash.spec import TableSpec
@@ -314,7 +314,7 @@ def test_new_keys_range_by_range(
 
 @pytest.mark.parametrize("refusing", [1, 3])
 def test_rows_that_are_put_in_order_in_vain_are_waited_for(device, placed, monkeypatch, refusing):
-    """Where some rank's keys are not new nobody places them, and memory is not used anew at once."""
+    """Where a rank's keys are not new nobody places them, and memory is not used anew at once."""
     waited, left = [], [True] * (3 - refusing)
     rejoin = SideStream.rejoin
     monkeypatch.setattr(SideStream, "rejoin", lambda side: waited.append(side) or rejoin(side))
