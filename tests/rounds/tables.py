@@ -51,6 +51,7 @@ class TableWork(Work):
                 if there and (succeeded or not self.loses):
                     raise Wrong(f"its workers are there, and it is lost: {lost}") from lost
             self.table.close()
+            self.table = None
         self.begin_again(client)
 
     def begin_again(self, client: Client) -> None:
