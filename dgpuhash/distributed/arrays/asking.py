@@ -66,13 +66,13 @@ class Asking:
         """
         if collective.size == 1 or not 0 < self._rows <= piece_rows:
             return None
+        ranges = self._part.ranges(self._verb, self._nothing, self._rows, collective.size)
+        if ranges is None:
+            return None
         (piece,) = Plan([self._mine], most_rows=self._rows, in_order=False).pieces[0]
         columns = self._take(piece)
         placing = None
         try:
-            ranges = self._part.ranges(self._verb, columns, collective.size)
-            if ranges is None:
-                return None
             placing = Placing(self._backend, collective, self._part, ranges, columns)
             # While rows are put in order.
             if self._part.store.all_new(columns[0]):

@@ -126,12 +126,15 @@ class Part:
             return True
         return verb.name == "insert" and verb.keep != "any"
 
-    def ranges(self, verb: Verb, columns: list[Any], owners: int) -> Ranges | None:
-        """How such a batch is placed range by range of the owners' tables; None: not at all."""
+    def ranges(self, verb: Verb, like: list[Any], rows: int, owners: int) -> Ranges | None:
+        """How `rows` of columns `like` these are placed range by range of the owners' tables.
+
+        None: not at all.
+        """
         stores = verb.name == "add" or (verb.name == "insert" and verb.keep == "any")
-        if self._spec.kind == "multimap" or not stores or any(each.ndim > 1 for each in columns):
+        if self._spec.kind == "multimap" or not stores or any(each.ndim > 1 for each in like):
             return None
-        return self.store.ranges(len(columns[0]), owners)
+        return self.store.ranges(rows, owners)
 
     def intake(self, ranges: Ranges, rows: int) -> RegionIntake:
         """Begin to place at most `rows`."""
