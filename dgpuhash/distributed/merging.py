@@ -115,8 +115,10 @@ class Merging:
         descriptor = self._descriptor
         stored = kind_of_meta(descriptor.meta)
         alike = repr((asked, stored, descriptor.encoder))
-        if None not in (kind, stored) and alike in _plans:
-            plan = _plans[alike].by(descriptor)
+        # Another thread may let it go meanwhile.
+        known = None if None in (kind, stored) else _plans.get(alike)
+        if known is not None:
+            plan = known.by(descriptor)
         else:
             check_how(how)
             check_library(left_meta, descriptor.meta)
