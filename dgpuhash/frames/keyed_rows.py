@@ -41,11 +41,11 @@ class KeyedRows:
         """Rows that cannot be found any more, but still take memory."""
         return len(self.store) - len(self.table)
 
-    def insert(self, rows: Any, encoded: EncodedKeys) -> None:
-        """Add rows that have the stored columns, with their codes."""
+    def insert(self, rows: Any, encoded: EncodedKeys, arrays: Sequence[Any] | None = None) -> None:
+        """Add rows that have the stored columns, perhaps made of `arrays`, with their codes."""
         first = len(self.store)
         self.table.insert(encoded.codes, self._xp.arange(first, first + len(rows)))
-        self.store.append(rows)
+        self.store.append(rows, arrays)
 
     def insert_arrays(self, arrays: Sequence[Any], unique: bool | None) -> None:
         """Add rows whose stored columns these are, as `Frames.arrays` gives them."""
@@ -57,7 +57,7 @@ class KeyedRows:
         rows = frames.from_arrays(arrays, meta)
         if unique:
             self.refuse_doubles(rows, encoded)
-        self.insert(rows, encoded)
+        self.insert(rows, encoded, arrays)
 
     def pairs(self, encoded: EncodedKeys) -> tuple[Any, Any]:
         """Who matches what: positions in the query, ascending, and stored row numbers."""

@@ -82,7 +82,11 @@ def first_page(
         Give the columns as a tuple of arrays where `RowStore.arrays` does.
     """
     arrays = stored.store.arrays(columns) if plain else None
-    room = max(1, int(nbytes / (stored.store.row_nbytes(columns) + POSITION_NBYTES)))
+    if arrays is None:
+        row_nbytes = stored.store.row_nbytes(columns)
+    else:
+        row_nbytes = sum(array.dtype.itemsize for array in arrays)
+    room = max(1, int(nbytes / (row_nbytes + POSITION_NBYTES)))
     candidates = None
     most = len(encoded) * stored.table.rows_per_code
     if skip == 0 and (most <= room or stored.table.one_row_per_code):

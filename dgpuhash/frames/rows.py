@@ -36,12 +36,14 @@ class RowStore:
         """The stored columns of `frame` in the stored dtypes (see `Frames.conform`)."""
         return self._frames.conform(frame, self.meta)
 
-    def append(self, frame: Any) -> None:
-        """Add the rows of `frame`, which `conform` has returned."""
+    def append(self, frame: Any, arrays: Sequence[Any] | None = None) -> None:
+        """Add the rows of `frame`, which `conform` has returned, or `from_arrays` for `arrays`."""
         if len(frame):
+            self._row_nbytes, self._widest, self._arrays = {}, {}, {}
+            if arrays is not None and not self._chunks:
+                self._arrays = dict(zip(frame, arrays, strict=True))
             self._chunks.append(frame)
             self._rows += len(frame)
-            self._row_nbytes, self._widest, self._arrays = {}, {}, {}
 
     def frame(self) -> Any:
         """All rows, numbered from 0."""

@@ -8,6 +8,7 @@
 /// of one lane, as on the CPU, writes row by row: its caches gather what goes to one part.
 #pragma once
 
+#include "batch/part_move.cuh"
 #include "batch/part_step.cuh"
 #include "core/block.cuh"
 #include "core/hash.cuh"
@@ -129,13 +130,13 @@ DG_FN void scatter_parts(Block block, PartStep<Block, Key, Value, within>& step,
   } else {
     u64 start = first;
     for (; start + Step::rows <= last; start += Step::rows)
-      scatter_step<Step::items>(block, step, AllRows{}, digit, columns, first, start,
-                                start + Step::rows == last);
+      scatter_step<Step::items>(block, step, AllRows{}, digit, columns, first, start);
     // With fewer items, since what tells whether there is a row takes registers.
     constexpr u32 few = 2;
     for (; start < last; start += few * Block::threads)
-      scatter_step<few>(block, step, FirstRows{last - start}, digit, columns, first, start,
-                        start + few * Block::threads >= last);
+      scatter_step<few>(block, step, FirstRows{last - start}, digit, columns, first, start);
+    block.sync();
+    write_held(block, step, columns, first);
     block.sync();
   }
 }

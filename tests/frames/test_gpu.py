@@ -83,6 +83,22 @@ def test_semi_and_anti_of_cudf_frames(pair, hash_bits):
         assert_same_values(index.merge(on_gpu(left), left_on=left_on, how=how), expected)
 
 
+@pytest.mark.cudf
+@pytest.mark.parametrize("how", ["inner", "left"])
+@pytest.mark.parametrize("nulls", [False, True])
+def test_texts_as_dask_makes_them(how, nulls):
+    import cudf
+
+    left, right = (
+        pd.DataFrame({"k": pd.array([*text, None] if nulls else [*text], dtype="string[pyarrow]")})
+        for text in ("abcda", "bxab")
+    )
+    left["x"], right["y"] = range(len(left)), range(len(right))
+    index = FrameIndex.build(cudf.from_pandas(right), "k")
+    found = index.merge(cudf.from_pandas(left), how=how)
+    assert_same_values(found, left.merge(right, on="k", how=how))
+
+
 @settings(max_examples=40)
 @given(frame_pairs(), st.sampled_from(["inner", "left"]), st.sampled_from([64, 3]))
 def test_pandas_rows_with_keys_on_the_gpu(pair, how, hash_bits):

@@ -246,6 +246,76 @@ void route(u32 owners, u32 digits, u32 each, const std::vector<std::vector<Key>>
     }
 }
 
+/// Keys that are their parts, for two segments. The last step of the first one finds a granule but for one
+/// row held of every part, and leaves one row over a granule of as many parts as it can.
+template <class Step>
+std::vector<std::vector<u32>> crowd() {
+  constexpr u32 granule = Step::granule;
+  std::vector<u32> first, second;
+  for (u32 part = 0; part < Step::parts; ++part) first.insert(first.end(), granule - 1, part);
+  for (u32 part = 0; first.size() % Step::rows != 0; ++part)
+    first.insert(first.end(), granule, part % Step::parts);
+  u32 left = Step::rows, two = left / 2 < Step::parts ? left / 2 : Step::parts;
+  for (u32 part = 0; part < Step::parts; ++part) {
+    if (part < two) first.insert(first.end(), 2, part);
+    second.insert(second.end(), part < two ? granule - 1 : 1, part);
+  }
+  left -= 2 * two;
+  for (u32 part = 0; left > 0; left -= granule, ++part)
+    first.insert(first.end(), granule, part % Step::parts);
+  return {first, second};
+}
+
+template <class Key, class Value, u32 Threads, Within within>
+void partition_crowd() {
+  using Word = typename StoredAs<Value>::Type;
+  using Step = PartStep<lockstep::LockstepBlock<Threads>, Key, Word, within>;
+  const auto segments = crowd<Step>();
+  std::vector<Key> keys;
+  for (const auto& segment : segments) keys.insert(keys.end(), segment.begin(), segment.end());
+  const u64 rows = keys.size(), pieces = segments.size(), segment_rows = segments[0].size();
+  CHECK(segments[1].size() <= segment_rows);
+  std::vector<Word> values(rows), values_to(rows);
+  if constexpr (!same<Value, void>)
+    for (u64 row = 0; row < rows; ++row) values[row] = static_cast<Word>(keys[row] * 7 + 1);
+  std::vector<Key> keys_to(rows, ~Key{0});
+  std::vector<i64> numbers(rows, -1);
+  std::vector<u64> counters(pieces * Step::parts, ~0ull);
+  const PartitionArgs args{{0, 0, 0, ~0u},
+                           Route{},
+                           keys.data(),
+                           values.data(),
+                           keys_to.data(),
+                           values_to.data(),
+                           within == Within::order ? numbers.data() : nullptr,
+                           counters.data(),
+                           nullptr,
+                           rows,
+                           Step::parts,
+                           1,
+                           1,
+                           0,
+                           0,
+                           pieces,
+                           segment_rows,
+                           segment_rows,
+                           pieces};
+  partition_count<Key, Threads>({args});
+  CHECK(sum_up(counters) == rows);
+  if constexpr (within == Within::order)
+    partition_scatter<Key, Value, Threads>({args});
+  else
+    partition_strew<Key, Value, Threads>({args});
+  if constexpr (!same<Value, void>)
+    for (u64 row = 0; row < rows; ++row)
+      CHECK(values_to[row] == static_cast<Word>(keys_to[row] * 7 + 1));
+  if constexpr (within == Within::order)
+    for (u64 row = 0; row < rows; ++row)
+      CHECK(keys[static_cast<u64>(numbers[row])] == keys_to[row]);
+  std::sort(keys.begin(), keys.end());
+  CHECK(keys_to == keys);
+}
+
 template <class Key, class Value, u32 Threads>
 void cases(std::mt19937& random) {
   const auto keys = [&](u64 rows, Key range) {
@@ -268,6 +338,10 @@ void cases(std::mt19937& random) {
   if constexpr (!same<Value, void>) {
     route<Key, Value, Threads>(3, 10, 4, {keys(500, ~Key{0}), keys(300, 40), keys(0, 1)});
     route<Key, Value, Threads>(1, 60, 7, {keys(400, ~Key{0}), keys(100, ~Key{0})});
+  }
+  if constexpr (Threads != 1) {
+    partition_crowd<Key, Value, Threads, Within::order>();
+    partition_crowd<Key, Value, Threads, Within::any_order>();
   }
 }
 

@@ -123,7 +123,7 @@ def _bytes(span: Any) -> Any:
 def _nulls(series: Any) -> Any:
     if not series.has_nulls:
         return None
-    return series.isna().to_cupy()
+    return series.isna().astype(bool).to_cupy()
 
 
 def _either(one: Any, other: Any) -> Any:
@@ -212,7 +212,8 @@ class CudfStrings:
             return cp.zeros(0, dtype=bool)
         ours, our_nulls = self._flat(), self.nulls
         theirs, their_nulls = other._flat(), other.nulls
-        same = (ours == theirs).fillna(False).to_cupy().astype(bool)
+        # Of strings as Dask makes them of pandas' the dtype is bool[pyarrow], which CuPy has not.
+        same = (ours == theirs).fillna(False).astype(bool).to_cupy()
         if our_nulls is not None:
             same = same & ~our_nulls
         if their_nulls is not None:
