@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
+from multiprocessing import forkserver
+from pathlib import Path
 from typing import Any
 
 import dask
@@ -20,7 +25,9 @@ __all__ = [
     "assert_same_rows",
     "cluster_of",
     "device_frame",
+    "fork_workers",
     "gpu_cluster",
+    "gpus_apart",
     "joined",
     "kill",
     "killer",
@@ -35,10 +42,19 @@ __all__ = [
 @contextmanager
 def cluster_of(workers: int, processes: bool, **options: Any) -> Iterator[Client]:
     """A client of a new cluster of single-threaded workers, whose nannies start lost ones again."""
-    # LocalCluster ends a nanny whose worker is away for longer; on a busy machine it may be.
-    patient = dask.config.set({"distributed.deploy.lost-worker-timeout": "1 hour"})
+    settings = {
+        # LocalCluster ends a nanny whose worker is away for longer; on a busy machine it may be.
+        "distributed.deploy.lost-worker-timeout": "1 hour",
+        # One that imports by itself takes a core 2 s to start, one that is forked 0.1 s.
+        "distributed.worker.multiprocessing-method": "forkserver",
+        # What it was is put back: Dask forgets to where a worker in this process made a client for
+        # its tasks, which is closed last.
+        "scheduler": dask.config.get("scheduler", None),
+    }
+    if processes:
+        fork_workers()
     with (
-        patient,
+        dask.config.set(settings),
         LocalCluster(
             n_workers=workers,
             threads_per_worker=1,
@@ -55,6 +71,13 @@ def cluster_of(workers: int, processes: bool, **options: Any) -> Iterator[Client
         yield client
 
 
+@cache
+def fork_workers(*modules: str) -> None:
+    """Begin the process from which workers are forked; it imports the library once for all."""
+    multiprocessing.set_forkserver_preload(["dgpuhash.distributed", *modules])
+    forkserver.ensure_running()
+
+
 @contextmanager
 def gpu_cluster(workers: int | None = None) -> Iterator[Client]:
     """A client of workers with a GPU each, all of the host's by default; more take them by turns.
@@ -62,15 +85,52 @@ def gpu_cluster(workers: int | None = None) -> Iterator[Client]:
     They speak UCX, and CuPy allocates from their pools of RMM, which are small, so that several
     clusters fit a host.
     """
-    from dask_cuda import LocalCUDACluster
     from dask_cuda.utils import get_n_gpus
 
     gpus = get_n_gpus()
     workers = workers or gpus
+    with _gpu_workers(min(workers, gpus), "ucxx") as (cluster, client):
+        alone = list(cluster.worker_spec.values())
+        for number in range(gpus, workers):
+            cluster.worker_spec[f"beside {number}"] = alone[number % gpus]
+        cluster.scale(workers)
+        client.wait_for_workers(workers, timeout=120)
+        yield client
+
+
+@contextmanager
+def gpus_apart() -> Iterator[Client]:
+    """A client of a worker for each GPU that takes itself for the only one of a host, over TCP.
+
+    Each listens at an address of its own. NCCL, which is told that hosts are others, goes by
+    sockets.
+    """
+    from dask_cuda.utils import get_n_gpus
+
+    gpus = get_n_gpus()
+    with _gpu_workers(1, "tcp") as (cluster, client):
+        (first,) = cluster.worker_spec.values()
+        options = first["options"]
+        for gpu in range(1, gpus):
+            order = [gpu, *(each for each in range(gpus) if each != gpu)]
+            environment = options["env"] | {"CUDA_VISIBLE_DEVICES": ",".join(map(str, order))}
+            other = options | {"host": f"127.0.1.{gpu}", "env": environment}
+            cluster.worker_spec[f"host {gpu}"] = first | {"options": other}
+        cluster.scale(gpus)
+        client.wait_for_workers(gpus, timeout=120)
+        with tempfile.TemporaryDirectory() as folder:
+            client.run(_stand_alone, folder)
+            yield client
+
+
+@contextmanager
+def _gpu_workers(count: int, protocol: str) -> Iterator[tuple[Any, Client]]:
+    from dask_cuda import LocalCUDACluster
+
     with (
         LocalCUDACluster(
-            n_workers=min(workers, gpus),
-            protocol="ucxx",
+            n_workers=count,
+            protocol=protocol,
             rmm_pool_size=0.05,
             rmm_allocator_external_lib_list=["cupy"],
             memory_limit=None,
@@ -78,12 +138,16 @@ def gpu_cluster(workers: int | None = None) -> Iterator[Client]:
         ) as cluster,
         Client(cluster) as client,
     ):
-        alone = list(cluster.worker_spec.values())
-        for number in range(gpus, workers):
-            cluster.worker_spec[f"beside {number}"] = alone[number % gpus]
-        cluster.scale(workers)
-        client.wait_for_workers(workers, timeout=120)
-        yield client
+        yield cluster, client
+
+
+def _stand_alone(folder: str, dask_worker: Any) -> None:
+    from dgpuhash.distributed import group
+
+    host = dask_worker.address.rpartition(":")[0].removeprefix("tcp://")
+    os.environ |= {"NCCL_HOSTID": host, "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1"}
+    group.BOOT = Path(folder, host)
+    group.BOOT.write_text(host)
 
 
 def share_gpus(client: Client) -> bool:

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import secrets
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import cable
 
-__all__ = ["Hosts", "why_no_hosts"]
+__all__ = ["Hosts", "enter", "why_no_hosts"]
 
 # Bytes that a link lets through at once, and how long one may queue.
 BURST = "256kb"
 QUEUE = "100ms"
+
+BOOT_ID = b"/proc/sys/kernel/random/boot_id"
+CLONE_NEWNET, CLONE_NEWNS = 0x40000000, 0x00020000
+MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x40000
 
 
 def why_no_hosts() -> str | None:
@@ -93,6 +100,10 @@ class Hosts:
         self._processes.append(process)
         return process
 
+    def network(self, host: int) -> Path:
+        """What a process on a host has entered, see `enter`."""
+        return Path("/run/netns", self._name(host))
+
     def cut(self, host: int) -> None:
         """Pull the plug: nothing reaches the host or leaves it, and nobody is told."""
         _run("ip", "link", "set", self._port(host), "down")
@@ -163,6 +174,25 @@ class Hosts:
         assert carrier.stdout is not None
         carrier.stdout.readline()
         return ""
+
+
+def enter(network: Path) -> None:
+    """Move this process, before it has threads, to a host, which was booted by itself."""
+    library = ctypes.CDLL(None, use_errno=True)
+
+    def call(function: str, *arguments: Any) -> None:
+        if getattr(library, function)(*arguments) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, f"{function}: {os.strerror(number)}", str(network))
+
+    with network.open() as namespace:
+        call("setns", namespace.fileno(), CLONE_NEWNET)
+    call("unshare", CLONE_NEWNS)
+    call("mount", b"none", b"/", None, MS_REC | MS_PRIVATE, None)
+    with tempfile.NamedTemporaryFile() as boot:
+        boot.write(network.name.encode())
+        boot.flush()
+        call("mount", boot.name.encode(), BOOT_ID, None, MS_BIND, None)
 
 
 def _free_network() -> str:

@@ -7,9 +7,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
+from distributed.protocol import dask_serialize
 from paper_nccl import NcclStream, nccl
 
 from dgpuhash import backend
@@ -25,6 +26,19 @@ class DeviceArray(np.ndarray):
     def data(self) -> Any:  # type: ignore[override]
         return SimpleNamespace(ptr=self.ctypes.data)
 
+    def get(self, stream: Any, out: np.ndarray, blocking: bool) -> None:
+        """Copy it to the host."""
+        out[...] = self
+
+    def set(self, rows: np.ndarray, stream: Any) -> None:
+        """Copy rows of the host to it."""
+        self[...] = rows
+
+
+@dask_serialize.register(DeviceArray)
+def refuse(array: DeviceArray) -> NoReturn:
+    raise TypeError("memory of a GPU was given to a comm that carries the host's")
+
 
 class Outgoing(collective.Outgoing):
     """Columns of NumPy on a GPU of paper, unless they are the host's."""
@@ -32,7 +46,8 @@ class Outgoing(collective.Outgoing):
     def __init__(self, columns: Any, *args: Any) -> None:
         super().__init__(columns, *args)
         if all(isinstance(column, DeviceArray) for column in columns):
-            self.device = SimpleNamespace(name="paper", xp=np, empty=empty)  # type: ignore[assignment]
+            xp = sys.modules["cupy"]
+            self.device = SimpleNamespace(name="cuda", xp=xp, empty=empty)  # type: ignore[assignment]
             self.columns = [np.ascontiguousarray(column).view(DeviceArray) for column in columns]
 
 
@@ -44,11 +59,12 @@ def empty(shape: Any, dtype: Any) -> DeviceArray:
 def install(monkeypatch: Any) -> Iterator[None]:
     """Let groups of threads use GPUs of paper, one each."""
     # All that is launched on the current stream is done at once.
-    current = SimpleNamespace(record=lambda: None)
+    current = NcclStream()
     cuda = SimpleNamespace(
         Device=lambda: SimpleNamespace(pci_bus_id=f"bus {threading.get_ident()}"),
         Stream=lambda **_: NcclStream(),
         get_current_stream=lambda: current,
+        alloc_pinned_memory=bytearray,
         nccl=nccl,
     )
     cupy = ModuleType("cupy")
@@ -58,6 +74,7 @@ def install(monkeypatch: Any) -> Iterator[None]:
         empty_like=lambda rows: np.empty_like(rows).view(DeviceArray),
         asarray=lambda rows: np.array(rows).view(DeviceArray),
         asnumpy=np.array,
+        ascontiguousarray=np.ascontiguousarray,
     )
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     monkeypatch.setitem(sys.modules, "cupy.cuda", cuda)

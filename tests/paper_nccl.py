@@ -71,7 +71,7 @@ class Communicator:
 
 
 class NcclStream:
-    """Groups of operations, one after the other."""
+    """Groups of operations, one after the other; all else is done at once."""
 
     def __init__(self) -> None:
         self.ptr = self
@@ -83,6 +83,15 @@ class NcclStream:
 
     def record(self) -> Any:
         return Record(self, self.given)
+
+    def synchronize(self) -> None:
+        """All else is done."""
+
+    def __enter__(self) -> NcclStream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """It was current."""
 
     def step(self) -> None:
         if self.groups:
@@ -105,15 +114,20 @@ class Record:
             self._stream.step()
         return self._stream.ended >= self._groups
 
+    def synchronize(self) -> None:
+        """All else is done."""
+
 
 def group_start() -> None:
+    assert getattr(_local, "group", None) is None, "a group of this thread was not ended"
     _local.group = []
 
 
 def group_end() -> None:
-    if _local.group:
-        stream = _local.group[0][0]
-        stream.groups.append([work for _, work in _local.group])
+    group, _local.group = _local.group, None
+    if group:
+        stream = group[0][0]
+        stream.groups.append([work for _, work in group])
         stream.given += 1
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,12 +22,13 @@ from dgpuhash.bench.figure import require
 from dgpuhash.bench.workers import Workers
 from dgpuhash.bench.workload import Workload
 from dgpuhash.distributed.arrays.asking import Asking
+from dgpuhash.distributed.arrays.batch import dealt
 from dgpuhash.distributed.arrays.part import Part, Verb
 from dgpuhash.distributed.arrays.plan import Chunk
 from dgpuhash.distributed.exchange.collective import Collective, Outgoing, Received, Transfer
 from dgpuhash.distributed.group import form_group
 from dgpuhash.distributed.plugin import ShardHost
-from dgpuhash.distributed.worker_data import kept
+from dgpuhash.distributed.worker_data import Given, Needed
 from dgpuhash.spec import TableSpec
 
 __all__ = ["bulk_steps"]
@@ -48,11 +49,12 @@ def bulk_steps(workers: Workers, load: Workload, repeats: int) -> dict[str, dict
         When an answer is wrong.
     """
     columns = [workers.made(make) for make in (load.keys, load.values, load.asked_keys)]
-    names = [[future.key for future in futures] for futures in columns]
+    labels = [future.key for futures in columns for future in futures]
+    needed = Needed(labels, partial(dealt, [load.rows] * len(workers.addresses)))
     group = form_group(workers.client, workers.addresses)
     try:
         runs = [
-            group.run(workers.client, take_steps, workers.device, load.rows, names)
+            group.run(workers.client, take_steps, workers.device, load.rows, needed=needed)
             for _ in range(repeats + 1)
         ][1:]
     finally:
@@ -68,11 +70,10 @@ def bulk_steps(workers: Workers, load: Workload, repeats: int) -> dict[str, dict
 
 
 def take_steps(
-    host: ShardHost, collective: Collective, device: str, rows: int, names: Sequence[Sequence[Any]]
+    host: ShardHost, collective: Collective, device: str, rows: int, given: Given
 ) -> dict[str, dict[str, float]]:
-    """One rank's steps, with its columns of `names` out of its worker's data."""
-    rank = collective.rank
-    keys, values, asked = kept(host.worker, [column[rank] for column in names])
+    """One rank's steps, with the columns that are given to it."""
+    ((keys, values, asked),) = given.things
     spec = TableSpec.of("map", _INT, _INT, max_load=LOAD)
     part = Part(spec, math.ceil(rows + 6 * math.sqrt(rows)), device)
     chunks = [[Chunk(each, (), each * rows, rows)] for each in range(collective.size)]
@@ -80,7 +81,7 @@ def take_steps(
     for verb, work, columns in (("insert", "insert", [keys, values]), ("find", "lookup", [asked])):
         end = Stepwise(collective, backend.get(device), work)
         with end.undisturbed(device):
-            asking = Asking(part, Verb(verb), chunks, rank, [columns])
+            asking = Asking(part, Verb(verb), chunks, given.rank, [columns])
             end.begin()
             ((*_, told),) = asking.go(end, rows, rows)
             end.lap()

@@ -15,7 +15,7 @@ from dgpuhash.bench.floors import Floors
 from dgpuhash.bench.workers import Workers
 from dgpuhash.bench.workload import Workload
 from dgpuhash.distributed import DistributedIndex
-from dgpuhash.distributed.probe import Probe
+from dgpuhash.distributed.probe import Probe, SealedProbe
 from dgpuhash.distributed.source import persisted
 
 __all__ = ["copies_floor", "merge_with_copies"]
@@ -50,14 +50,19 @@ def merge_with_copies(workers: Workers, load: Workload, repeats: int) -> Bulk:
         source, "key", mode="replicated", client=client, workers=workers.addresses
     ) as index:
         require(len(index) == load.few_rows, "rows were lost", verb=VERB)
-        start = time.perf_counter()
-        answers = persisted(index.merge(asking, persist=True)) or []
-        workers.finish(answers)
-        seconds = time.perf_counter() - start
+        # The second merge counts, as of other indexes that stand.
+        for _ in range(2):
+            answers: list[Any] = []
+            start = time.perf_counter()
+            answers = persisted(index.merge(asking, persist=True)) or []
+            workers.finish(answers)
+            seconds = time.perf_counter() - start
         checks = client.map(load.few_right, [workers.device] * load.workers, left, answers)
         require(all(client.gather(checks)), "an answer was wrong", verb=VERB)
         del answers, checks
-        probe = Probe.of(metas[1], index._descriptor, ("key",), "inner", None, ("_x", "_y"))
+        probe = SealedProbe.of(
+            Probe.of(metas[1], index._descriptor, ("key",), "inner", None, ("_x", "_y"))
+        )
         alone = [
             client.submit(
                 _timed, workers.device, probe, frame, repeats,
@@ -73,7 +78,7 @@ def copies_floor(workers: Workers, load: Workload, repeats: int) -> float:
     return min(workers.of_each(_floor, load.rows, load.few_rows, repeats))
 
 
-def _timed(device: str, probe: Probe, left: Any, repeats: int) -> float:
+def _timed(device: str, probe: SealedProbe, left: Any, repeats: int) -> float:
     used = backend.get(device)
     seconds = []
     for _ in range(repeats + 1):

@@ -56,8 +56,8 @@ def run(
     ``build`` and ``insert`` place unique pairs; ``find`` asks for as many stored keys, answers back
     in order; ``multi build`` and ``multi find`` are the same with several values a key, all of
     them read; ``merge`` is the inner merge of a frame of key and payload with an index that stands,
-    and ``build + merge`` has the build in it. A frame is persisted, with one partition on each
-    worker.
+    and ``build + merge`` a build and the first merge with it, timed as one. A frame is persisted,
+    with one partition on each worker.
     ``bulk insert`` and ``bulk find`` are verbs of a `DistributedMap` with room for the pairs, on
     arrays that lie on the workers; ``worker_seconds`` are those that the slowest was at work.
     ``replicated merge`` is that of a frame with an index of 2**20 rows on every worker, and

@@ -14,6 +14,7 @@ from distributed import Client, LocalCluster, wait
 
 from dgpuhash import backend
 from dgpuhash.backend import Backend
+from dgpuhash.distributed.phase import asked
 from dgpuhash.errors import SpecError, UnsupportedError
 
 __all__ = ["Workers", "check_counts", "counts_for", "start"]
@@ -93,7 +94,7 @@ class Workers:
             if future.status == "error":
                 future.result()
         if self.device == "cuda":
-            self.client.run(_wait_for_device)
+            asked(self.client, self.addresses, _wait_for_device)
 
 
 @contextmanager
@@ -187,5 +188,5 @@ def check_counts(counts: Sequence[int], devs: Sequence[str] | None, used: Backen
         raise SpecError(f"{max(counts)} workers; there are GPUs for {most}, give --workers {most}")
 
 
-def _wait_for_device() -> None:
+def _wait_for_device(dask_worker: Any) -> None:
     backend.get("cuda").xp.cuda.Device().synchronize()

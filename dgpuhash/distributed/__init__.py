@@ -13,6 +13,8 @@ How it works, from the bottom:
   together, `doubles` compares unique keys); and copies of all rows on every worker.
 * Reading (`probe`): a task encodes the keys of its partition, sends each owner its own over Dask's
   comm, and puts the answers together. Handlers wait for the shard thread, which waits for nobody.
+  Rows that need not be asked about stay at home (`asked`): keys that come again, and those that
+  no shard has, as a filter says whose bits the task has asked the owners for (`sieve`).
   Every request names epoch and incarnation; a shard at another one raises `IndexLost`.
 * Changing (`change.carry_out`), by phases on all owners at once (`phase.on_workers`): *open* an
   inbox; tasks *put* the rows of the partitions (`put`, through an `exchange.Exchange`); *prepare*

@@ -8,6 +8,7 @@ from typing import Any
 from dask.dataframe.extensions import register_dataframe_accessor
 
 from dgpuhash.distributed.index import DistributedIndex
+from dgpuhash.distributed.sparing import Switch
 from dgpuhash.errors import UnsupportedError
 
 __all__ = ["IndexAccessor"]
@@ -30,6 +31,8 @@ class IndexAccessor:
         columns: Sequence[Hashable] | None = None,
         suffixes: tuple[str | None, str | None] = ("_x", "_y"),
         persist: bool = False,
+        bloom_filter: Switch = "auto",
+        deduplicate: Switch = "auto",
     ) -> Any:
         """This frame merged with `index`; see `DistributedIndex.merge`."""
         if not isinstance(index, DistributedIndex):
@@ -39,5 +42,5 @@ class IndexAccessor:
             )
         return index.merge(
             self._frame, on, left_on=left_on, how=how, columns=columns, suffixes=suffixes,
-            persist=persist,
+            persist=persist, bloom_filter=bloom_filter, deduplicate=deduplicate,
         )  # fmt: skip

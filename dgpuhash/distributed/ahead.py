@@ -4,12 +4,26 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
+from typing import Any, TypeVar
 
+from dask.sizeof import sizeof
 from dask.utils import key_split
 from distributed import Worker, secede
 
-__all__ = ["Ahead"]
+from dgpuhash.distributed.split import parcel_nbytes
+from dgpuhash.frames import frames_of
+
+__all__ = ["AHEAD", "Ahead"]
+
+Result = TypeVar("Result")
+
+# Where rows are: parcels that the partitions of all tasks that are out of their worker's thread may
+# fill. On GPUs many are faster.
+AHEAD = {"cpu": 4, "cuda": 16}
+# Seconds that a task waits for other workers before it leaves its thread.
+MOMENT = 0.5
 
 
 class Ahead:
@@ -31,18 +45,35 @@ class Ahead:
             leaves = not self._nbytes or sum(self._nbytes) + nbytes <= most_nbytes
             if leaves:
                 self._nbytes.append(nbytes)
-            else:
-                self._stayed += 1
+        if not leaves:
+            with self.staying():
+                yield
+            return
         try:
-            if leaves:
-                _leave()
+            _leave()
             yield
         finally:
             with self._lock:
-                if leaves:
-                    self._nbytes.remove(nbytes)
-                else:
-                    self._stayed -= 1
+                self._nbytes.remove(nbytes)
+
+    @contextmanager
+    def staying(self) -> Iterator[None]:
+        """The block of a task that keeps its thread, and for which nobody need wait."""
+        with self._lock:
+            self._stayed += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._stayed -= 1
+
+    def result(self, work: Future[Result], rows: Any) -> Result:
+        """What comes of `work` on the event loop; its task, for `rows`, may leave its thread."""
+        if not wait([work], MOMENT).done:
+            device = frames_of(rows).device
+            with self.task(sizeof(rows), AHEAD[device] * parcel_nbytes(device)):
+                wait([work])
+        return work.result()
 
     def others_begin(self, worker: Worker) -> bool:
         """Whether a task like the current one is in the worker's threads, and not yet here."""

@@ -8,16 +8,18 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import dask
 from distributed import Client, Future
 
 from dgpuhash.distributed.bulk import put_together
-from dgpuhash.distributed.clients import workers_of
+from dgpuhash.distributed.clients import processes_of, workers_of
 from dgpuhash.distributed.conflict import Conflict
 from dgpuhash.distributed.descriptor import Descriptor, Placement, ShardAddress
 from dgpuhash.distributed.doubles import refuse_doubles
 from dgpuhash.distributed.exchange import Receipt
+from dgpuhash.distributed.importing import import_there
 from dgpuhash.distributed.phase import GRACE, asked, installed, on_workers, watched
 from dgpuhash.distributed.plugin import NAME, ShardHost
 from dgpuhash.distributed.put import put_partition
@@ -28,6 +30,9 @@ from dgpuhash.distributed.skew import Heavy
 from dgpuhash.errors import IndexLost, UnsupportedError
 
 __all__ = ["Act", "carry_out", "change_to", "drop_shards", "places"]
+
+# Of the workers' processes that a client has asked last, until something fails.
+_incarnations: WeakKeyDictionary[Client, dict[str, str]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,23 +64,29 @@ class Act:
         )
 
 
-def places(client: Client, workers: Sequence[str] | None = None) -> tuple[ShardAddress, ...]:
+def places(
+    client: Client, workers: Sequence[str] | None = None, *, known: bool = False
+) -> tuple[ShardAddress, ...]:
     """The workers of the cluster (or these) as places for shards; the plugin is started there.
+
+    With `known` those of processes that this client has asked before are not asked again: if they
+    hold other shards by now, the change fails, and later ones ask.
 
     Raises
     ------
     UnsupportedError
-        When the cluster has no workers, or not these.
+        When the cluster has no workers, or not these, or this library is not installed there.
     IndexLost
         When a worker is lost meanwhile.
     """
-    there = workers_of(client)
+    import_there(client)
+    there = processes_of(client)
     if not there:
         raise UnsupportedError(
             "the cluster has no workers; start some, and wait for them with "
             "client.wait_for_workers(1)"
         )
-    chosen = there if workers is None else workers
+    chosen = sorted(there) if workers is None else workers
     if (
         not isinstance(chosen, Collection)
         or isinstance(chosen, str)
@@ -84,14 +95,18 @@ def places(client: Client, workers: Sequence[str] | None = None) -> tuple[ShardA
         or not set(chosen) <= set(there)
     ):
         raise UnsupportedError(
-            f"workers={workers!r}; give a list of different addresses out of the cluster's, {there}"
+            f"workers={workers!r}; give a list of different addresses out of the cluster's, "
+            f"{sorted(there)}"
         )
-    found = asked(client, chosen, incarnation)
-    incarnations = [each for each in found if each is not None]
-    if len(incarnations) < len(chosen):
-        installed(client, ShardHost())
-        incarnations = on_workers(client, chosen, greet)
-    return tuple(map(ShardAddress, chosen, incarnations))
+    said = _incarnations.get(client, {}) if known else {}
+    if not said.keys() >= {there[worker] for worker in chosen}:
+        found = asked(client, chosen, incarnation)
+        if None in found:
+            installed(client, ShardHost())
+            found = on_workers(client, chosen, greet)
+        said = {there[worker]: str(each) for worker, each in zip(chosen, found, strict=True)}
+        _incarnations[client] = said
+    return tuple(ShardAddress(worker, said[there[worker]]) for worker in chosen)
 
 
 def change_to(descriptor: Descriptor, verb: str) -> Change:
@@ -138,7 +153,8 @@ def carry_out(
     Returns
     -------
     int
-        Rows added or erased.
+        Rows added or erased; 0 where the shards of a new index apply it when they are first asked,
+        which takes a phase less.
 
     Raises
     ------
@@ -149,6 +165,7 @@ def carry_out(
     workers = change.workers
     try:
         heavy = None if moved else put_together(client, change, acts)
+        applied_when_asked = heavy is not None and change.epoch == 1
         if heavy is None:
             heavy = _prepare(client, change, acts, moved or list)
         new = any(act.verb != "erase" and act.partitions for act in acts)
@@ -156,10 +173,14 @@ def carry_out(
             refuse_doubles(client, change)
         publish(heavy)
     except BaseException:
-        _on_those_there(client, workers, abandon_change, change)
+        _incarnations.pop(client, None)
+        _on_those_there(client, workers, abandon_change, change.uid, change.transaction)
         raise
+    if applied_when_asked:
+        return 0
     try:
-        counts = on_workers(client, workers, apply_change, change)
+        # Not the change: its frame of no rows, on a GPU, takes a millisecond to pickle.
+        counts = on_workers(client, workers, apply_change, change.uid, change.transaction)
     except IndexLost as lost:
         if change.verb == "build":
             raise
@@ -272,12 +293,12 @@ def prepare_change(
     return host.shards.prepare(change.uid, change.transaction, receipts, later)
 
 
-def apply_change(host: ShardHost, change: Change) -> int:
-    return host.shards.apply(change.uid, change.transaction)
+def apply_change(host: ShardHost, uid: str, transaction: str) -> int:
+    return host.shards.apply(uid, transaction)
 
 
-def abandon_change(host: ShardHost, change: Change) -> None:
-    host.shards.abandon(change.uid, change.transaction)
+def abandon_change(host: ShardHost, uid: str, transaction: str) -> None:
+    host.shards.abandon(uid, transaction)
 
 
 def drop_shard(host: ShardHost, uid: str) -> None:

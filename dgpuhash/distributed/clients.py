@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from distributed import Client, Future, get_client, get_worker, rejoin, secede
 
@@ -13,8 +14,10 @@ __all__ = [
     "asking_the_scheduler",
     "check_home",
     "client_of",
+    "connected",
     "giving_way",
     "in_task_of",
+    "processes_of",
     "workers_of",
 ]
 
@@ -86,6 +89,33 @@ def workers_of(client: Client) -> list[str]:
     """
     with asking_the_scheduler():
         return sorted(client.nthreads())
+
+
+def processes_of(client: Client) -> dict[str, str]:
+    """By the addresses of the workers that are there a name for each, new when it starts anew.
+
+    Raises
+    ------
+    IndexLost
+        When the scheduler is gone.
+    """
+    with asking_the_scheduler():
+        found: dict[str, str] = client.run_on_scheduler(_processes)
+    return found
+
+
+def _processes(dask_scheduler: Any) -> dict[str, str]:
+    return {worker.address: worker.server_id for worker in dask_scheduler.workers.values()}
+
+
+def connected(scheduler: Any, client: str) -> bool:
+    """Runs on the scheduler: whether it has a connection to the client with this id.
+
+    What a client asked for last may end after it was lost: Dask then knows its name again, and for
+    good.
+    """
+    comm = scheduler.client_comms.get(client)
+    return comm is not None and not comm.closed()
 
 
 def in_task_of(client: Client) -> bool:

@@ -122,6 +122,18 @@ class Descriptor(WithMetas):
         return self.placement is Placement.DISTRIBUTED and not self.heavy
 
     @property
+    def several_owners(self) -> bool:
+        """Whether keys have owners, of which there are several."""
+        return self.placement is Placement.DISTRIBUTED and len(self.shards) > 1
+
+    @property
+    def told_by_owners(self) -> bool:
+        """Whether a key that its owner has no row of is stored nowhere."""
+        # The owner of a heavy code has rows of it, of one of its keys.
+        spread = self.heavy and not self.encoder.exact
+        return self.placement is Placement.DISTRIBUTED and not spread
+
+    @property
     def whole(self) -> list[str]:
         """Those of `workers` whose shards together hold each row once."""
         return self.workers[:1] if self.placement is Placement.REPLICATED else self.workers

@@ -16,7 +16,7 @@ __all__ = ["row_count", "shard_figures"]
 
 
 def shard_figures(client: Client, descriptor: Descriptor) -> pd.DataFrame:
-    """``part``, ``worker`` and the fields of `FrameStats`, for each shard."""
+    """``part``, ``worker``, the fields of `FrameStats` and what was spared, for each shard."""
     return pd.DataFrame(on_workers(client, descriptor.workers, figures, *_identity(descriptor)))
 
 
@@ -37,7 +37,16 @@ def figures(
 ) -> dict[str, Any]:
     part, incarnation = parts[host.worker.address]
     stats = host.shards.at(uid, epoch, incarnation).stats()
-    return {"part": part, "worker": host.worker.address, **asdict(stats)}
+    shard = host.shards.standing(uid)
+    assert shard is not None
+    return {
+        "part": part,
+        "worker": host.worker.address,
+        **asdict(stats),
+        "filter_nbytes": shard.sieve.nbytes,
+        "absent_rows": shard.sieve.absent_rows,
+        "repeated_rows": shard.sieve.repeated_rows,
+    }
 
 
 def rows(host: ShardHost, uid: str, epoch: int, parts: dict[str, tuple[int, str]]) -> int:

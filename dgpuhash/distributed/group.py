@@ -7,6 +7,7 @@ import logging
 import os
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -14,19 +15,21 @@ from typing import Any, Literal, TypeVar
 from distributed import Client
 
 from dgpuhash import backend
-from dgpuhash.distributed.clients import giving_way
+from dgpuhash.distributed.clients import giving_way, workers_of
 from dgpuhash.distributed.exchange import (
     CommCollective,
     NcclCollective,
     PeerCollective,
 )
+from dgpuhash.distributed.exchange.collective import CarrierLost
 from dgpuhash.distributed.exchange.membership import Membership
 from dgpuhash.distributed.exchange.worker_end import WorkerEnd
-from dgpuhash.distributed.phase import GRACE, installed, on_workers
+from dgpuhash.distributed.phase import GRACE, installed, let_go, on_workers
 from dgpuhash.distributed.plugin import NAME, ShardHost
-from dgpuhash.distributed.relay import end_turn
+from dgpuhash.distributed.relay import Failed, end_turn
 from dgpuhash.distributed.request import begun
-from dgpuhash.errors import IndexLost, SpecError, UnsupportedError
+from dgpuhash.distributed.worker_data import Elsewhere, Given, Needed
+from dgpuhash.errors import ClosedError, IndexLost, SpecError, UnsupportedError
 
 __all__ = ["Group", "Transport", "form_group"]
 
@@ -39,6 +42,10 @@ ENDS: dict[str, type[WorkerEnd]] = {
     "nccl": NcclCollective,
     "peer": PeerCollective,
 }
+
+# Tells hosts apart. Containers of one host share it, and not always the memory; connecting shows
+# that.
+BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 _log = logging.getLogger("dgpuhash.exchange")
 
@@ -62,6 +69,7 @@ class Group:
         function: Callable[..., Result],
         *args: Any,
         limit: float | None = None,
+        needed: Needed | None = None,
     ) -> list[Result]:
         """``function(host, collective, *args)`` on the shard threads of all workers at once.
 
@@ -72,6 +80,8 @@ class Group:
             Of a module. What it raises on one worker ends the calls on the others.
         limit : float, optional
             Seconds to wait for the results.
+        needed : Needed, optional
+            Of which `function` gets its `Given` after its other arguments.
 
         Returns
         -------
@@ -80,6 +90,8 @@ class Group:
 
         Raises
         ------
+        Elsewhere
+            When what is needed does not lie where it must; nothing was done then.
         IndexLost
             When a worker is lost, or the group failed before.
         DgpuhashError
@@ -91,12 +103,29 @@ class Group:
             with giving_way(client):
                 return on_workers(
                     client, self.workers, take_part, self.name, function, args,
-                    limit=limit, turn=turn,
+                    limit=limit, turn=turn, needed=needed,
                 )  # fmt: skip
+        except Elsewhere:
+            raise
         except BaseException as error:
             # Their shard threads wait in the exchange: only the event loops can be told.
             self._tell(client, abort_end, f"{type(error).__name__} at the client", turn=turn)
             raise
+
+    def exchange_after(self, client: Client, error: BaseException, wanted: Transport) -> Transport:
+        """What is to carry the columns of a group in the place of this one, which ended by `error`.
+
+        As `wanted`; ``"comm"``, with a warning, where what was wanted failed between workers that
+        are there.
+        """
+        if isinstance(error, CarrierLost):
+            # It also fails where a worker is lost.
+            with suppress(IndexLost):
+                if set(self.workers) <= set(workers_of(client)):
+                    says = "exchange=%r failed, going on with exchange='comm': %s"
+                    _log.warning(says, self.exchange, error)
+                    return "comm"
+        return wanted
 
     def close(self, client: Client) -> None:
         """Free what the workers that are there hold for it."""
@@ -149,7 +178,8 @@ def form_group(client: Client, workers: Sequence[str], exchange: Transport = "au
         When a worker is lost meanwhile.
     """
     if exchange not in ("auto", *ENDS):
-        raise SpecError(f"exchange={exchange!r}; give 'auto', {' or '.join(map(repr, ENDS))}")
+        *others, last = map(repr, ("auto", *ENDS))
+        raise SpecError(f"exchange={exchange!r}; give {', '.join(others)} or {last}")
     name = f"group-{uuid.uuid4().hex[:8]}"
     group = Group(name, tuple(workers), exchange)
     installed(client, ShardHost())
@@ -220,9 +250,7 @@ def collective_of(host: ShardHost, name: str) -> WorkerEnd:
 
 def join_group(host: ShardHost, name: str, workers: Sequence[str]) -> Place:
     host.ends[name] = CommCollective(Membership(host.worker, name, workers))
-    # Containers of one host share it, and not always the memory; connecting shows that.
-    kernel = Path("/proc/sys/kernel/random/boot_id")
-    return Place(kernel.read_text(), os.getpid(), backend.default_device())
+    return Place(BOOT.read_text(), os.getpid(), backend.default_device())
 
 
 def connect_group(host: ShardHost, name: str, exchange: str, sharing: bool) -> str:
@@ -244,14 +272,23 @@ def watch_group(host: ShardHost, name: str) -> None:
 
 
 def take_part(
-    host: ShardHost, name: str, function: Callable[..., Result], args: tuple[Any, ...]
-) -> Result:
+    host: ShardHost,
+    name: str,
+    function: Callable[..., Result],
+    args: tuple[Any, ...],
+    *given: Given,
+) -> Result | Failed:
     collective = collective_of(host, name)
     try:
         with collective.membership.phase():
-            return function(host, collective, *args)
+            return function(host, collective, *args, *given)
     except BaseException as error:
         collective.abort(f"rank {collective.rank} failed with {type(error).__name__}: {error}")
+        if collective.membership.told and isinstance(error, IndexLost):
+            let_go(error)
+            return Failed(error, told=True)
+        if isinstance(error, ClosedError):
+            raise IndexLost(f"worker {host.worker.address} has left its exchange") from error
         raise
 
 

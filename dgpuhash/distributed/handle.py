@@ -69,7 +69,8 @@ class Handle:
     @property
     def meta(self) -> Any:
         """An empty frame like the stored rows."""
-        return self._descriptor.meta
+        # Indexes that are alike share theirs.
+        return self._descriptor.meta.copy()
 
     @property
     def epoch(self) -> int:
@@ -95,7 +96,12 @@ class Handle:
         return row_count(self._client, self._current())
 
     def stats(self) -> pd.DataFrame:
-        """One row for each shard: ``part``, ``worker``, rows, bytes and the kind of its table."""
+        """One row for each shard: ``part``, ``worker``, rows, bytes and the kind of its table.
+
+        ``filter_nbytes``: what the worker's copy of a Bloom filter takes. ``absent_rows``,
+        ``repeated_rows``: rows that merges and lookups there asked no shard about since the last
+        change, as the filter had no such key, and as other rows had the same.
+        """
         return shard_figures(self._client, self._current())
 
     def refresh(self) -> None:

@@ -13,8 +13,8 @@ from dgpuhash.distributed.arrival import arrival_of
 from dgpuhash.distributed.change import Act
 from dgpuhash.distributed.checkpoint import batches_of
 from dgpuhash.distributed.descriptor import Descriptor, Saved
+from dgpuhash.distributed.mending import Lost
 from dgpuhash.distributed.rows_file import partitions_in
-from dgpuhash.distributed.shard import Lost
 from dgpuhash.distributed.source import partitions_of
 from dgpuhash.frames import frames_of
 

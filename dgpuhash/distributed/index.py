@@ -11,39 +11,26 @@ import dask.dataframe as dd
 from distributed import Client
 
 from dgpuhash.distributed import checkpoint
-from dgpuhash.distributed.bulk import merge_together
 from dgpuhash.distributed.change import change_to, places
 from dgpuhash.distributed.choice import Choice
 from dgpuhash.distributed.clients import client_of
 from dgpuhash.distributed.descriptor import Descriptor
 from dgpuhash.distributed.folder import Folder
 from dgpuhash.distributed.history import Step, acts_of
-from dgpuhash.distributed.lookup import are_stored, look_up
+from dgpuhash.distributed.importing import import_there
+from dgpuhash.distributed.kept import Kept
 from dgpuhash.distributed.manifest import Manifest
-from dgpuhash.distributed.merging import Merging
+from dgpuhash.distributed.reading import Reading
 from dgpuhash.distributed.registry import Registry, check_name, drawn_name
-from dgpuhash.distributed.source import collection_of, frame_of, meta_of
-from dgpuhash.distributed.sparing import Sparing, Switch
+from dgpuhash.distributed.source import collection_of
 from dgpuhash.distributed.upkeep import Upkeep
-from dgpuhash.errors import (
-    DgpuhashError,
-    IndexLost,
-    SpecError,
-)
-from dgpuhash.frames import (
-    KeyEncoder,
-    Lookup,
-    Query,
-    Searchable,
-    kept_columns,
-    key_names,
-    keys_frame,
-)
+from dgpuhash.errors import DgpuhashError, IndexLost, SpecError
+from dgpuhash.frames import keys_frame
 
 __all__ = ["DistributedIndex"]
 
 
-class DistributedIndex(Searchable, Upkeep):
+class DistributedIndex(Reading, Upkeep):
     """Rows on the workers of a Dask cluster, found by the values of some of their columns.
 
     Make one with `build`, `load` or `open`. It lives on the workers until it is closed, and any
@@ -150,21 +137,18 @@ class DistributedIndex(Searchable, Upkeep):
         check_name(name)
         choice = Choice.of(mode, replicated, conflict, unique)
         collection = collection_of(data, on if isinstance(on, list | tuple) else [on])
-        meta = meta_of(collection)
-        names = key_names(meta, on)
-        kept = kept_columns(meta, names, columns)
-        meta = meta[kept].iloc[:0]
-        choice.check(meta, names)
-        shards = places(client, workers)
-        placement, reason = choice.place(client, collection, kept, len(shards))
+        kept = Kept.of(collection, on, columns)
+        choice.check(kept.meta, kept.names)
+        shards = places(client, workers, known=True)
+        placement, reason = choice.place(client, collection, list(kept.meta), len(shards))
         uid = uuid.uuid4().hex
         descriptor = Descriptor(
             uid=uid,
             name=name or drawn_name(uid),
             epoch=1,
             shards=shards,
-            encoder=KeyEncoder.for_frame(meta, list(names)),
-            meta=meta,
+            encoder=kept.encoder,
+            meta=kept.meta,
             unique=choice.unique,
             device=device,
             placement=placement,
@@ -237,9 +221,12 @@ class DistributedIndex(Searchable, Upkeep):
         ------
         IndexLost
             When there is none.
+        UnsupportedError
+            When a process of the cluster cannot import this library.
         """
         client = client_of(client)
         check_name(name)
+        import_there(client)
         registry = Registry(client)
         descriptor = registry.find(name)
         if descriptor is None:
@@ -285,87 +272,6 @@ class DistributedIndex(Searchable, Upkeep):
                 raise
         return index
 
-    def merge(
-        self,
-        left: Any,
-        on: Hashable | Sequence[Hashable] | None = None,
-        *,
-        left_on: Hashable | Sequence[Hashable] | None = None,
-        how: str = "inner",
-        columns: Sequence[Hashable] | None = None,
-        suffixes: tuple[str | None, str | None] = ("_x", "_y"),
-        persist: bool = False,
-        bloom_filter: Switch = "auto",
-    ) -> Any:
-        """A lazy Dask DataFrame: each partition of `left` merged with the index.
-
-        Partitions and the order of their rows are those of `left`; divisions are unknown, and rows
-        are numbered from 0 in each partition (semi and anti keep the labels of `left`). Rows of the
-        index with one key come in the order of insertion; where they are so many that the index has
-        spread them over its shards (thousands, and a sixteenth of a shard), shard by shard.
-        Computing it after the index was changed raises `IndexLost`.
-
-        Parameters
-        ----------
-        left : Dask DataFrame
-            Or a pandas or cuDF one, which becomes one partition.
-        on : label or list of labels, optional
-            Key columns of the same name on both sides; default: the index's.
-        left_on : label or list of labels, optional
-            Key columns of `left`, where their names differ.
-        how : {"inner", "left", "semi", "anti"}
-            Semi: the rows of `left` that have a match; anti: the others.
-        columns : list of labels, optional
-            Columns of the index to add; default: all. Others are not moved.
-        suffixes : tuple
-            For columns of the same name on both sides.
-        persist : bool
-            Compute it at once and keep it on the workers, as ``client.persist`` of the lazy merge
-            does. Where `left` is persisted on workers with shards, and the columns that travel are
-            numbers or moments without nulls, all workers do it together in one phase, which takes
-            less than a task for each partition.
-        bloom_filter : {"auto", True, False}
-            Whether workers leave rows without a match out before they ask the others in such a
-            phase, by a filter of 11 bits a row of the index, which each keeps until a change.
-            ``"auto"``: where the last merge of this handle had a quarter of them, on GPUs three of
-            very many, and those since the last change as many as the index has rows. Not with heavy
-            keys.
-
-        Raises
-        ------
-        ColumnError, KeyTypeError
-            When columns are missing, never compare or overlap.
-        UnsupportedError
-            For other kinds of join, with the way to get them, and when `left` is no frame.
-        ClosedError
-            When the index was closed.
-        SpecError
-            When `bloom_filter` is none of the three.
-        """
-        descriptor = self._current()
-        sparing = Sparing.of(bloom_filter, deduplicate=False)
-        left = frame_of(left)
-        if self._merging is None or self._merging.epoch != descriptor.epoch:
-            self._merging = Merging(descriptor)
-        plan = self._merging.plan(meta_of(left), on, left_on, how, columns, suffixes)
-        if persist:
-            absences = self._merging.absences
-            together = merge_together(self._client, plan, left, sparing, absences)
-            if together is not None:
-                return together
-        lazy = plan.lazy(left)
-        return self._client.persist(lazy) if persist else lazy
-
-    def _query(self, keys: Any) -> Query:
-        descriptor = self._current()
-        return Query.of(keys, descriptor.encoder, descriptor.meta)
-
-    def _look_up(self, asked: Any, columns: Sequence[Hashable] | None) -> Lookup:
-        return look_up(self._client, self._current(), asked, columns)
-
-    def _found(self, asked: Any) -> Any:
-        return are_stored(self._client, self._current(), asked)
-
     def insert(self, rows: Any) -> int:
         """Add rows, all of them or none; returns how many.
 
@@ -383,7 +289,7 @@ class DistributedIndex(Searchable, Upkeep):
         IndexLost
             When a worker is lost.
         """
-        return self._change("insert", rows, self.meta.columns)
+        return self._change("insert", rows, self._descriptor.meta.columns)
 
     def erase(self, keys: Any) -> int:
         """Remove all rows with these keys, on all shards or none; returns how many.
@@ -393,5 +299,5 @@ class DistributedIndex(Searchable, Upkeep):
         keys : as for `lookup`, or a Dask DataFrame
         """
         if not isinstance(keys, dd.DataFrame):
-            keys = keys_frame(keys, self._descriptor.encoder, self.meta)
+            keys = keys_frame(keys, self._descriptor.encoder, self._descriptor.meta)
         return self._change("erase", keys, self.on)

@@ -9,7 +9,8 @@ from typing import Any
 
 from distributed import Client, Lock
 
-from dgpuhash.distributed.clients import asking_the_scheduler, giving_way
+from dgpuhash.distributed.calls import ask_scheduler, handlers_of
+from dgpuhash.distributed.clients import asking_the_scheduler, connected, giving_way
 from dgpuhash.errors import IndexLost
 
 __all__ = ["forget_lock", "locked"]
@@ -38,7 +39,7 @@ class ClientLock(Lock):
     """Dask's lock, with leases that tell their client: Dask itself waits for it half a minute."""
 
     def __init__(self, name: str, client: Client) -> None:
-        super().__init__(name, scheduler_rpc=client.scheduler, loop=client.loop)
+        super().__init__(name, scheduler_rpc=handlers_of(client), loop=client.loop)
         self._holder = client.id
 
     async def _acquire(self, timeout: float | None = None) -> bool:
@@ -54,10 +55,10 @@ class ClientLock(Lock):
 
 @contextmanager
 def _lock(client: Client, name: str) -> Iterator[None]:
-    lock = ClientLock(_known_as(name), client)
     with asking_the_scheduler():
+        lock = ClientLock(_known_as(name), client)
         while not lock.acquire(timeout=PATIENCE):
-            client.run_on_scheduler(free_of_the_dead, lock.name)
+            ask_scheduler(client, free_of_the_dead, lock.name)
     try:
         yield
     finally:
@@ -82,8 +83,8 @@ def _known_as(name: str) -> str:
 
 
 def free_of_the_dead(name: str, dask_scheduler: Any) -> None:
-    """Runs on the scheduler: ends the leases of clients that it does not know any more."""
+    """Runs on the scheduler: ends the leases of clients that it has lost."""
     semaphores = dask_scheduler.extensions["semaphores"]
     for lease in list(semaphores.leases.get(name, ())):
-        if lease.partition("/")[0] not in dask_scheduler.clients:
+        if not connected(dask_scheduler, lease.partition("/")[0]):
             semaphores.release(name=name, lease_id=lease)

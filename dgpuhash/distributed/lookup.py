@@ -15,76 +15,95 @@ from dgpuhash.distributed.payload import frame_of_payload
 from dgpuhash.distributed.phase import watched
 from dgpuhash.distributed.plugin import hosting_worker
 from dgpuhash.distributed.source import partitions_of
-from dgpuhash.frames import Lookup, Matches, frames_of, join_columns, lookup_rows
+from dgpuhash.distributed.sparing import Sparing
+from dgpuhash.frames import (
+    Lookup,
+    Matches,
+    Query,
+    Searchable,
+    frames_of,
+    join_columns,
+    lookup_rows,
+)
 
-__all__ = ["are_stored", "look_up"]
+__all__ = ["Lookups"]
 
 # Keys up to this size travel inside the task.
 SMALL_NBYTES = 1 << 20
 
 
-def look_up(
-    client: Client, descriptor: Descriptor, asked: Any, columns: Sequence[Hashable] | None
-) -> Lookup:
-    """As `lookup_rows`, for an index on the workers."""
-    answers = _answers(client, descriptor, asked, _look_up, columns)
-    if len(answers) == 1:
-        return answers[0]
-    frames = frames_of(asked)
-    rows, first = [], 0
-    for answer in answers:
-        rows.append(answer.query_rows + first)
-        first += len(answer.found)
-    return Lookup(
-        frames.concat([answer.frame for answer in answers]),
-        frames.xp.concatenate(rows),
-        frames.xp.concatenate([answer.found for answer in answers]),
-    )
+class Lookups(Searchable):
+    """The verbs of one epoch of an index on workers, by tasks.
 
+    Parameters
+    ----------
+    client : distributed.Client
+    descriptor : Descriptor
+    sparing : Sparing
+    """
 
-def are_stored(client: Client, descriptor: Descriptor, asked: Any) -> Any:
-    """A mask of the rows of `asked`, a frame of the key columns."""
-    answers = _answers(client, descriptor, asked, _are_stored)
-    return answers[0] if len(answers) == 1 else frames_of(asked).xp.concatenate(answers)
+    def __init__(self, client: Client, descriptor: Descriptor, sparing: Sparing) -> None:
+        self._client, self._descriptor, self._sparing = client, descriptor, sparing
 
+    def _query(self, keys: Any) -> Query:
+        return Query.of(keys, self._descriptor.encoder, self._descriptor.meta)
 
-def _answers(
-    client: Client, descriptor: Descriptor, asked: Any, task: Callable[..., Any], *options: Any
-) -> list[Any]:
-    """What `task` answers for each piece of the keys, in their order."""
-    if in_task_of(client):
-        # Tasks of its own would wait for the threads that tasks like this one hold.
-        return [task(asked, descriptor, *options)]
-    names = list(join_columns(asked, descriptor.encoder))
-    small = frames_of(asked).nbytes(asked) <= SMALL_NBYTES
-    pieces = [asked] if small else partitions_of(client, asked, names)
-    name = f"dgpuhash-lookup-{uuid.uuid4().hex}"
-    futures = [
-        client.submit(
-            task, piece, descriptor, *options, key=f"{name}-{number}", pure=False, priority=10
+    def _look_up(self, asked: Any, columns: Sequence[Hashable] | None) -> Lookup:
+        answers = self._answers(asked, _look_up, columns)
+        if len(answers) == 1:
+            return answers[0]
+        frames = frames_of(asked)
+        rows, first = [], 0
+        for answer in answers:
+            rows.append(answer.query_rows + first)
+            first += len(answer.found)
+        return Lookup(
+            frames.concat([answer.frame for answer in answers]),
+            frames.xp.concatenate(rows),
+            frames.xp.concatenate([answer.found for answer in answers]),
         )
-        for number, piece in enumerate(pieces)
-    ]
-    return watched(client, descriptor.workers, futures)
+
+    def _found(self, asked: Any) -> Any:
+        answers = self._answers(asked, _are_stored)
+        return answers[0] if len(answers) == 1 else frames_of(asked).xp.concatenate(answers)
+
+    def _answers(self, asked: Any, task: Callable[..., Any], *options: Any) -> list[Any]:
+        """What `task` answers for each piece of the keys, in their order."""
+        client, descriptor = self._client, self._descriptor
+        options = descriptor, self._sparing, *options
+        if in_task_of(client):
+            # Tasks of its own would wait for the threads that tasks like this one hold.
+            return [task(asked, *options)]
+        names = list(join_columns(asked, descriptor.encoder))
+        small = frames_of(asked).nbytes(asked) <= SMALL_NBYTES
+        pieces = [asked] if small else partitions_of(client, asked, names)
+        name = f"dgpuhash-lookup-{uuid.uuid4().hex}"
+        futures = [
+            client.submit(task, piece, *options, key=f"{name}-{number}", pure=False, priority=10)
+            for number, piece in enumerate(pieces)
+        ]
+        return watched(client, descriptor.workers, futures)
 
 
-def _look_up(asked: Any, descriptor: Descriptor, columns: Sequence[Hashable] | None) -> Lookup:
+def _look_up(
+    asked: Any, descriptor: Descriptor, sparing: Sparing, columns: Sequence[Hashable] | None
+) -> Lookup:
     def matches(keys: Any, moved: Sequence[Hashable]) -> Matches:
-        query_rows, found = _match(keys, descriptor, "inner", moved)
+        query_rows, found = _match(keys, descriptor, "inner", moved, sparing)
         return Matches(query_rows, frame_of_payload(found, descriptor.meta[list(moved)]))
 
     return lookup_rows(asked, descriptor.encoder, descriptor.meta, matches, columns)
 
 
-def _are_stored(asked: Any, descriptor: Descriptor) -> Any:
-    rows, _ = _match(asked, descriptor, "semi", [])
+def _are_stored(asked: Any, descriptor: Descriptor, sparing: Sparing) -> Any:
+    rows, _ = _match(asked, descriptor, "semi", [], sparing)
     found = frames_of(asked).xp.zeros(len(asked), dtype=bool)
     found[rows] = True
     return found
 
 
 def _match(
-    asked: Any, descriptor: Descriptor, how: str, columns: Sequence[Hashable]
+    asked: Any, descriptor: Descriptor, how: str, columns: Sequence[Hashable], sparing: Sparing
 ) -> tuple[Any, Any]:
     keys = keys_of(asked, descriptor, descriptor.encoder.names)
-    return match(hosting_worker(), keys, len(asked), descriptor, how, columns)
+    return match(hosting_worker(), keys, len(asked), descriptor, how, columns, sparing)

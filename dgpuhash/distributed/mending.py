@@ -5,10 +5,32 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from dgpuhash.distributed.skew import Heavy
+from dgpuhash.distributed.skew import NO_HEAVY, Heavy
 from dgpuhash.frames import FrameIndex, KeyEncoder, frames_of
 
-__all__ = ["Mending"]
+__all__ = ["Lost", "Mending"]
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """What is to be read again.
+
+    Attributes
+    ----------
+    parts : int
+        Of the index.
+    gone : frozenset of int
+        Those of them whose rows are read again.
+    heavy : Heavy
+        Keys that had rows in any part; all their rows are read again, and spread anew.
+    arrivals : frozenset of int
+        Of the rows that are there, where rows have no owner.
+    """
+
+    parts: int
+    gone: frozenset[int]
+    heavy: Heavy = NO_HEAVY
+    arrivals: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

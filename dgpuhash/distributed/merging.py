@@ -13,11 +13,12 @@ from dask.dataframe.dask_expr import new_collection
 from dask.dataframe.dask_expr.io.io import FromGraph
 
 from dgpuhash.distributed.descriptor import Descriptor
+from dgpuhash.distributed.held import held_partitions, map_held
 from dgpuhash.distributed.payload import plain_arrays
 from dgpuhash.distributed.probe import Probe, SealedProbe
 from dgpuhash.distributed.sealed import kind_of_meta, remember
 from dgpuhash.distributed.source import check_library, meta_of
-from dgpuhash.distributed.sparing import Absences
+from dgpuhash.distributed.sparing import Absences, Sparing
 from dgpuhash.frames import check_how, column_labels, join_columns
 
 __all__ = ["Merging"]
@@ -57,15 +58,18 @@ class Plan:
         plain = all(plain_arrays(each, each) is not None for each in needed)
         return cls(probe, SealedProbe.of(probe), plain)
 
-    def by(self, descriptor: Descriptor) -> Plan:
+    def by(self, descriptor: Descriptor, sparing: Sparing) -> Plan:
         """The same with another index, or epoch, whose rows are alike."""
-        probe = replace(self.probe, descriptor=descriptor)
+        probe = replace(self.probe, descriptor=descriptor, sparing=sparing)
         return replace(self, probe=probe, sealed=SealedProbe.of(probe))
 
     def lazy(self, left: Any) -> dd.DataFrame:
         """The merge by a task for each partition; a frame of the client's own is one."""
         if not isinstance(left, dd.DataFrame):
             left = _one_partition(left)
+        held = held_partitions(left)
+        if held is not None:
+            return map_held(self.sealed, held, self.probe.meta, self.sealed.__name__)
         return left.map_partitions(
             self.sealed,
             meta=self.probe.meta,
@@ -89,7 +93,7 @@ class Merging:
 
     def __init__(self, descriptor: Descriptor) -> None:
         self._descriptor = descriptor
-        self._plans: dict[Any, Plan] = {}
+        self._plans: dict[tuple[str, Sparing], Plan] = {}
         self.absences = Absences()
 
     @property
@@ -105,29 +109,31 @@ class Merging:
         how: str,
         columns: Sequence[Hashable] | None,
         suffixes: tuple[str | None, str | None],
+        sparing: Sparing,
     ) -> Plan:
         """That of partitions like `left_meta`; see `DistributedIndex.merge`."""
         wanted = None if columns is None else tuple(column_labels(columns))
         kind = kind_of_meta(left_meta)
         asked = repr((kind, on, left_on, how, wanted, suffixes))
-        if kind is not None and asked in self._plans:
-            return self._plans[asked]
+        if kind is not None and (asked, sparing) in self._plans:
+            return self._plans[asked, sparing]
         descriptor = self._descriptor
         stored = kind_of_meta(descriptor.meta)
         alike = repr((asked, stored, descriptor.encoder))
         # Another thread may let it go meanwhile.
         known = None if None in (kind, stored) else _plans.get(alike)
         if known is not None:
-            plan = known.by(descriptor)
+            plan = known.by(descriptor, sparing)
         else:
             check_how(how)
             check_library(left_meta, descriptor.meta)
             names = join_columns(left_meta, descriptor.encoder, on, left_on)
-            plan = Plan.of(Probe.of(left_meta, descriptor, tuple(names), how, wanted, suffixes))
+            probe = Probe.of(left_meta, descriptor, tuple(names), how, wanted, suffixes)
+            plan = Plan.of(replace(probe, sparing=sparing))
             if None not in (kind, stored):
                 remember(_plans, alike, plan, KINDS)
         if kind is not None:
-            remember(self._plans, asked, plan, KINDS)
+            remember(self._plans, (asked, sparing), plan, KINDS)
         return plan
 
 

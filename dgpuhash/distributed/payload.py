@@ -7,10 +7,12 @@ from typing import Any
 
 from distributed.protocol import Serialize, to_serialize
 
+from dgpuhash.distributed.sealed import kind_of_meta, remember
 from dgpuhash.frames import frames_of
 
 __all__ = [
     "Payload",
+    "are_plain",
     "frame_of_payload",
     "is_plain",
     "joined",
@@ -22,6 +24,10 @@ __all__ = [
 # A tuple of arrays, or a frame.
 Payload = Any
 
+# Kinds of empty frames of which is remembered whether they are plain.
+KINDS = 32
+_plain: dict[str, bool] = {}
+
 
 def plain_arrays(frame: Any, like: Any) -> tuple[Any, ...] | None:
     """The columns on their own memory; None when one has nulls, or not the dtype that it should."""
@@ -31,6 +37,17 @@ def plain_arrays(frame: Any, like: Any) -> tuple[Any, ...] | None:
         return None
     arrays = frames.arrays(frame, dtypes)
     return None if arrays is None else tuple(arrays)
+
+
+def are_plain(meta: Any) -> bool:
+    """Whether frames like the empty `meta`, and without nulls, are plain arrays."""
+    asked = repr(kind_of_meta(meta))
+    found = _plain.get(asked)
+    if found is None:
+        found = plain_arrays(meta, meta) is not None
+        if kind_of_meta(meta) is not None:
+            remember(_plain, asked, found, KINDS)
+    return found
 
 
 def frame_of_payload(payload: Payload, like: Any) -> Any:

@@ -16,6 +16,7 @@ from dgpuhash.distributed.clients import asking_the_scheduler, workers_of
 from dgpuhash.distributed.plugin import arriving_host_of
 from dgpuhash.distributed.relay import Failed, relayed
 from dgpuhash.distributed.request import REMEDY, begun
+from dgpuhash.distributed.worker_data import Given, Needed
 from dgpuhash.errors import IndexLost
 from dgpuhash.tables.scarcity import call_says_memory
 
@@ -23,8 +24,8 @@ __all__ = ["GRACE", "asked", "attended", "installed", "on_workers", "watched"]
 
 Result = TypeVar("Result")
 
-# Seconds between two looks at the list of workers, and between two calls on all of them. A worker
-# may be busy for any time; one whose event loop is silent for SILENCE is given up.
+# Seconds between two looks at the list of workers, and before the first; between two calls on all.
+# A worker may be busy for any time; one whose event loop is silent for SILENCE is given up.
 WATCH = 0.25
 PATIENCE = 2.0
 SILENCE = 20.0
@@ -35,10 +36,11 @@ GRACE = 1.0
 def on_workers(
     client: Client,
     workers: Sequence[str],
-    function: Callable[..., Result],
+    function: Callable[..., Result | Failed],
     *args: Any,
     limit: float | None = None,
     turn: str | None = None,
+    needed: Needed | None = None,
 ) -> list[Result]:
     """``function(host, *args)`` on the shard threads of `workers`, all at the same time.
 
@@ -48,11 +50,11 @@ def on_workers(
     workers : sequence of str
         Addresses; `host` is the `ShardHost` of each.
     function : callable
-        Of a module, so that it travels by name.
+        Of a module, so that it travels by name. An error may be raised there, or returned.
     limit : float, optional
         Seconds to wait for the results; default: as long as the workers are alive.
-    turn : str, optional
-        As for `relayed`.
+    turn, needed : optional
+        As for `relayed`; of what is needed `function` gets its `Given` after its other arguments.
 
     Returns
     -------
@@ -61,6 +63,8 @@ def on_workers(
 
     Raises
     ------
+    Elsewhere
+        When what is needed does not lie where it must; nothing was done then.
     IndexLost
         When a worker leaves the cluster before all have answered, or at the limit.
     DgpuhashError
@@ -68,7 +72,7 @@ def on_workers(
     """
 
     async def phase() -> list[Result]:
-        answers = relayed(client, workers, run_phase, (function, args), turn)
+        answers = relayed(client, workers, run_phase, (function, args), turn, needed)
         with asking_the_scheduler():
             found = await _watch(client, workers, answers, limit)
         return _results([found[worker] for worker in workers])
@@ -77,11 +81,16 @@ def on_workers(
 
 
 async def run_phase(
-    function: Callable[..., Result], args: tuple[Any, ...], dask_worker: Any
+    function: Callable[..., Result],
+    args: tuple[Any, ...],
+    dask_worker: Any,
+    given: Given | None = None,
 ) -> Result | Failed:
     """What `on_workers` runs on each worker; an error is a result, lest Dask logs it twice."""
     try:
         host = await arriving_host_of(dask_worker)
+        if given is not None:
+            args = (*args, given)
         return await host.thread.run(call_says_memory(function), host, *args)
     except Exception as error:
         let_go(error)
@@ -158,9 +167,15 @@ def watched(client: Client, workers: Sequence[str], futures: list[Any]) -> list[
 
 
 def attended(
-    client: Client, workers: Sequence[str], begin: Callable[[], Awaitable[Result]]
+    client: Client,
+    workers: Sequence[str],
+    begin: Callable[[], Awaitable[Result]],
+    look: Callable[..., list[str]] | None = None,
 ) -> Result:
     """What comes of `begin`, called on the client's event loop, unless a worker is lost first.
+
+    `look` is called on workers now and then, and names what nobody goes on with; default:
+    `unattended`.
 
     Raises
     ------
@@ -170,7 +185,7 @@ def attended(
 
     async def attend() -> Result:
         try:
-            return await _watch(client, workers, begin())
+            return await _watch(client, workers, begin(), look=look)
         except (FutureCancelledError, FuturesCancelledError, CommClosedError) as error:
             why = getattr(error, "reason", error)
             raise IndexLost(
@@ -181,17 +196,25 @@ def attended(
 
 
 async def _watch(
-    client: Client, workers: Sequence[str], work: Awaitable[Result], limit: float | None = None
+    client: Client,
+    workers: Sequence[str],
+    work: Awaitable[Result],
+    limit: float | None = None,
+    look: Callable[..., list[str]] | None = None,
 ) -> Result:
     # Never cancelled: Dask's gather logs an error for each future then. It ends by itself.
     task = begun(work)
+    await asyncio.wait({task}, timeout=WATCH)
+    if task.done():
+        return task.result()
     alarms = [
         asyncio.ensure_future(_until_one_leaves(client, workers)),
-        asyncio.ensure_future(_until_one_is_silent(client, workers)),
+        asyncio.ensure_future(_until_one_is_silent(client, workers, look or unattended)),
     ]
     try:
         waiting: set[asyncio.Future[Any]] = {task, *alarms}
-        await asyncio.wait(waiting, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+        left = None if limit is None else limit - WATCH
+        await asyncio.wait(waiting, timeout=left, return_when=asyncio.FIRST_COMPLETED)
         if task.done():
             return task.result()
         for alarm in alarms:
@@ -205,7 +228,6 @@ async def _watch(
 
 async def _until_one_leaves(client: Client, workers: Sequence[str]) -> IndexLost:
     while True:
-        await asyncio.sleep(WATCH)
         try:
             with asking_the_scheduler():
                 there = await asyncio.shield(begun(client.scheduler.ncores()))
@@ -214,13 +236,16 @@ async def _until_one_leaves(client: Client, workers: Sequence[str]) -> IndexLost
         gone = sorted(set(workers) - set(there))
         if gone:
             return IndexLost(f"workers {gone} with shards of the index are gone; {REMEDY}")
+        await asyncio.sleep(WATCH)
 
 
-async def _until_one_is_silent(client: Client, workers: Sequence[str]) -> IndexLost:
+async def _until_one_is_silent(
+    client: Client, workers: Sequence[str], look: Callable[..., list[str]]
+) -> IndexLost:
     attendance = Attendance()
     while True:
         await asyncio.sleep(PATIENCE)
-        call = client.run(unattended, workers=list(workers), on_error="ignore", asynchronous=True)
+        call = client.run(look, workers=list(workers), on_error="ignore", asynchronous=True)
         try:
             answers = await asyncio.wait_for(asyncio.shield(begun(call)), SILENCE)
         except TimeoutError:
@@ -231,17 +256,20 @@ async def _until_one_is_silent(client: Client, workers: Sequence[str]) -> IndexL
         except (OSError, RuntimeError):
             # The scheduler cannot be asked; `_until_one_leaves` says so.
             continue
-        for worker, what in attendance.missed(answers, asyncio.get_running_loop().time()):
+        # One without memory for an answer ends the comm, and Dask then asks it on and on.
+        said = {worker: answers.get(worker, ["no answer of it comes"]) for worker in workers}
+        for worker, what in attendance.missed(said, asyncio.get_running_loop().time()):
             return IndexLost(
-                f"worker {worker} answers and does not go on, as when memory ran out there: {what};"
-                f" end it, and {REMEDY}"
+                f"worker {worker} is there and does not go on, as when memory ran out there: "
+                f"{what}; end it, and {REMEDY}"
             )
 
 
 def _results(outcomes: Sequence[Any]) -> list[Any]:
     raised = [outcome.error for outcome in outcomes if isinstance(outcome, Failed)]
-    # What the user can mend says more than the loss that it led to on other workers.
-    raised.sort(key=lambda error: isinstance(error, IndexLost))
+    # What the user can mend says more than the loss that it led to on other workers, and so does
+    # the way that failed.
+    raised.sort(key=lambda error: isinstance(error, IndexLost) + (type(error) is IndexLost))
     unreachable = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
     # Who waits for another one says less than that one.
     unreachable.sort(key=lambda error: isinstance(error, TimeoutError))

@@ -16,6 +16,7 @@ from dgpuhash.distributed.exchange.worker_end import WorkerEnd
 from dgpuhash.distributed.payload import loaded
 from dgpuhash.distributed.shard import Shards
 from dgpuhash.distributed.shard_thread import ShardThread
+from dgpuhash.distributed.siblings import Siblings
 from dgpuhash.distributed.together import Together
 from dgpuhash.errors import IndexLost, UnsupportedError
 
@@ -61,6 +62,7 @@ class ShardHost(WorkerPlugin):
     thread: ShardThread
     ahead: Ahead
     together: Together
+    siblings: Siblings
     ends: dict[str, WorkerEnd]
     """Of the groups that this worker is in, by their names."""
     tables: dict[str, Hosted]
@@ -73,9 +75,11 @@ class ShardHost(WorkerPlugin):
         self.thread = ShardThread()
         self.ahead = Ahead()
         self.together = Together()
+        self.siblings = Siblings()
         self.ends = {}
         self.tables = {}
         worker.handlers["dgpuhash_match"] = answering(self.match)
+        worker.handlers["dgpuhash_bits"] = answering(self.bits)
         worker.handlers["dgpuhash_known"] = answering(self.known)
         worker.handlers["dgpuhash_put"] = answering(self.put)
         worker.handlers["dgpuhash_ping"] = answering(self.ping)
@@ -108,6 +112,17 @@ class ShardHost(WorkerPlugin):
             self.shards.match, uid, epoch, incarnation, keys, how, columns, skip, nbytes
         )
         return [loaded(query_rows), loaded(payload), rest]
+
+    async def bits(self, *, uid: str, epoch: int, incarnation: str, **asked: int) -> list[Any]:
+        """What `Sieve.bits` tells of a shard."""
+
+        def told() -> Any:
+            index = self.shards.at(uid, epoch, incarnation)
+            shard = self.shards.standing(uid)
+            assert shard is not None
+            return shard.sieve.bits(index, **asked)
+
+        return [loaded(await self.thread.run(told))]
 
     async def known(self, *, keys: Any, uid: str, transaction: str) -> list[Any]:
         """The row of the first of `keys` that a prepared change leaves in this shard, or -1."""

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, islice, pairwise
 from typing import Any, ClassVar
 
 from dask.sizeof import sizeof
 
+from dgpuhash.distributed.ahead import AHEAD
 from dgpuhash.distributed.descriptor import Descriptor
 from dgpuhash.distributed.match import keys_of, match
 from dgpuhash.distributed.payload import Payload, frame_of_payload, is_plain
 from dgpuhash.distributed.plugin import host_of, hosting_worker
 from dgpuhash.distributed.sealed import Sealed, WithMetas
+from dgpuhash.distributed.siblings import Sibling
+from dgpuhash.distributed.sparing import SPARE_NOTHING, Sparing
 from dgpuhash.distributed.split import parcel_nbytes
+from dgpuhash.errors import OutOfMemoryError
 from dgpuhash.frames import assemble, assemble_plain, frames_of, merge_meta, moved_columns
 
 __all__ = ["Probe", "SealedProbe"]
 
-# Where rows are: parcels that the partitions of all tasks that are out of their worker's thread may
-# fill, and batches of them at work at once. On GPUs few large ones are faster.
-AHEAD = {"cpu": 4, "cuda": 16}
+# Where rows are: batches of partitions at work at once. On GPUs few large ones are faster.
 AT_ONCE = {"cpu": 2, "cuda": 1}
+
+Function = Callable[[Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +52,19 @@ class Asking:
     keys: Payload
     nbytes: int
 
+    @property
+    def keys_nbytes(self) -> int:
+        """Of keys that are arrays."""
+        return sum(array.nbytes for array in self.keys)
+
+
+# The matches of a partition, whose frame may be a payload.
+Found = tuple[Asking, Any, Payload | None]
+
 
 @dataclass(frozen=True, slots=True)
 class Probe(WithMetas):
-    """The merge of a partition with the index; it is called for each partition.
+    """The merge of partitions with the index.
 
     Attributes
     ----------
@@ -73,9 +86,8 @@ class Probe(WithMetas):
         Positions of `left_on` in `left_meta`, where the dtypes are those of the index's keys.
     plain : bool
         Whether the results are the partitions' columns beside the index's, none promoted.
+    sparing : Sparing
     """
-
-    __name__: ClassVar[str] = "dgpuhash-merge"
 
     descriptor: Descriptor
     left_on: tuple[Hashable, ...]
@@ -89,6 +101,7 @@ class Probe(WithMetas):
     left_dtypes: list[Any]
     plain_keys: tuple[int, ...] | None
     plain: bool
+    sparing: Sparing = SPARE_NOTHING
 
     @classmethod
     def of(
@@ -128,23 +141,72 @@ class Probe(WithMetas):
             plain=how == "inner" and frames.dtypes(meta) == [*given, *found],
         )
 
-    def __call__(self, left: Any) -> Any:
-        worker, asking = hosting_worker(), self.asking(left)
-        host, device = host_of(worker), frames_of(left).device
-        nbytes = parcel_nbytes(device)
-        with host.ahead.task(asking.nbytes, AHEAD[device] * nbytes):
-            if not is_plain(asking.keys):
-                return next(self._merged(worker, [asking]))
-            return host.together.call(
-                partial(self._merged, worker),
-                asking,
-                kind=id(self),
-                nbytes=sum(array.nbytes for array in asking.keys),
-                # About a parcel to each part.
-                most_nbytes=len(self.descriptor.shards) * nbytes,
-                at_once=AT_ONCE[device],
-                more=lambda: host.ahead.others_begin(worker),
-            )
+    def merged(self, left: Any, function: Function) -> Any:
+        """The merge of a partition, by a task that calls `function` with it."""
+        worker, device = hosting_worker(), frames_of(left).device
+        host, most_nbytes = host_of(worker), AHEAD[device] * parcel_nbytes(device)
+        with host.ahead.staying():
+            found = host.siblings.answer(worker, left)
+        if found is not None:
+            return self.put_together(*found)
+        own = self.asking(left)
+        if not is_plain(own.keys):
+            with host.ahead.task(own.nbytes, most_nbytes):
+                return next(self._merged(worker, [[own]]))[0]
+        with host.siblings.ready(worker, function, most_nbytes - own.nbytes) as siblings:
+            askings = dict(self._askings(siblings, self._most_keys_nbytes - own.keys_nbytes))
+            if not askings:
+                with host.ahead.task(own.nbytes, most_nbytes):
+                    return self._ask(worker, [own])[0]
+            with host.ahead.staying():
+                return self._merged_before(worker, own, askings)
+
+    def _merged_before(self, worker: Any, own: Asking, others: Mapping[Sibling, Asking]) -> Any:
+        """The merge of a partition; others are told what was found for them."""
+        try:
+            merged, founds = self._ask(worker, [own, *others.values()])
+        except OutOfMemoryError:
+            return self._ask(worker, [own])[0]
+        except Exception as error:
+            for sibling in others:
+                sibling.tell(error=error)
+            raise
+        for sibling, found in zip(others, founds, strict=True):
+            sibling.tell(found)
+        return merged
+
+    def _askings(
+        self, siblings: Sequence[Sibling], most_keys_nbytes: int
+    ) -> Iterator[tuple[Sibling, Asking]]:
+        """What those are asked for with that fit one batch."""
+        for sibling in siblings:
+            try:
+                asking = self.asking(sibling.argument)
+            except Exception:
+                # Its own task is going to say so.
+                return
+            if not is_plain(asking.keys) or asking.keys_nbytes > most_keys_nbytes:
+                return
+            most_keys_nbytes -= asking.keys_nbytes
+            yield sibling, asking
+
+    def _ask(self, worker: Any, several: Sequence[Asking]) -> tuple[Any, list[Found]]:
+        """The merge of the first of these, and what was found for the others."""
+        host = host_of(worker)
+        return host.together.call(
+            partial(self._merged, worker),
+            several,
+            kind=id(self),
+            nbytes=sum(asking.keys_nbytes for asking in several),
+            most_nbytes=self._most_keys_nbytes,
+            at_once=AT_ONCE[frames_of(self.meta).device],
+            more=lambda: host.ahead.others_begin(worker),
+        )
+
+    @property
+    def _most_keys_nbytes(self) -> int:
+        """Of a batch: about a parcel to each part."""
+        return len(self.descriptor.shards) * parcel_nbytes(frames_of(self.meta).device)
 
     def asking(self, left: Any) -> Asking:
         """What a partition is asked about with."""
@@ -177,22 +239,35 @@ class Probe(WithMetas):
             meta=self.meta if asking.alike else None,
         )
 
-    def _merged(self, worker: Any, several: Sequence[Asking]) -> Iterator[Any]:
-        """The results of partitions whose keys are asked about together."""
+    def _merged(
+        self, worker: Any, groups: Sequence[Sequence[Asking]]
+    ) -> Iterator[tuple[Any, list[Found]]]:
+        """For each group the merge of its first partition, and what was found for the others.
+
+        The keys of all are asked about together.
+        """
         xp = frames_of(self.meta).xp
+        several = list(chain.from_iterable(groups))
         keys = several[0].keys
         if len(several) > 1:
             columns = zip(*(asking.keys for asking in several), strict=True)
             keys = tuple(map(xp.concatenate, columns))
         ends = list(accumulate((len(asking.left) for asking in several), initial=0))
-        query_rows, found = match(worker, keys, ends[-1], self.descriptor, self.how, self.moved)
+        query_rows, payload = match(
+            worker, keys, ends[-1], self.descriptor, self.how, self.moved, self.sparing
+        )
         cuts = [0, len(query_rows)]
         if len(several) > 1:
             cuts = xp.searchsorted(query_rows, xp.asarray(ends)).tolist()
-        for asking, first, (start, end) in zip(several, ends, pairwise(cuts), strict=False):
-            rows = query_rows[start:end]
-            rows = rows - first if first else rows
-            yield self.put_together(asking, rows, _cut(found, start, end))
+
+        def found() -> Iterator[Found]:
+            for asking, first, (start, end) in zip(several, ends, pairwise(cuts), strict=False):
+                rows = query_rows[start:end]
+                yield asking, rows - first if first else rows, _cut(payload, start, end)
+
+        each = found()
+        for group in groups:
+            yield self.put_together(*next(each)), list(islice(each, len(group) - 1))
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         return (
@@ -201,6 +276,7 @@ class Probe(WithMetas):
             self.how,
             self.columns,
             self.suffixes,
+            self.sparing,
         )
 
 
@@ -208,7 +284,7 @@ class Probe(WithMetas):
 class SealedProbe:
     """A probe as tasks carry it."""
 
-    __name__: ClassVar[str] = Probe.__name__
+    __name__: ClassVar[str] = "dgpuhash-merge"
 
     seal: Sealed[Probe]
     token: tuple[Any, ...]
@@ -219,7 +295,7 @@ class SealedProbe:
         return cls(Sealed.of(probe), probe.__dask_tokenize__())
 
     def __call__(self, left: Any) -> Any:
-        return self.seal.opened()(left)
+        return self.seal.opened().merged(left, self)
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         return self.token

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import uuid
 from typing import Any
 
-from distributed.utils import sync
-
 from dgpuhash.distributed.arrival import ARRIVAL, arrival_of, with_arrival
 from dgpuhash.distributed.descriptor import Placement
 from dgpuhash.distributed.exchange import CommExchange, Exchange, Parcel, Receipt
-from dgpuhash.distributed.plugin import hosting_worker
+from dgpuhash.distributed.plugin import host_of, hosting_worker
 from dgpuhash.distributed.routes import lost_rows, part_near, stored_layers
 from dgpuhash.distributed.sealed import Sealed
 from dgpuhash.distributed.shard import Change
@@ -32,7 +31,9 @@ def put_partition(frame: Any, sealed: Sealed[Change], partition: int, arrival: i
     segments, receipt = parcels(
         frame, change, partition, size, address=worker.address, arrival=arrival
     )
-    sync(worker.loop, exchange.put_segments, segments)
+    putting = exchange.put_segments(segments)
+    going = asyncio.run_coroutine_threadsafe(putting, worker.loop.asyncio_loop)
+    host_of(worker).ahead.result(going, frame)
     return receipt
 
 

@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from distributed import Client
-from distributed.protocol import Serialized, pickle, serialize
+from distributed.protocol import Serialized, deserialize, pickle, serialize
 
+from dgpuhash.distributed.calls import ask_scheduler
 from dgpuhash.distributed.clients import asking_the_scheduler
 from dgpuhash.distributed.descriptor import Descriptor
 from dgpuhash.distributed.lock import forget_lock, locked
@@ -32,8 +33,7 @@ class Registry:
 
     def find(self, name: str) -> Descriptor | None:
         """The newest descriptor under `name`; None when there is none."""
-        with asking_the_scheduler():
-            packed = self._client.get_dataset(PREFIX + name, default=None)
+        packed = ask_scheduler(self._client, packed_dataset, PREFIX + name)
         return None if packed is None else pickle.loads(packed)
 
     def names(self) -> list[str]:
@@ -47,16 +47,14 @@ class Registry:
         # Published datasets outlive client.restart(), which scheduler metadata does not. The
         # client's own way to publish waits up to 10 ms for its other messages to be gone.
         packed = pickle.dumps(descriptor)
-        with asking_the_scheduler():
-            self._client.run_on_scheduler(put_dataset, PREFIX + descriptor.name, packed)
+        ask_scheduler(self._client, put_dataset, PREFIX + descriptor.name, packed)
 
     def remove(self, descriptor: Descriptor) -> None:
         """Forget an index."""
         name = descriptor.name
         # Nobody asks again for a lock whose name was drawn for what is gone.
         lock = _lock_of(name) if name == drawn_name(descriptor.uid) else None
-        with asking_the_scheduler():
-            self._client.run_on_scheduler(drop_dataset, PREFIX + name, lock)
+        ask_scheduler(self._client, drop_dataset, PREFIX + name, lock)
 
     @contextmanager
     def changing(self, name: str) -> Iterator[None]:
@@ -68,15 +66,20 @@ class Registry:
             yield
 
 
+def packed_dataset(name: str, dask_scheduler: Any) -> bytes | None:
+    """Runs on the scheduler, as `put_dataset` and `drop_dataset` do."""
+    found = dask_scheduler.extensions["publish"].datasets.get(name)
+    return None if found is None else deserialize(found["data"].header, found["data"].frames)
+
+
 def put_dataset(name: str, packed: bytes, dask_scheduler: Any) -> None:
-    """Runs on the scheduler."""
     data = Serialized(*serialize(packed))
     dask_scheduler.client_desires_keys((), f"published-{name}")
     dask_scheduler.extensions["publish"].datasets[name] = {"data": data, "keys": ()}
 
 
 def drop_dataset(name: str, lock: str | None, dask_scheduler: Any) -> None:
-    """Runs on the scheduler, where Dask's own way leaves what stands for a client."""
+    """Dask's own way leaves what stands for a client."""
     dask_scheduler.extensions["publish"].datasets.pop(name, None)
     dask_scheduler.clients.pop(f"published-{name}", None)
     if lock is not None:

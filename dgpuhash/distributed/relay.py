@@ -1,24 +1,27 @@
-"""Phases that the scheduler passes on to workers, over comms that it keeps, in turns if asked.
+"""Phases that the scheduler passes on to workers, in turns if asked.
 
-``Client.run`` makes the scheduler connect to each worker anew, and a lock would be three more
-messages of the client.
+A lock of the client's would be three more messages.
 """
 
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from distributed import Client
 from distributed.comm import CommClosedError
-from distributed.core import send_recv
-from distributed.protocol import Serialize, Serialized, deserialize, pickle
+from distributed.protocol import pickle
 
+from dgpuhash.distributed.calls import call_worker, on_scheduler, posted
+from dgpuhash.distributed.clients import connected
 from dgpuhash.distributed.request import begun
+from dgpuhash.distributed.worker_data import Elsewhere, Given, Made, Needed, claim, claimed, free
 
 __all__ = ["Failed", "end_turn", "relayed"]
 
@@ -29,10 +32,17 @@ FAREWELL = 2.0
 
 
 class Failed:
-    """An error on its way to the client."""
+    """An error on its way to the client.
 
-    def __init__(self, error: Exception) -> None:
-        self.error = error
+    Attributes
+    ----------
+    error : Exception
+    told : bool
+        Whether it only came of what another worker, which is about to answer, said of its own.
+    """
+
+    def __init__(self, error: Exception, *, told: bool = False) -> None:
+        self.error, self.told = error, told
 
 
 @dataclass(eq=False)
@@ -54,10 +64,12 @@ async def relayed(
     function: Callable[..., Any],
     args: tuple[Any, ...] = (),
     turn: str | None = None,
+    needed: Needed | None = None,
 ) -> dict[str, Any]:
     """``function(*args, dask_worker=…)`` on the event loops of `workers`, at the same time.
 
-    Returns what each gave, or the exception that came of it.
+    Returns what each gave, or the exception that came of it. Where one gave `Made`, its data stays
+    there, and futures for it come here; when another one fails, or nobody waits, it is freed.
 
     Parameters
     ----------
@@ -71,63 +83,100 @@ async def relayed(
         Names a phase that begins when no other named one is under way; `end_turn` lets the next
         one begin. Its workers wait for each other: when one fails, the others are waited for no
         longer than `FAREWELL`.
+    needed : Needed, optional
+        Then each function is called with `given` as well.
+
+    Raises
+    ------
+    Elsewhere
+        When what is needed does not lie where it must.
     """
-    message = {
-        "op": "run",
-        "function": pickle.dumps(packed),
-        "args": pickle.dumps((function, args)),
-        "kwargs": pickle.dumps({}),
-        "wait": True,
-    }
-    answers = await client.run_on_scheduler(
-        relay, list(workers), message, turn, client.id, asynchronous=True
-    )
-    return {
-        worker: answer if isinstance(answer, Exception) else pickle.loads(answer.post)
-        for worker, answer in answers.items()
-    }
+    post = posted(packed, function, args)
+    answers = await on_scheduler(client, relay, list(workers), post, turn, client.id, needed)
+    if isinstance(answers, str):
+        raise Elsewhere(answers)
+    return {worker: _opened(answer, client) for worker, answer in answers.items()}
+
+
+def _opened(answer: Packed | Exception, client: Client) -> Any:
+    if isinstance(answer, Exception):
+        return answer
+    result = pickle.loads(answer.post)
+    return result if answer.left is None else Made(result, claimed(client, answer.left))
 
 
 async def end_turn(client: Client, turn: str) -> None:
     """Let others begin, whether the phase of this name ended or not."""
-    await client.run_on_scheduler(free_turn, turn, asynchronous=True)
+    await on_scheduler(client, free_turn, turn)
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A result, or error, as bytes, which the scheduler need not understand."""
+    """A result, or error, as bytes, which the scheduler need not understand.
+
+    Attributes
+    ----------
+    post : bytes
+    failed, told : bool
+        Of a `Failed`.
+    left : mapping of label to int, or None
+        The bytes of each thing that stays among the worker's data; None where none may.
+    """
 
     post: bytes
     failed: bool
+    left: Mapping[Hashable, int] | None = None
+    told: bool = False
 
 
-async def packed(function: Callable[..., Any], args: tuple[Any, ...], dask_worker: Any) -> Packed:
-    """Runs on a worker."""
+async def packed(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    *dealt: Any,
+    dask_worker: Any,
+) -> Packed:
+    """Runs on a worker; what is `dealt`, if anything, makes its `Given`."""
+    left = None
     try:
-        result = function(*args, dask_worker=dask_worker)
+        given = {"given": Given.to(dask_worker, *dealt)} if dealt else {}
+        result = function(*args, **given, dask_worker=dask_worker)
         if asyncio.iscoroutine(result):
             result = await result
+        if isinstance(result, Made):
+            left = dask_worker.update_data(dict(result.data))["nbytes"]
+            result = result.result
     except Exception as error:
         result = error
-    return Packed(pickle.dumps(result), isinstance(result, Exception | Failed))
+    told = isinstance(result, Failed) and result.told
+    return Packed(pickle.dumps(result), isinstance(result, Exception | Failed), left, told)
 
 
 async def relay(
     workers: list[str],
-    message: dict[str, Any],
+    post: bytes,
     turn: str | None,
     client: str,
+    needed: Needed | None,
     dask_scheduler: Any,
-) -> dict[str, Any]:
-    """Runs on the scheduler."""
-    if turn is None:
-        return await _broadcast(workers, message, dask_scheduler)
-    mine = Turn(turn, client)
-    waiting = _turns.setdefault(dask_scheduler, deque())
-    waiting.append(mine)
+) -> dict[str, Packed | Exception] | str:
+    """Runs on the scheduler; a string says why the phase cannot begin."""
+    mine, more = Turn(turn or "", client), None
     try:
-        await _head(waiting, mine, dask_scheduler)
-        return await _together(workers, message, dask_scheduler)
+        if turn is not None:
+            waiting = _turns.setdefault(dask_scheduler, deque())
+            waiting.append(mine)
+            await _head(waiting, mine, dask_scheduler)
+        if needed is not None:
+            dealt = needed.dealt(workers, dask_scheduler)
+            if isinstance(dealt, str):
+                return dealt
+            more = pickle.dumps((workers, dealt, uuid.uuid4().hex))
+        answers = {worker: begun(_answer(worker, post, more, dask_scheduler)) for worker in workers}
+        if turn is None:
+            await asyncio.gather(*answers.values())
+        else:
+            await _until_one_failed(answers.values())
+        return _settled(answers, mine, dask_scheduler)
     finally:
         mine.over.set()
 
@@ -146,7 +195,7 @@ async def _head(waiting: deque[Turn], mine: Turn, scheduler: Any) -> None:
         try:
             await asyncio.wait_for(first.over.wait(), PATIENCE)
         except TimeoutError:
-            if first.client not in scheduler.clients:
+            if not connected(scheduler, first.client):
                 first.over.set()
         if first.over.is_set() and waiting[0] is first:
             waiting.popleft()
@@ -154,46 +203,67 @@ async def _head(waiting: deque[Turn], mine: Turn, scheduler: Any) -> None:
         raise TimeoutError(f"phase {mine.name} was given up before it began")
 
 
-async def _broadcast(workers: list[str], message: dict[str, Any], scheduler: Any) -> dict[str, Any]:
-    answers = [_answer(worker, message, scheduler) for worker in workers]
-    return dict(zip(workers, await asyncio.gather(*answers), strict=True))
+async def _until_one_failed(answers: Collection[asyncio.Future[Packed | Exception]]) -> None:
+    """Wait for workers that may wait for one that has failed already.
 
-
-async def _together(workers: list[str], message: dict[str, Any], scheduler: Any) -> dict[str, Any]:
-    """As `_broadcast`, to workers that may wait for one that has failed already."""
-    answers = {worker: begun(_answer(worker, message, scheduler)) for worker in workers}
-    waiting, done = set(answers.values()), set[asyncio.Future[Packed | Exception]]()
-    while waiting and not any(_failed(each.result()) for each in done):
+    One that was told so is no reason not to wait: that other one's error says more than its own.
+    """
+    waiting, done = set(answers), set[asyncio.Future[Packed | Exception]]()
+    while waiting and not any(_failed_first(each.result()) for each in done):
         done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     if waiting:
         await asyncio.wait(waiting, timeout=FAREWELL)
+
+
+def _settled(
+    answers: Mapping[str, asyncio.Future[Packed | Exception]], phase: Turn, scheduler: Any
+) -> dict[str, Packed | Exception]:
+    """The answers of a phase, for whose client all that stays is claimed, or nothing stays."""
+    found = {worker: _found(worker, answer, scheduler) for worker, answer in answers.items()}
+    awaited = connected(scheduler, phase.client) and not phase.over.is_set()
+    if awaited and not any(map(_failed, found.values())):
+        packets = {worker: each for worker, each in found.items() if isinstance(each, Packed)}
+        left = {worker: each.left for worker, each in packets.items() if each.left}
+        claim(scheduler, phase.client, left)
+        return found
+    for worker, answer in answers.items():
+        answer.add_done_callback(partial(_let_drop, scheduler, worker))
     return {
-        worker: answer.result() if answer.done() else TimeoutError(f"{worker} waits for another")
-        for worker, answer in answers.items()
+        worker: replace(each, left=each.left and {}) if isinstance(each, Packed) else each
+        for worker, each in found.items()
     }
+
+
+def _found(
+    worker: str, answer: asyncio.Future[Packed | Exception], scheduler: Any
+) -> Packed | Exception:
+    if not answer.done():
+        return TimeoutError(f"{worker} waits for another")
+    found = answer.result()
+    if isinstance(found, Packed) and found.left and worker not in scheduler.workers:
+        return CommClosedError(f"{worker} left the cluster with what it made")
+    return found
+
+
+def _let_drop(scheduler: Any, worker: str, answer: asyncio.Future[Packed | Exception]) -> None:
+    found = None if answer.cancelled() else answer.result()
+    if isinstance(found, Packed) and found.left:
+        free(scheduler, worker, found.left)
 
 
 def _failed(answer: Packed | Exception) -> bool:
     return isinstance(answer, Exception) or answer.failed
 
 
-async def _answer(worker: str, message: dict[str, Any], scheduler: Any) -> Packed | Exception:
-    if worker not in scheduler.workers:
-        # Over the comm that the scheduler keeps, one that was retired answers until it has ended.
-        return CommClosedError(f"{worker} is not in the cluster")
+def _failed_first(answer: Packed | Exception) -> bool:
+    return isinstance(answer, Exception) or (answer.failed and not answer.told)
+
+
+async def _answer(
+    worker: str, post: bytes, more: bytes | None, scheduler: Any
+) -> Packed | Exception:
     try:
-        comm = await scheduler.rpc.connect(worker)
-        comm.name = "dgpuhash phase"
-        try:
-            response = await send_recv(comm, **message)
-        finally:
-            scheduler.rpc.reuse(worker, comm)
+        found: Packed = await call_worker(scheduler, worker, post, more)
     except Exception as error:
         return error
-    if response["status"] != "OK":
-        return RuntimeError(f"worker {worker}: {response.get('exception_text')}")
-    result = response["result"]
-    if isinstance(result, Serialized):
-        result = deserialize(result.header, result.frames)
-    found: Packed = result.data if isinstance(result, Serialize) else result
     return found

@@ -15,10 +15,10 @@ from dgpuhash.distributed.sparing import Sparing
 from dgpuhash.frames.keys import OWNER_SEED
 from dgpuhash.tables.bloom import BloomFilter
 
-__all__ = ["Replica", "Standing"]
+__all__ = ["MEMORY_SHARE", "Replica", "Standing"]
 
 # A filter made without being asked for takes no more than this part of the memory that is free.
-_MEMORY_SHARE = 1 / 8
+MEMORY_SHARE = 1 / 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class Replica:
         nbytes = ranks * held * BloomFilter.BLOCK_NBYTES
         pays = sparing.absent_rows >= sum(each.keys for each in told)
         if sparing.bloom_filter is not True and not (
-            pays and nbytes < _MEMORY_SHARE * min(each.free_nbytes for each in told)
+            pays and nbytes < MEMORY_SHARE * min(each.free_nbytes for each in told)
         ):
             return None
         made = BloomFilter(backend, held * ranks, seed=OWNER_SEED)

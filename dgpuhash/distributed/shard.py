@@ -12,38 +12,16 @@ import numpy as np
 
 from dgpuhash.distributed.descriptor import Placement, ShardAddress
 from dgpuhash.distributed.exchange import Inbox, Parcel, Receipt
-from dgpuhash.distributed.mending import Mending
+from dgpuhash.distributed.mending import Lost, Mending
 from dgpuhash.distributed.payload import Payload, frame_of_payload, is_plain, joined
-from dgpuhash.distributed.replica import Replica
 from dgpuhash.distributed.request import REMEDY
 from dgpuhash.distributed.sealed import WithMetas
+from dgpuhash.distributed.sieve import Sieve
 from dgpuhash.distributed.skew import NO_HEAVY, Heavy
 from dgpuhash.errors import ColumnError, IndexLost
 from dgpuhash.frames import FrameIndex, KeyEncoder, Rest, frames_of
 
-__all__ = ["Change", "Lost", "Shards"]
-
-
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """What is to be read again.
-
-    Attributes
-    ----------
-    parts : int
-        Of the index.
-    gone : frozenset of int
-        Those of them whose rows are read again.
-    heavy : Heavy
-        Keys that had rows in any part; all their rows are read again, and spread anew.
-    arrivals : frozenset of int
-        Of the rows that are there, where rows have no owner.
-    """
-
-    parts: int
-    gone: frozenset[int]
-    heavy: Heavy = NO_HEAVY
-    arrivals: frozenset[int] = frozenset()
+__all__ = ["Change", "Shards"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +106,8 @@ class Shard:
     transaction: str
     index: FrameIndex
     changed_rows: int
-    replica: Replica | None = None
-    """A filter of the keys of all shards at this epoch."""
+    sieve: Sieve = field(default_factory=Sieve)
+    """What is known of the keys of all shards at this epoch."""
 
 
 @dataclass
@@ -149,10 +127,14 @@ class Shards:
 
     def open(self, change: Change, part: int) -> None:
         """Begin a change; one that another client left behind is dropped."""
-        kept = part in change.kept
+        kept, incarnation = part in change.kept, change.shards[part].incarnation
         index = None
         if kept or change.verb != "build":
-            index = self.at(change.uid, change.epoch - 1, change.shards[part].incarnation)
+            index = self.at(change.uid, change.epoch - 1, incarnation)
+        elif incarnation != self.incarnation:
+            raise IndexLost("a worker was restarted before an index was built; call it again")
+        else:
+            self._catch_up(change.uid, change.epoch - 1)
         self._staged[change.uid] = Staged(change, Inbox(part), index=index if kept else None)
 
     def accept(self, uid: str, transaction: str, parcel: Parcel) -> None:
@@ -292,9 +274,7 @@ class Shards:
         """
         if incarnation != self.incarnation:
             raise IndexLost(f"a worker with a shard of the index was restarted; {REMEDY}")
-        staged = self._staged.get(uid)
-        if staged is not None and staged.ready and staged.change.epoch == epoch:
-            self.apply(uid, staged.change.transaction)
+        self._catch_up(uid, epoch)
         shard = self._shards.get(uid)
         if shard is None:
             why = self._broken.get(uid, "it was closed, or never finished")
@@ -306,9 +286,9 @@ class Shards:
             )
         return shard.index
 
-    def standing(self, uid: str) -> Shard:
-        """The shard of which `at` has just given the index."""
-        return self._shards[uid]
+    def standing(self, uid: str) -> Shard | None:
+        """The shard as it is at this moment; any thread may ask."""
+        return self._shards.get(uid)
 
     def holds(self, uid: str, epoch: int, incarnation: str) -> bool:
         """Whether `at` would answer."""
@@ -359,6 +339,12 @@ class Shards:
             del self._shards[uid]
             self._broken[uid] = f"{what} failed halfway ({error})"
             raise
+
+    def _catch_up(self, uid: str, epoch: int) -> None:
+        """Apply the change that led to a published epoch, where that was not told yet."""
+        staged = self._staged.get(uid)
+        if staged is not None and staged.ready and staged.change.epoch == epoch:
+            self.apply(uid, staged.change.transaction)
 
     def _open(self, uid: str, transaction: str) -> Staged:
         staged = self._staged.get(uid)

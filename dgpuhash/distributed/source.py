@@ -6,6 +6,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import dask.dataframe as dd
+from dask.dataframe.dask_expr.io._delayed import FromDelayed
 from dask.delayed import Delayed
 from distributed import Client, Future, futures_of
 
@@ -119,6 +120,11 @@ def partitions_of(client: Client, collection: Any, columns: Sequence[Hashable]) 
 
 def persisted(collection: Any) -> list[Future] | None:
     """The partitions of a Dask DataFrame, in order, when workers hold each or compute it now."""
+    expression = collection.expr
+    if isinstance(expression, FromDelayed) and not expression.verify_meta:
+        given = expression.delayed_container.operands
+        if all(isinstance(each, Future) for each in given):
+            return [given[number] for number in expression._partitions]
     futures: dict[Any, Future] = {future.key: future for future in futures_of(collection)}
     if not futures:
         return None

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
+from dgpuhash.backend import Backend
+from dgpuhash.distributed.repeats import keys_may_repeat, keys_repeat
 from dgpuhash.errors import SpecError
 
-__all__ = ["Absences", "Sparing", "Switch"]
+__all__ = ["SPARE_NOTHING", "Absences", "Recent", "Sparing", "Switch"]
 
 Switch = Literal["auto"] | bool
 
-# Rows of all workers, and the share of absent keys among them, from which a filter that is there
-# pays. Between the GPUs of a host keys travel nearly as fast as they are looked up in a filter.
+# Rows of all workers, or of one worker's tasks, and the share of absent keys among them, from which
+# a filter that is there pays. Between the GPUs of a host keys travel nearly as fast as they are
+# looked up in a filter.
 _LEAST = {"cpu": (2**18, 0.25), "cuda": (2**28, 0.75)}
 
 
@@ -47,9 +51,24 @@ class Sparing:
         """
         given = {"bloom_filter": bloom_filter, "deduplicate": deduplicate}
         for name, switch in given.items():
-            if not (isinstance(switch, bool) or switch == "auto"):
+            if not (isinstance(switch, bool) or (isinstance(switch, str) and switch == "auto")):
                 raise SpecError(f"{name}={switch!r}; use True, False or 'auto'")
         return cls(bloom_filter, deduplicate)
+
+    def may_deduplicate(self, backend: Backend, rows: int) -> bool:
+        """Whether `deduplicates` may say so of so many rows."""
+        if self.deduplicate == "auto":
+            return keys_may_repeat(backend, rows)
+        return self.deduplicate
+
+    def deduplicates(self, backend: Backend, chunks: Sequence[Any]) -> bool:
+        """Whether to ask for each of these keys (words) once."""
+        if self.deduplicate == "auto":
+            return keys_repeat(backend, chunks)
+        return self.deduplicate
+
+
+SPARE_NOTHING = Sparing()
 
 
 class Absences:
@@ -92,3 +111,36 @@ class Absences:
         if rows < least_rows or self._share < least_share or not self._absent_rows:
             return replace(sparing, bloom_filter=False)
         return replace(sparing, absent_rows=self._absent_rows)
+
+
+class Recent:
+    """As `Absences`, of the questions that tasks of one worker have asked.
+
+    Attributes
+    ----------
+    absent_rows : int
+        Rows whose keys were not stored.
+
+    Examples
+    --------
+    >>> seen = Recent()
+    >>> for _ in range(4):
+    ...     seen.note("cpu", rows=2**16, absent_rows=2**15)
+    >>> seen.pays("cpu"), seen.absent_rows
+    (True, 131072)
+    """
+
+    def __init__(self) -> None:
+        self.absent_rows = 0
+        self._share = 0.0
+
+    def note(self, device: str, rows: int, absent_rows: int) -> None:
+        """What an answer says: of few rows, it changes little."""
+        if rows:
+            weight = min(1.0, rows / _LEAST[device][0])
+            self.absent_rows += absent_rows
+            self._share += weight * (absent_rows / rows - self._share)
+
+    def pays(self, device: str) -> bool:
+        """Whether so many keys are absent that a filter pays."""
+        return self._share >= _LEAST[device][1]

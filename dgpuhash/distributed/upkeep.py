@@ -12,6 +12,7 @@ from dgpuhash.distributed.descriptor import Descriptor, Placement, ShardAddress
 from dgpuhash.distributed.exchange import Receipt
 from dgpuhash.distributed.handle import Handle
 from dgpuhash.distributed.history import Step, acts_of
+from dgpuhash.distributed.mending import Lost
 from dgpuhash.distributed.rebalance import (
     arrivals_there,
     kept_parts,
@@ -20,7 +21,6 @@ from dgpuhash.distributed.rebalance import (
     sources,
     spread,
 )
-from dgpuhash.distributed.shard import Lost
 from dgpuhash.errors import DgpuhashError, IndexLost
 
 __all__ = ["Rebuilt", "Upkeep"]

@@ -1,35 +1,142 @@
-"""What a worker has among its data, for phases on its shard thread."""
+"""What a phase needs of the workers' data, and what it leaves there, in the phase's own message."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from time import time
+from typing import Any, Generic, Protocol, TypeVar
 
-from distributed.utils import sync
+from distributed import Client, Future
 
-__all__ = ["keep", "kept"]
+__all__ = ["Elsewhere", "Given", "Item", "Made", "Needed", "claim", "claimed", "free"]
+
+Result = TypeVar("Result")
 
 
-def kept(worker: Any, keys: Sequence[Hashable]) -> list[Any]:
-    """The values under `keys`, from the event loop, which alone touches the worker's data.
+class Item(Protocol):
+    """Things of one worker that belong together, such as the columns of a chunk."""
 
-    Raises
-    ------
-    KeyError
-        When one has left the worker.
+    @property
+    def labels(self) -> tuple[Hashable, ...]:
+        """Under which the worker has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Needed:
+    """Data that a phase works on where it lies.
+
+    Attributes
+    ----------
+    labels : sequence of label
+    deal : callable
+        Of a module: of workers, `labels`, and the holders of each label, the items of each worker;
+        or why the phase cannot have all. The scheduler calls it when the phase begins.
     """
 
-    async def fetch() -> list[Any]:
-        return [worker.data[key] for key in keys]
+    labels: Sequence[Hashable]
+    deal: Callable[
+        [Sequence[str], Sequence[Hashable], Mapping[Hashable, Collection[str]]],
+        Sequence[Sequence[Item]] | str,
+    ]
 
-    return list(sync(worker.loop, fetch)) if keys else []
+    def dealt(self, workers: Sequence[str], scheduler: Any) -> Sequence[Sequence[Item]] | str:
+        """Runs on the scheduler."""
+        return self.deal(workers, self.labels, scheduler.get_who_has(self.labels))
 
 
-def keep(worker: Any, data: Mapping[Any, Any]) -> None:
-    """Put `data` among that of the worker, where a client that claims it finds it."""
+class Elsewhere(Exception):
+    """Why no phase can work on the data where it lies; no worker was told of one."""
 
-    async def update() -> None:
-        worker.update_data(dict(data))
 
-    if data:
-        sync(worker.loop, update)
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a worker is given of what its phase needs.
+
+    Attributes
+    ----------
+    dealt : sequence of sequence of Item
+        Of each worker.
+    rank : int
+        This worker's place among them.
+    token : str
+        Of this call: names with it were given to nothing before.
+    """
+
+    dealt: Sequence[Sequence[Any]]
+    rank: int
+    token: str
+    _found: list[list[Any]] | Exception
+
+    @property
+    def own(self) -> Sequence[Any]:
+        """This worker's items."""
+        return self.dealt[self.rank]
+
+    @property
+    def things(self) -> list[list[Any]]:
+        """Those of each of its own items.
+
+        Raises
+        ------
+        KeyError
+            When one has left the worker.
+        Exception
+            What else came of looking at the data.
+        """
+        if isinstance(self._found, Exception):
+            raise self._found
+        return self._found
+
+    @classmethod
+    def to(
+        cls, worker: Any, workers: Sequence[str], dealt: Sequence[Sequence[Any]], token: str
+    ) -> Given:
+        """What `worker` has of it; runs on its event loop, which alone touches its data."""
+        rank = workers.index(worker.address)
+        found: list[list[Any]] | Exception
+        try:
+            found = [[worker.data[label] for label in item.labels] for item in dealt[rank]]
+        except Exception as error:
+            found = error
+        return cls(dealt, rank, token, found)
+
+
+@dataclass(frozen=True, slots=True)
+class Made(Generic[Result]):
+    """A result of a worker, and what it leaves among its data.
+
+    The client is given futures for the latter, which keep it there.
+    """
+
+    result: Result
+    data: Mapping[Any, Any]
+
+
+def claim(scheduler: Any, client: str, left: Mapping[str, Mapping[Hashable, int]]) -> None:
+    """Runs on the scheduler: note for `client` what workers have left, with its bytes."""
+    sizes = {label: nbytes for mine in left.values() for label, nbytes in mine.items()}
+    if sizes:
+        holders = {label: [worker] for worker, mine in left.items() for label in mine}
+        scheduler.update_data(who_has=holders, nbytes=sizes)
+        wanting = scheduler.clients[client]
+        # Dask's own way would tell the client of each thing, which the phase's answer does.
+        for label in sizes:
+            task = scheduler.tasks[label]
+            task.who_wants = {wanting, *(task.who_wants or ())}
+            wanting.wants_what.add(task)
+
+
+def claimed(client: Client, labels: Collection[Any]) -> dict[Hashable, Future]:
+    """Futures for what the scheduler has noted for `client`; when they go, so does that."""
+    futures: dict[Hashable, Future] = {label: Future(label, client) for label in labels}
+    for label in futures:
+        client.futures[label].finish()
+    return futures
+
+
+def free(scheduler: Any, worker: str, labels: Collection[Hashable]) -> None:
+    """Runs on the scheduler: let a worker drop what nobody is going to claim."""
+    if labels and worker in scheduler.workers:
+        message = {"op": "free-keys", "keys": list(labels), "stimulus_id": f"dgpuhash-{time()}"}
+        scheduler.worker_send(worker, message)

@@ -11,6 +11,8 @@ import pytest
 from clusters import cluster_of
 from distributed import Client
 
+from dgpuhash.distributed import calls
+
 
 @pytest.fixture(autouse=True)
 def pandas_strings() -> Iterator[None]:
@@ -81,3 +83,13 @@ def right() -> pd.DataFrame:
     keys = pd.array(rng.integers(40, 200, 500), dtype="Int64")
     keys[rng.integers(0, 500, 5)] = pd.NA
     return pd.DataFrame({"k": keys, "y": np.arange(500), "note": [f"r{i}" for i in range(500)]})
+
+
+@pytest.fixture(params=["near", "afar"])
+def asking(
+    request: pytest.FixtureRequest, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> Client:
+    """A client that calls its scheduler at once, and one that sends it messages."""
+    if request.param == "afar":
+        monkeypatch.setattr(calls, "_scheduler_here", lambda client: None)
+    return client

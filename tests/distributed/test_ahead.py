@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 
 import dask.dataframe as dd
@@ -11,6 +12,7 @@ import pytest
 
 from dgpuhash.distributed import DistributedIndex
 from dgpuhash.distributed.ahead import Ahead
+from dgpuhash.distributed.exchange import CommExchange
 from dgpuhash.distributed.together import Together
 
 
@@ -64,3 +66,23 @@ def test_one_task_is_ahead_of_another(threads, monkeypatch):
     wanted = left.merge(right, on="k")
     pd.testing.assert_frame_equal(found.reset_index(drop=True), wanted)
     assert two.is_set()
+
+
+def test_rows_of_several_tasks_wait_for_a_late_worker_at_once(threads, monkeypatch):
+    """Nobody takes any until two tasks of one worker, which has one thread, have sent theirs."""
+    there, two = [], asyncio.Event()
+    put = CommExchange.put_segments
+
+    async def meeting(exchange, segments):
+        there.append(exchange._worker)
+        if there.count(exchange._worker) > 1:
+            two.set()
+        await asyncio.wait_for(two.wait(), 30)
+        await put(exchange, segments)
+
+    monkeypatch.setattr(CommExchange, "put_segments", meeting)
+    frame = pd.DataFrame({"k": np.arange(3000), "v": np.arange(3000) * 2})
+    source = dd.from_pandas(frame, npartitions=9)
+    with DistributedIndex.build(source, on="k", client=threads) as index:
+        found = index.lookup(frame[["k"]])
+    pd.testing.assert_frame_equal(found[["k", "v"]].reset_index(drop=True), frame)

@@ -1,4 +1,4 @@
-"""Workers that answer, and do not go on with what they have begun."""
+"""Workers that are there, and do not go on with what they have begun, or cannot say so."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dgpuhash.errors import IndexLost
 
 pytestmark = pytest.mark.cluster
 
-came_back, gate = threading.Event(), threading.Event()
+came_back, gate, over = threading.Event(), threading.Event(), threading.Event()
 
 
 @pytest.fixture
@@ -75,6 +75,25 @@ def test_an_end_that_is_not_sent_is_lost(one: Client, monkeypatch: pytest.Monkey
     with pytest.raises(IndexLost, match="are not sent"):
         phase.watched(one, list(one.nthreads()), [one.submit(int, "1")])
     one.run(begin_sender)
+
+
+def without_memory(dask_worker: Any) -> list[str]:
+    raise MemoryError
+
+
+def test_a_worker_that_cannot_answer_is_lost(one: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dask asks for its results on and on."""
+    monkeypatch.setattr(phase, "PATIENCE", 0.1)
+    monkeypatch.setattr(attendance, "LOST", 0.5)
+    monkeypatch.setattr(phase, "unattended", without_memory)
+    waiting = one.submit(wait_for_it)
+    with pytest.raises(IndexLost, match="no answer of it comes"):
+        phase.watched(one, list(one.nthreads()), [waiting])
+    over.set()
+
+
+def wait_for_it() -> None:
+    assert over.wait(60)
 
 
 def stay() -> None:

@@ -19,6 +19,7 @@ from dgpuhash.distributed.exchange import Collective, LocalCollective
 from dgpuhash.distributed.exchange.collective import Places
 from dgpuhash.distributed.group import Group, collective_of, form_group
 from dgpuhash.distributed.phase import on_workers
+from dgpuhash.distributed.plugin import ShardHost
 from dgpuhash.errors import (
     ClosedError,
     DgpuhashError,
@@ -373,8 +374,22 @@ def test_a_group_that_was_closed_is_not_there(three_processes):
         group.run(three_processes, exchange_and_check, "even")
 
 
+def leave_and_gather(host: ShardHost, collective: Collective) -> None:
+    if collective.rank == 1:
+        host.worker.loop.add_callback(host.ends[collective.membership.name].close)
+    collective.gather(collective.rank)
+
+
+def test_a_group_that_is_closed_while_it_is_at_work(three_processes):
+    group = form_group(three_processes, sorted(three_processes.nthreads()))
+    with pytest.raises(IndexLost):
+        for _ in range(50):
+            group.run(three_processes, leave_and_gather)
+    group.close(three_processes)
+
+
 def test_an_unknown_exchange_is_refused(three_processes):
-    with pytest.raises(SpecError, match="pigeons"):
+    with pytest.raises(SpecError, match=r"'pigeons'; give 'auto', 'comm', 'nccl' or 'peer'$"):
         form_group(three_processes, sorted(three_processes.nthreads()), "pigeons")
 
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 
 from dgpuhash.distributed.exchange.board import CALLS, Board
-from dgpuhash.distributed.exchange.peer_line import ALIGNMENT, Sheet
+from dgpuhash.distributed.exchange.peer_line import ALIGNMENT, letters
 from dgpuhash.distributed.exchange.peer_window import message_nbytes
 from dgpuhash.distributed.group import Place, ways_between
-from dgpuhash.errors import UnsupportedError
 
 
 @pytest.fixture
@@ -76,43 +73,24 @@ def test_windows_are_freed_when_all_ranks_left(boards):
     assert boards[0].all_left()
 
 
-@dataclass
-class Column:
-    """As much of a GPU's array as is looked at."""
-
-    address: int
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-
-    @property
-    def data(self) -> SimpleNamespace:
-        return SimpleNamespace(ptr=self.address)
-
-
-@pytest.mark.parametrize("rows", [0, 1, 5_000_000])
+@pytest.mark.parametrize("rows", [0, 1, 700, 5_000_000])
 def test_messages_hold_all_rows_once_and_fit_the_window(rows):
-    columns = [
-        Column(2**40, np.dtype("i8"), (rows + 9,)),
-        Column(2**41, np.dtype("u1"), (rows + 9,)),
-        Column(2**42, np.dtype("f4"), (rows + 9, 3)),
-    ]
-    owner = SimpleNamespace(pending=0)
-    letters = Sheet(columns, 4).letters(owner, columns, 9, rows)
-    for number, (column, width) in enumerate(zip(columns, (8, 1, 12), strict=True)):
-        place = column.address + 9 * width
-        for letter in letters:
-            address, offset, nbytes = letter.strips[number]
-            assert address == place
-            assert offset % ALIGNMENT == 0
-            later = [other for _, other, _ in letter.strips if other > offset]
-            assert offset + nbytes <= min([*later, message_nbytes(4)])
-            place += nbytes
-        assert place == column.address + (9 + rows) * width
-
-
-def test_rows_that_no_message_holds_are_refused():
-    with pytest.raises(UnsupportedError, match="comm"):
-        Sheet([Column(0, np.dtype("f8"), (3, 2**24))], 4)
+    columns = [(2**40, 8 * rows), (2**41, rows), (2**42, 12 * rows)]
+    room, owner = message_nbytes(4), SimpleNamespace(pending=0)
+    found = letters(owner, columns, room)
+    expected = dict(columns)
+    places = {first: first for first in expected}
+    for letter in found:
+        end = 0
+        for address, offset, nbytes in letter.strips:
+            assert offset % ALIGNMENT == 0 and offset >= end and nbytes > 0
+            end = offset + nbytes
+            column = max(first for first in expected if first <= address)
+            assert places[column] == address
+            places[column] += nbytes
+        assert end <= room
+        assert letter is found[-1] or end > room - ALIGNMENT
+    assert places == {first: first + nbytes for first, nbytes in columns}
 
 
 def place(host: str = "a", process: int = 1, device: str = "cuda") -> Place:

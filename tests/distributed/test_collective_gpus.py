@@ -1,4 +1,4 @@
-"""All-to-all between GPUs: into each other's memory, and over the comm."""
+"""All-to-all between GPUs: into each other's memory, by NCCL, and over the comm."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
-from clusters import gpu_cluster
+from clusters import gpu_cluster, gpus_apart
 from distributed import Client
 
 from dgpuhash.distributed.exchange import Collective
 from dgpuhash.distributed.exchange.collective import Places
-from dgpuhash.distributed.group import Group, form_group
+from dgpuhash.distributed.group import form_group
 from dgpuhash.distributed.phase import on_workers
 from dgpuhash.errors import DgpuhashError, IndexLost
 
@@ -32,10 +33,23 @@ def client() -> Iterator[Client]:
         yield client
 
 
-@pytest.fixture(params=["peer", "nccl", "comm"])
-def group(client: Client, request: pytest.FixtureRequest) -> Iterator[Group]:
-    group = form_group(client, sorted(client.nthreads()), request.param)
-    yield group
+@pytest.fixture(scope="module")
+def apart() -> Iterator[Client]:
+    with gpus_apart() as client:
+        yield client
+
+
+WAYS = ["client-peer", "client-nccl", "client-comm", "apart-nccl", "apart-comm"]
+
+
+@pytest.fixture(params=WAYS)
+def on_ranks(request: pytest.FixtureRequest) -> Iterator[Callable[..., list[Any]]]:
+    """Runs a function on all ranks of a group: of workers on one host over UCXX, or on others."""
+    place, way = request.param.split("-")
+    client = request.getfixturevalue(place)
+    # The last address first: ranks need not be in the order of hosts.
+    group = form_group(client, sorted(client.nthreads(), reverse=True), way)
+    yield partial(group.run, client)
     group.close(client)
 
 
@@ -93,8 +107,8 @@ def exchange_and_check(host: Any, collective: Collective, shape: str, library: s
         *((shape, "numpy") for shape in ("uneven", "none", "all to one")),
     ],
 )
-def test_rows_arrive_in_the_order_of_ranks(client, group, shape, library):
-    group.run(client, exchange_and_check, shape, library)
+def test_rows_arrive_in_the_order_of_ranks(on_ranks, shape, library):
+    on_ranks(exchange_and_check, shape, library)
 
 
 def exchange_in_flight(host: Any, collective: Collective) -> None:
@@ -117,8 +131,8 @@ def exchange_in_flight(host: Any, collective: Collective) -> None:
         assert bool((collective.all_to_all([column], [10**6] * size).columns[0] == turn).all())
 
 
-def test_several_in_flight_and_senders_that_write_again(client, group):
-    group.run(client, exchange_in_flight)
+def test_several_in_flight_and_senders_that_write_again(on_ranks):
+    on_ranks(exchange_in_flight)
 
 
 def exchange_other_dtypes(host: Any, collective: Collective) -> None:
@@ -136,11 +150,11 @@ def exchange_other_devices(host: Any, collective: Collective) -> None:
 
 
 @pytest.mark.parametrize("function", [exchange_other_dtypes, exchange_other_devices])
-def test_ranks_with_other_columns_are_refused(client, group, function):
+def test_ranks_with_other_columns_are_refused(on_ranks, function):
     with pytest.raises(DgpuhashError, match="same"):
-        group.run(client, function)
+        on_ranks(function)
     with pytest.raises(IndexLost, match="given up"):
-        group.run(client, exchange_and_check, "uneven", "cupy")
+        on_ranks(exchange_and_check, "uneven", "cupy")
 
 
 def remember_window(host: Any, collective: Collective) -> None:
@@ -180,8 +194,8 @@ def exchange_from_another_stream(host: Any, collective: Collective) -> None:
     assert bool((came == cupy.repeat(cupy.arange(size) + 1, rows)).all())
 
 
-def test_rows_wait_for_the_stream_that_makes_them(client, group):
-    group.run(client, exchange_from_another_stream)
+def test_rows_wait_for_the_stream_that_makes_them(on_ranks):
+    on_ranks(exchange_from_another_stream)
 
 
 def exchange_to_places(host: Any, collective: Collective) -> None:
@@ -207,8 +221,23 @@ def exchange_to_places(host: Any, collective: Collective) -> None:
     assert bool((room[1] == wanted.astype(np.float32)).all())
 
 
-def test_slices_go_to_the_places_of_the_caller(client, group):
-    group.run(client, exchange_to_places)
+def test_slices_go_to_the_places_of_the_caller(on_ranks):
+    on_ranks(exchange_to_places)
+
+
+def nccl_number(host: Any, collective: Any) -> tuple[str, int]:
+    return host.worker.address, collective._there[collective.rank]
+
+
+def test_workers_on_other_hosts(apart):
+    """They have no memory in common, and neighbours of NCCL are in the order of hosts."""
+    workers = sorted(apart.nthreads(), reverse=True)
+    group = form_group(apart, workers)
+    assert group.exchange == "nccl"
+    numbers = dict(group.run(apart, nccl_number))
+    assert sorted(numbers, key=numbers.__getitem__) == sorted(workers)
+    group.run(apart, exchange_and_check, "much", "cupy")
+    group.close(apart)
 
 
 def exchange_for_long(host: Any, collective: Collective) -> None:

@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
+import dask.array as da
 import numpy as np
 import pytest
 from clusters import cluster_of, until
@@ -13,9 +14,13 @@ from distributed import Client
 from paper_gpus import DeviceArray, install
 from paper_nccl import Communicator, NcclStream
 
+from dgpuhash.distributed import DistributedMap
 from dgpuhash.distributed import group as group_module
+from dgpuhash.distributed.arrays.part import Part
+from dgpuhash.distributed.bulk.standing import run_together
+from dgpuhash.distributed.change import places
 from dgpuhash.distributed.exchange import Collective, nccl_collective
-from dgpuhash.distributed.exchange.collective import Places
+from dgpuhash.distributed.exchange.collective import CarrierLost, Places
 from dgpuhash.distributed.group import Group, form_group
 from dgpuhash.errors import DgpuhashError, IndexLost
 
@@ -176,13 +181,125 @@ def fail_in_nccl(host: Any, collective: Any) -> None:
     exchange_many(host, collective, 3)
 
 
+def refuse_to_send(host: Any, collective: Any) -> None:
+    if collective.rank == 1:
+        collective._nccl.send = refuse
+    exchange_many(host, collective, 3)
+
+
+def refuse(*_: Any) -> None:
+    raise RuntimeError("no such communicator")
+
+
+def test_groups_go_on_after_one_whose_call_was_refused(threads, paper):
+    workers = sorted(threads.nthreads())
+    refused = form_group(threads, workers, "nccl")
+    with pytest.raises(CarrierLost, match="no such communicator"):
+        refused.run(threads, refuse_to_send)
+    refused.close(threads)
+    anew = form_group(threads, workers, "nccl")
+    anew.run(threads, exchange_many, 3)
+    anew.close(threads)
+
+
 def test_an_error_of_nccl_ends_the_exchange_of_all(threads, paper):
     Communicator.made.clear()
     group = form_group(threads, sorted(threads.nthreads()), "nccl")
-    with pytest.raises(IndexLost, match="NCCL failed on rank 1 with error 6"):
+    with pytest.raises(CarrierLost, match="NCCL failed on rank 1 with error 6"):
         group.run(threads, fail_in_nccl)
     group.close(threads)
     until(lambda: all(each.aborted for each in Communicator.made))
     anew = form_group(threads, sorted(threads.nthreads()), "nccl")
     anew.run(threads, exchange_many, 3)
     anew.close(threads)
+
+
+def break_nccl(client: Client) -> None:
+    """Nothing comes by NCCL any more, and one rank has its word for it."""
+    for number, worker in enumerate(client.cluster.workers.values()):
+        for end in worker.plugins["dgpuhash"].ends.values():
+            if isinstance(end, nccl_collective.NcclCollective):
+                end._stream.step = lambda: None
+                end._nccl.error = 6 if number == 1 else 0
+
+
+def column(values: np.ndarray) -> Any:
+    return da.from_array(values, chunks=len(values) // 5)
+
+
+@pytest.fixture
+def table(threads: Client, paper: None) -> Iterator[DistributedMap]:
+    with DistributedMap("i8", "i8", client=threads, exchange="nccl", piece_rows=400) as table:
+        keys = np.arange(5000)
+        table.upsert(column(keys), column(keys * 2))
+        assert "exchange nccl" in repr(table)
+        yield table
+
+
+def check_pairs(table: DistributedMap, pairs: int) -> None:
+    keys = np.arange(-100, pairs + 100)
+    values, found = table.find(column(keys))
+    inside = (keys >= 0) & (keys < pairs)
+    np.testing.assert_array_equal(found.compute(), inside)
+    np.testing.assert_array_equal(values.compute()[inside], 2 * keys[inside])
+
+
+@pytest.mark.parametrize("verb", ["find", "insert"])
+def test_verbs_go_on_over_the_comm_where_nccl_failed(threads, table, caplog, verb):
+    break_nccl(threads)
+    more = np.arange(5000, 9000)
+    if verb == "insert":
+        assert table.insert(column(more), column(more * 2)).compute().all()
+    check_pairs(table, 9000 if verb == "insert" else 5000)
+    assert "exchange comm" in repr(table)
+    said = [each.message for each in caplog.records if each.name == "dgpuhash.exchange"]
+    assert len(said) == 1
+    assert "'nccl' failed" in said[0]
+    assert "NCCL failed on rank 1 with error 6" in said[0]
+
+
+def test_a_change_that_was_begun_is_lost_and_the_next_goes_over_the_comm(
+    threads, table, monkeypatch, tmp_path
+):
+    table.save(tmp_path / "saved")
+    serve, calls = Part.serve, iter(range(1000))
+
+    def serve_then_break(part: Part, *args: Any) -> Any:
+        if next(calls) == 3:
+            break_nccl(threads)
+        return serve(part, *args)
+
+    monkeypatch.setattr(Part, "serve", serve_then_break)
+    more = np.arange(5000, 9000)
+    with pytest.raises(IndexLost, match="NCCL failed on rank 1 with error 6"):
+        table.erase(column(more))
+    with pytest.raises(IndexLost, match="is lost"):
+        len(table)
+    table.rebuild()
+    assert "exchange comm" in repr(table)
+    check_pairs(table, 5000)
+
+
+def which_way(host: Any, collective: Collective) -> str:
+    exchange_many(host, collective, 2)
+    return type(collective).__name__
+
+
+def test_standing_groups_go_on_over_the_comm(threads, paper, monkeypatch, caplog):
+    monkeypatch.setattr(group_module, "ways_between", lambda places: ["nccl", "comm"])
+    shards = places(threads)
+    assert run_together(threads, shards, which_way) == ["NcclCollective"] * 3
+    break_nccl(threads)
+    for _ in range(2):
+        assert run_together(threads, shards, which_way) == ["CommCollective"] * 3
+    said = [each.message for each in caplog.records if each.name == "dgpuhash.exchange"]
+    assert len(said) == 1
+
+
+def test_a_way_that_failed_with_a_worker_is_taken_again(threads):
+    there = Group("a group", tuple(threads.nthreads()), "nccl")
+    gone = Group("a group", (*there.workers, "tcp://127.0.0.1:9"), "nccl")
+    error = CarrierLost("on purpose")
+    assert there.exchange_after(threads, error, "auto") == "comm"
+    assert gone.exchange_after(threads, error, "auto") == "auto"
+    assert there.exchange_after(threads, IndexLost("on purpose"), "nccl") == "nccl"

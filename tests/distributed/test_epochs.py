@@ -281,10 +281,10 @@ def test_a_closed_client_says_so(threads, frame):
 
 
 def test_a_lost_scheduler_is_reported(frame, monkeypatch):
+    # So long a client tries to come back, and a new comm to begin.
+    monkeypatch.setitem(dask.config.get("distributed.comm.timeouts"), "connect", "4s")
     with cluster_of(1, processes=False) as client:
         index = DistributedIndex.build(frame, on="k", client=client)
-        timeouts = dask.config.get("distributed.comm.timeouts")
-        monkeypatch.setitem(timeouts, "connect", "2s")
         client.cluster.sync(client.cluster.scheduler.close)
         for verb in (index.refresh, index.stats, lambda: index.lookup([1]), index.close):
             with pytest.raises((IndexLost, ClosedError), match=r"scheduler|closed"):
@@ -310,6 +310,20 @@ def test_a_worker_that_has_no_plugin_yet(threads, frame):
     with DistributedIndex.build(frame, on="k", client=threads) as index:
         threads.run(late, workers=index.workers[:1])
         assert len(index) == 1000
+
+
+def test_a_worker_that_lost_all_shards_fails_one_build(frame):
+    def forget(dask_worker) -> None:
+        host = dask_worker.plugins[NAME]
+        host.shards = type(host.shards)()
+
+    with cluster_of(2, processes=False) as client:
+        DistributedIndex.build(frame, on="k", client=client).close()
+        client.run(forget)
+        with pytest.raises(IndexLost, match="call it again"):
+            DistributedIndex.build(frame, on="k", client=client)
+        with DistributedIndex.build(frame, on="k", client=client) as index:
+            assert len(index) == 1000
 
 
 def test_workers_that_come_late_take_part_in_merges(frame):

@@ -178,6 +178,17 @@ def test_a_shard_that_was_not_told_applies_a_published_change_itself(frame):
     assert len(stored(shards, build)) == 200
 
 
+def test_what_was_published_outlives_a_later_change_that_is_given_up(frame):
+    shards = [Shards(), Shards()]
+    build = change(frame, "build", 1, shards)
+    carry(shards, build, [frame])
+    rebuild = change(frame, "build", 2, shards)
+    for part, owner in enumerate(shards):
+        owner.open(rebuild, part)
+        owner.abandon("u", rebuild.transaction)
+    assert len(stored(shards, build)) == 200
+
+
 def test_an_old_epoch_is_refused(frame):
     shards = [Shards()]
     build = change(frame, "build", 1, shards)

@@ -14,7 +14,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from clusters import assert_same, cluster_of, kill, killer, until
+from clusters import assert_same, cluster_of, kill, killer, parts_held, until
 from distributed import Client, Status, wait
 from gate import Gate, read_halfway
 
@@ -236,6 +236,29 @@ def test_a_worker_stops_answering_before_the_rows_of_a_table_are_there(
         finally:
             os.kill(pid, signal.SIGCONT)
         assert table.contains(keys).all()
+
+
+def test_a_lost_table_is_closed_without_waiting_for_a_worker_that_stops_answering(
+    cluster, planes, monkeypatch
+):
+    keys, before = planes["v"].to_numpy(), parts_held(cluster)
+    table = DistributedMap.from_arrays(keys, keys, client=cluster)
+    (pid,) = cluster.run(os.getpid, workers=[table.workers[0]]).values()
+
+    def ask() -> None:
+        with table:
+            table.contains(keys)
+
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        with monkeypatch.context() as impatient:
+            impatient.setattr("dgpuhash.distributed.phase.PATIENCE", 0.5)
+            impatient.setattr("dgpuhash.distributed.phase.SILENCE", 2.0)
+            impatient.setattr("dgpuhash.distributed.arrays.base.LIMIT", 3600.0)
+            expect_lost(ask)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    until(lambda: parts_held(cluster) == before)
 
 
 def slow_chunk(chunk: np.ndarray) -> np.ndarray:

@@ -62,6 +62,23 @@ def test_a_program_that_is_killed(processes):
     until(lambda: parts_held(processes) == before)
 
 
+def test_a_client_that_is_named_after_its_end(processes, monkeypatch):
+    """As by a scatter that ends after its client was lost."""
+    end = leases.Leases._end
+
+    async def end_when_it_is_named(self, scheduler, client: str) -> None:
+        assert client not in scheduler.clients
+        scheduler.client_desires_keys((), client)
+        await end(self, scheduler, client)
+
+    monkeypatch.setattr(leases.Leases, "_end", end_when_it_is_named)
+    before = parts_held(processes)
+    with Client(processes.scheduler.address, set_as_default=False) as other:
+        table = DistributedSet.from_keys(np.arange(9), client=other)
+    until(lambda: parts_held(processes) == before)
+    table.close()
+
+
 def test_a_client_whose_connection_broke_comes_back(processes, monkeypatch):
     end, ended = leases.Leases._end, threading.Event()
 

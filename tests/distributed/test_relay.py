@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from clusters import until
 from distributed import Client
 
 from dgpuhash.distributed import relay
 from dgpuhash.distributed.relay import end_turn, relayed
+from dgpuhash.distributed.worker_data import Elsewhere, Given, Made, Needed
 
 pytestmark = pytest.mark.cluster
 
@@ -58,8 +61,8 @@ def closed_gate() -> Iterator[None]:
     gate.set()
 
 
-def test_results_and_errors(client: Client) -> None:
-    workers = sorted(client.nthreads())
+def test_results_and_errors(asking: Client) -> None:
+    client, workers = asking, sorted(asking.nthreads())
     found = client.sync(relayed, client, workers, address, (2,))
     assert found == {worker: worker * 2 for worker in workers}
     failed = client.sync(relayed, client, workers[:1], fail)
@@ -141,4 +144,114 @@ class Gone:
     id = "gone"
 
     def __init__(self, client: Client) -> None:
-        self.run_on_scheduler = client.run_on_scheduler
+        self.run_on_scheduler, self.scheduler = client.run_on_scheduler, client.scheduler
+        self.cluster = None
+
+
+def deal(
+    workers: list[str], labels: list[str], holders: dict[str, list[str]]
+) -> list[list[Any]] | str:
+    """Each label to the worker that has it."""
+    if not all(holders[label] for label in labels):
+        return "nobody has it"
+    return [
+        [SimpleNamespace(labels=(label,)) for label in labels if holders[label] == [worker]]
+        for worker in workers
+    ]
+
+
+def double(given: Given, dask_worker: Any) -> Made[int]:
+    """Leave what was given, twice as much of each."""
+    own = zip(given.own, given.things, strict=True)
+    left = {f"doubled-{given.token}-{item.labels[0]}": 2 * one for item, (one,) in own}
+    return Made(given.rank, left)
+
+
+def double_or_fail(worker: str, given: Given, dask_worker: Any) -> Made[int]:
+    if dask_worker.address == worker:
+        raise ValueError("no")
+    return double(given, dask_worker)
+
+
+async def double_late(given: Given, dask_worker: Any) -> Made[int]:
+    await held(dask_worker)
+    return double(given, dask_worker)
+
+
+def labels_of(dask_worker: Any) -> list[str]:
+    return list(map(str, dask_worker.data))
+
+
+def none_doubled(client: Client) -> bool:
+    """Whether nothing that `double` left is on a worker, which may hold other tests' data."""
+    labels = [label for each in client.run(labels_of).values() for label in each]
+    return not any(label.startswith("doubled-") for label in labels)
+
+
+@pytest.fixture
+def needed(asking: Client) -> Iterator[Needed]:
+    """A thing on each worker."""
+    futures = {
+        asking.scatter(number, workers=[worker], hash=False)
+        for number, worker in enumerate(sorted(asking.nthreads()))
+    }
+    yield Needed([future.key for future in futures], deal)
+    del futures
+
+
+def test_what_a_phase_needs_and_leaves(asking: Client, needed: Needed) -> None:
+    client, workers = asking, sorted(asking.nthreads())
+    found = client.sync(relayed, client, workers, double, needed=needed)
+    assert [found[worker].result for worker in workers] == list(range(len(workers)))
+    left = [found[worker].data for worker in workers]
+    for number, futures in enumerate(left):
+        (future,) = futures.values()
+        assert future.result() == 2 * number
+    (holders,) = client.who_has([*left[0].values()]).values()
+    assert [*holders] == workers[:1]
+    assert not none_doubled(client)
+    del found, left, future, futures
+    until(lambda: none_doubled(client))
+
+
+def test_what_nobody_has(asking: Client) -> None:
+    work = sorted(asking.nthreads()), double, (), None, Needed(["x"], deal)
+    with pytest.raises(Elsewhere, match="nobody has it"):
+        asking.sync(relayed, asking, *work)
+
+
+def test_what_has_left_its_worker() -> None:
+    worker = SimpleNamespace(address="a", data={})
+    given = Given.to(worker, ["a"], [[SimpleNamespace(labels=("gone",))]], "token")
+    with pytest.raises(KeyError, match="gone"):
+        assert given.things
+
+
+@pytest.mark.parametrize("turn", [None, "named"])
+def test_nothing_is_left_when_a_worker_fails(
+    asking: Client, needed: Needed, turn: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay, "FAREWELL", 60.0)
+    client, workers = asking, sorted(asking.nthreads())
+    work = client, workers, double_or_fail, (workers[0],), turn, needed
+    found = client.sync(relayed, *work)
+    assert isinstance(found[workers[0]], ValueError)
+    assert [found[worker].data for worker in workers[1:]] == [{}] * (len(workers) - 1)
+    until(lambda: none_doubled(client))
+
+
+def test_nothing_is_left_for_who_gave_up(threads: Client) -> None:
+    workers = sorted(threads.nthreads())
+    kept = threads.scatter(1, workers=workers[:1], hash=False)
+    gate.clear()
+
+    async def phases() -> None:
+        work = threads, workers[:1], double_late, (), "given up", Needed([kept.key], deal)
+        phase = asyncio.ensure_future(relayed(*work))
+        await asyncio.sleep(0.05)
+        await end_turn(threads, "given up")
+        gate.set()
+        assert (await phase)[workers[0]].data == {}
+
+    threads.sync(phases)
+    until(lambda: none_doubled(threads))

@@ -1,11 +1,12 @@
-"""One round of each fault; ``scripts/rounds`` plays as many as wanted."""
+"""One round of each fault on this host; ``make rounds`` plays more, and cuts hosts off."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
-from hosts import Hosts, why_no_hosts
 from rounds.cluster import Cluster
 from rounds.faults import FAULTS
 from rounds.play import play
@@ -13,7 +14,6 @@ from rounds.play import play
 pytestmark = pytest.mark.cluster
 
 HERE = [name for name, fault in FAULTS.items() if fault.needs in {None, "cpus"}]
-BETWEEN_HOSTS = [name for name, fault in FAULTS.items() if fault.needs == "hosts"]
 
 
 @pytest.fixture(scope="module")
@@ -21,20 +21,6 @@ def processes_here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster
     cluster = Cluster(tmp_path_factory.mktemp("rounds"), 2)
     yield cluster
     cluster.close()
-
-
-@pytest.fixture(scope="module")
-def processes_on_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    reason = why_no_hosts()
-    if reason is not None:
-        pytest.skip(reason)
-    hosts = Hosts(3, bandwidth="1gbit", delay_ms=1)
-    cluster = Cluster(tmp_path_factory.mktemp("rounds"), 3, hosts)
-    try:
-        yield cluster
-    finally:
-        cluster.close()
-        hosts.close()
 
 
 @pytest.mark.parametrize("fault", HERE)
@@ -53,8 +39,23 @@ def test_a_round_with_a_table(processes_here, fault, work):
     assert not outcome.failed, outcome
 
 
-@pytest.mark.parametrize("fault", BETWEEN_HOSTS)
-@pytest.mark.filterwarnings("ignore:links have")
-def test_a_round_between_hosts(processes_on_hosts, fault):
-    (outcome,) = play(processes_on_hosts, fault, [0])
-    assert not outcome.failed, outcome
+def test_a_worker_that_has_left_and_does_not_end(processes_here, monkeypatch):
+    monkeypatch.setattr("rounds.cluster.JOINED", 5.0)
+    processes_here.mend()
+    before = processes_here.pids()
+    address = min(before)
+    processes_here.client.run(stay, workers=[address])
+    processes_here.client.retire_workers([address], close_workers=False)
+    processes_here.mend()
+    after = set(processes_here.pids().values())
+    assert after & set(before.values()) == set(before.values()) - {before[address]}
+    assert len(after) == len(before)
+
+
+def stay(dask_worker: Any) -> None:
+    """On a worker: it cannot end any more."""
+
+    async def without_end(*args: Any, **kwargs: Any) -> None:
+        await asyncio.Event().wait()
+
+    dask_worker.close = without_end

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import pickle
@@ -19,11 +20,12 @@ import pytest
 from clusters import cluster_of, until
 from distributed import Client, futures_of, wait
 
-from dgpuhash.distributed import DistributedMap, DistributedMultiMap, DistributedSet
+from dgpuhash.distributed import DistributedMap, DistributedMultiMap, DistributedSet, relay
 from dgpuhash.distributed.arrays.asking import Asking
 from dgpuhash.distributed.arrays.part import Part
 from dgpuhash.distributed.phase import on_workers
 from dgpuhash.distributed.plugin import ShardHost
+from dgpuhash.distributed.shard_thread import ShardThread
 from dgpuhash.errors import (
     ClosedError,
     DeviceError,
@@ -306,6 +308,26 @@ def test_chunks_of_another_shape_change_nothing(client, chunk, said):
                 verb()
         assert table.find(honest)[0].compute().tolist() == [0, 1]
         assert (len(table), table.epoch) == (2, 1)
+
+
+def test_an_error_that_others_were_told_of_is_waited_for(threads, monkeypatch):
+    """The others answer before the rank that has failed, with less."""
+    monkeypatch.setattr(relay, "FAREWELL", 0.0)
+    run = ShardThread.run
+
+    async def late(thread, work, *args, **options):
+        try:
+            return await run(thread, work, *args, **options)
+        except ShapeError:
+            await asyncio.sleep(0.5)
+            raise
+
+    monkeypatch.setattr(ShardThread, "run", late)
+    lying = da.from_delayed(dask.delayed(np.arange(3)), shape=(2,), dtype=np.int64)
+    with DistributedSet.from_keys([1, 2]) as table:
+        with pytest.raises(ShapeError, match="a chunk of 3 rows"):
+            table.contains(lying)
+        assert table.contains([2, 3]).tolist() == [True, False]
 
 
 def test_looking_at_an_empty_table_decides_on_no_device(threads):

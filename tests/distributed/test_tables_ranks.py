@@ -239,6 +239,29 @@ def test_few_pieces_are_on_their_way_at_once(device, monkeypatch):
     assert set(most.values()) == {TOGETHER + 1}
 
 
+@pytest.mark.parametrize("slice_rows", [30, 10**3])
+def test_own_rows_travel_in_a_single_slice_only(device, monkeypatch, slice_rows):
+    """Where there are several, a rank asks its own table while others' rows are on their way."""
+    start, sent = Rounds._start, Counter()
+
+    def watched(rounds, columns, counts, **places):
+        sent["own"] += int(counts[rounds._collective.rank])
+        sent["all"] += int(counts.sum())
+        return start(rounds, columns, counts, **places)
+
+    ranks, keys = Ranks(device, 3, (10**3, slice_rows), "map", "int64", "int64"), np.arange(600)
+    ranks.joined(Verb("insert"), [200, 400], [0, 1, 2], keys[::2], keys[::2] * 3)
+    monkeypatch.setattr(Rounds, "_start", watched)
+    found, there = ranks.joined(Verb("find"), [200, 400], [0, 1, 2], keys)
+    assert there.tolist() == [True, False] * 300
+    assert (found[::2] == keys[::2] * 3).all()
+    if slice_rows < 200:
+        assert sent["own"] == 0 < sent["all"] < 2 * 600
+    else:
+        assert sent["own"] > 0
+        assert sent["all"] == 2 * 600
+
+
 @pytest.mark.parametrize("switch", [True, "auto"])
 def test_a_filter_that_one_rank_has_lost_is_no_filter(device, switch):
     ranks, keys = Ranks(device, 3, (100, 100), "set", "int64"), np.arange(90)

@@ -12,9 +12,11 @@ from dgpuhash.backend import Deal
 from dgpuhash.distributed.arrays.part import Part, Verb
 from dgpuhash.distributed.arrays.placing import Offer, Placing
 from dgpuhash.distributed.arrays.plan import Chunk, Piece, Plan
-from dgpuhash.distributed.arrays.rounds import Answer, Rounds, Sent
-from dgpuhash.distributed.arrays.thinning import Thinned, gathered, thinned
+from dgpuhash.distributed.arrays.rounds import Rounds
+from dgpuhash.distributed.arrays.sliced import Answer, Sent
+from dgpuhash.distributed.arrays.thinning import Thinned, thinned
 from dgpuhash.distributed.exchange.collective import Collective
+from dgpuhash.distributed.repeats import gathered
 from dgpuhash.errors import OutOfMemoryError, ShapeError
 from dgpuhash.tables.region_intake import RegionIntake
 from dgpuhash.tables.regions import fill_ones
@@ -130,6 +132,7 @@ class Asking:
 
         def serve(columns: list[Any], counts: np.ndarray) -> list[Answer]:
             if claiming is None:
+                part.written |= verb.changes
                 return part.serve(verb, columns, counts)
             keys, *values = columns
             return [Answer([claiming.claim(keys, values[0] if values else None)], counts)]

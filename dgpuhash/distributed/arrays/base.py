@@ -19,8 +19,8 @@ from distributed import Client
 
 from dgpuhash.distributed.arrays import hosted
 from dgpuhash.distributed.arrays.batch import Batch, Kept, Shown, batch_of
-from dgpuhash.distributed.arrays.claims import claimed, disclaimed
-from dgpuhash.distributed.arrays.holding import Holding
+from dgpuhash.distributed.arrays.claims import columns_of
+from dgpuhash.distributed.arrays.holding import LIMIT, Holding
 from dgpuhash.distributed.arrays.hosted import Held, Order, Outcome
 from dgpuhash.distributed.arrays.loss import losing
 from dgpuhash.distributed.arrays.part import Verb
@@ -29,6 +29,7 @@ from dgpuhash.distributed.clients import client_of, giving_way
 from dgpuhash.distributed.group import Group, Transport, form_group
 from dgpuhash.distributed.phase import GRACE, on_workers
 from dgpuhash.distributed.sparing import Absences, Sparing, Switch
+from dgpuhash.distributed.worker_data import Elsewhere, Made
 from dgpuhash.errors import (
     ClosedError,
     DeviceError,
@@ -189,21 +190,22 @@ class DistributedTable:
 
     def close(self) -> None:
         """Free the parts. Closing twice is no error."""
+        self._close(None)
+
+    def _close(self, error: BaseException | None) -> None:
+        """As `close`, where `error` has ended the table, if any."""
         if self._closed:
             return
         self._closed = True
-        self._let_go()
-
-    def _let_go(self) -> None:
-        """Have the workers free what they hold."""
         self._finalizer.detach()
-        self._holding.free()
+        # A worker that is silent has been waited for.
+        self._holding.free(GRACE if isinstance(error, IndexLost) else LIMIT)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *exception: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._close(error)
 
     def __reduce__(self) -> NoReturn:
         raise UnsupportedError(
@@ -254,12 +256,18 @@ class DistributedTable:
             uid=self._uid,
             epoch=self._epoch,
             verb=verb,
-            chunks=batch.place(client, workers),
-            answer=f"dgpuhash-{verb.name}-{uuid.uuid4().hex}",
             hosted=batch.hosted,
             piece_rows=self._piece_rows,
         )
-        outcomes = self._outcomes(order, columns)
+        try:
+            made = self._made(order, batch)
+        except Elsewhere:
+            batch.place(client, workers)
+            try:
+                made = self._made(order, batch)
+            except Elsewhere as elsewhere:
+                raise IndexLost(f"{elsewhere}, though it was moved; call it again") from None
+        outcomes = [each.result for each in made]
         for outcome in outcomes:
             if outcome.refused is not None:
                 raise outcome.refused
@@ -272,24 +280,33 @@ class DistributedTable:
         self._held = [
             outcome.held or held for outcome, held in zip(outcomes, self._held, strict=True)
         ]
-        return claimed(client, workers, outcomes, order.answer, columns)
+        return columns_of(made, columns)
 
-    def _outcomes(self, order: Order, columns: int) -> list[Outcome]:
+    def _made(self, order: Order, batch: Batch) -> list[Made[Outcome]]:
         """What the ranks have done; by a new group if one that stood was of no use any more.
 
-        A worker that was silent for a while has ended it, also while nothing was asked.
+        A worker that was silent for a while has ended it, also while nothing was asked. Elsewhere
+        is raised where chunks lie with no rank.
         """
         group, stood = self._holding.group, self._holding.group is not None
         if group is None:
             group = form_group(self._client, self._workers, self._exchange)
             self._holding.renew(group)
+            self._transport = group.exchange
         try:
-            return group.run(self._client, hosted.carry_out, order)
+            return group.run(self._client, hosted.carry_out, order, needed=batch.needed)
+        except Elsewhere:
+            raise
         except BaseException as error:
-            self._give_up(order, columns)
+            # It is of no use any more.
+            self._holding.group = None
+            with suppress(DgpuhashError, OSError, RuntimeError):
+                group.close(self._client)
             unchanged = isinstance(error, IndexLost) and self._as_before()
-            if unchanged and stood:
-                return self._outcomes(order, columns)
+            failed = self._exchange
+            self._exchange = group.exchange_after(self._client, error, failed)
+            if unchanged and (stood or self._exchange != failed):
+                return self._made(order, batch)
             if order.verb.changes and not unchanged:
                 self._lost = f"its {order.verb.name} failed ({type(error).__name__}: {error})"
             raise
@@ -305,25 +322,13 @@ class DistributedTable:
             return False
         return True
 
-    def _give_up(self, order: Order, columns: int) -> None:
-        """After a failure: the group is of no use, nor are its answers."""
-        group, self._holding.group = self._holding.group, None
-        numbers = {
-            worker: [chunk.number for chunk in chunks]
-            for worker, chunks in zip(self._workers, order.chunks, strict=True)
-        }
-        with suppress(DgpuhashError, OSError, RuntimeError):
-            if group is not None:
-                group.close(self._client)
-            disclaimed(self._client, numbers, order.answer, columns)
-
     @contextmanager
     def _closed_on_error(self) -> Iterator[None]:
         """A block that fills a new table, of which nothing remains when it fails."""
         try:
             yield
-        except BaseException:
-            self.close()
+        except BaseException as error:
+            self._close(error)
             raise
 
     def _settle(self, device: str | None) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import dask.array as da
@@ -18,13 +19,14 @@ from dgpuhash import backend as backends
 from dgpuhash.distributed.arrays.plan import Chunk
 from dgpuhash.distributed.clients import check_home
 from dgpuhash.distributed.phase import attended, watched
+from dgpuhash.distributed.worker_data import Needed
 from dgpuhash.errors import KeyTypeError, ShapeError, UnsupportedError
 from dgpuhash.tables.arrays import Taken, take
 from dgpuhash.tables.bits import carrier
 from dgpuhash.tables.casts import cast
 from dgpuhash.tables.intake import adopt, natural_dtype, same_length
 
-__all__ = ["Batch", "Kept", "Shown", "array_of", "batch_of", "dtype_of", "until_done"]
+__all__ = ["Batch", "Kept", "Shown", "array_of", "batch_of", "dealt", "dtype_of", "until_done"]
 
 # Host arrays are spread over the workers in chunks of at least so many rows.
 SMALL_ROWS = 1 << 12
@@ -83,30 +85,44 @@ class Batch(ABC):
     def answer(self, client: Client, shown: Shown, kept: Kept) -> Any:
         """The answers to all chunks in the form of the argument."""
 
-    def place(self, client: Client, workers: Sequence[str]) -> list[list[Chunk]]:
-        """The chunks of each of `workers`: where they lie, or where they were moved to.
+    @property
+    def needed(self) -> Needed:
+        """The chunks, for a phase of workers of which one has each chunk's keys, and values."""
+        labels = [future.key for column in self.columns for future in column]
+        return Needed(labels, partial(dealt, self.rows))
 
-        A chunk's keys decide where it lies; its values follow.
-        """
+    def place(self, client: Client, workers: Sequence[str]) -> None:
+        """Move chunks, so that one of `workers` has each: the keys decide, values follow."""
         held = client.who_has([future for column in self.columns for future in column])
-        ranks = {address: rank for rank, address in enumerate(workers)}
-        chunks: list[list[Chunk]] = [[] for _ in workers]
-        first = 0
-        for number, rows in enumerate(self.rows):
+        for number in range(len(self.rows)):
             futures = [column[number] for column in self.columns]
-            there = [ranks[one] for one in held.get(futures[0].key, ()) if one in ranks]
+            there = [one for one in workers if one in held.get(futures[0].key, ())]
             # Those that lie elsewhere are spread.
-            rank = min(there) if there else number % len(workers)
+            home = there[0] if there else workers[number % len(workers)]
             for column, future in zip(self.columns, futures, strict=True):
-                if workers[rank] not in held.get(future.key, ()):
-                    column[number] = client.submit(
-                        _itself, future, workers=[workers[rank]], pure=False
-                    )
-            keys = tuple(column[number].key for column in self.columns)
-            chunks[rank].append(Chunk(number, keys, first, rows))
-            first += rows
+                if home not in held.get(future.key, ()):
+                    column[number] = client.submit(_itself, future, workers=[home], pure=False)
         until_done(client, workers, [future for column in self.columns for future in column])
-        return chunks
+
+
+def dealt(
+    rows: Sequence[int],
+    workers: Sequence[str],
+    labels: Sequence[Hashable],
+    holders: Mapping[Hashable, Collection[str]],
+) -> list[list[Chunk]] | str:
+    """The chunks of each worker; or why a phase cannot have them."""
+    found: list[list[Chunk]] = [[] for _ in workers]
+    first = 0
+    for number, count in enumerate(rows):
+        own = tuple(labels[number :: len(rows)])
+        homes = (rank for rank, one in enumerate(workers) if one in holders[own[0]])
+        rank = next(homes, None)
+        if rank is None or any(workers[rank] not in holders[label] for label in own):
+            return f"chunk {number} lies elsewhere"
+        found[rank].append(Chunk(number, own, first, count))
+        first += count
+    return found
 
 
 class DaskBatch(Batch):

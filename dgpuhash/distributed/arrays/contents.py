@@ -7,10 +7,11 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from dgpuhash.distributed.arrays.columns import to_arrow
-from dgpuhash.distributed.arrays.hosted import Held, Hosted, Outcome, answer_name, at, store
+from dgpuhash.distributed.arrays.hosted import Held, Hosted, Outcome, answer_name, at, stored
 from dgpuhash.distributed.folder import Folder
 from dgpuhash.distributed.plugin import ShardHost
 from dgpuhash.distributed.rows_file import RowsFile, write_table
+from dgpuhash.distributed.worker_data import Made
 
 __all__ = [
     "compact_part",
@@ -25,16 +26,15 @@ __all__ = [
 
 def keep_contents(
     host: ShardHost, uid: str, epoch: int, ranks: Mapping[str, int], what: str, answer: str
-) -> Outcome:
+) -> Made[Outcome]:
     """Keep the columns of ``"items"``, or the column of ``"keys"`` or ``"values"``."""
     part = at(host, uid, epoch).part
     columns = [part.distinct()] if what == "keys" else part.items()
     if what == "values":
         columns = columns[1:]
     rank = ranks[host.worker.address]
-    return Outcome(
-        store(host, {(answer_name(answer, n), rank): column for n, column in enumerate(columns)})
-    )
+    data = {(answer_name(answer, n), rank): column for n, column in enumerate(columns)}
+    return Made(Outcome(stored(data), answer), data)
 
 
 def key_count(host: ShardHost, uid: str, epoch: int) -> int:

@@ -13,9 +13,9 @@ from dgpuhash.distributed.arrays.leases import Lease, forget, give_back, take
 from dgpuhash.distributed.group import Group
 from dgpuhash.distributed.request import begun
 
-__all__ = ["Holding"]
+__all__ = ["LIMIT", "Holding"]
 
-# Seconds; who is busy for longer frees it when it is done.
+# Seconds that workers are waited for, who may be busy.
 LIMIT = 10.0
 
 
@@ -52,20 +52,20 @@ class Holding:
         take(self._client, Lease(self._uid, group.name, self._workers))
         self.group = group
 
-    def free(self, *, parts: bool = True) -> None:
-        """Let the workers that are there free it; one that is busy does so later.
+    def free(self, seconds: float = LIMIT, *, parts: bool = True) -> None:
+        """Let the workers that are there free it; who is busy for so many seconds does so later.
 
         Without the `parts`, which another holding has from now on, its ends of the exchange alone.
         """
 
         async def wait() -> None:
-            await asyncio.wait([begun(self._tell(parts))], timeout=LIMIT)
+            await asyncio.wait([begun(self._tell(parts))], timeout=seconds)
 
         atexit.unregister(self.free)
         if self._client.status == "running":
             # Its event loop may have ended even so, when its process does.
             with suppress(TimeoutError, RuntimeError):
-                self._client.sync(wait, callback_timeout=2 * LIMIT)
+                self._client.sync(wait, callback_timeout=2 * seconds)
 
     def abandon(self) -> None:
         """As `free`, and waits for nobody: the collector may call it anywhere, on any thread."""

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-from dask.sizeof import sizeof
 
 from dgpuhash import backend as backends
 from dgpuhash.distributed.arrays.asking import Asking
@@ -17,7 +15,7 @@ from dgpuhash.distributed.arrays.placing import Offer
 from dgpuhash.distributed.arrays.plan import Chunk
 from dgpuhash.distributed.exchange.collective import Collective
 from dgpuhash.distributed.plugin import ShardHost
-from dgpuhash.distributed.worker_data import keep, kept
+from dgpuhash.distributed.worker_data import Given, Made
 from dgpuhash.errors import IndexLost
 from dgpuhash.spec import TableSpec
 from dgpuhash.tables.scarcity import call_says_memory
@@ -37,7 +35,7 @@ __all__ = [
     "figures",
     "open_part",
     "size_of",
-    "store",
+    "stored",
 ]
 
 # Rows of a rank that are dealt to their owners at once, which bounds the memory that they take, and
@@ -62,10 +60,6 @@ class Order:
     epoch : int
         The number of changes that the table has had.
     verb : Verb
-    chunks : sequence of sequence of Chunk
-        Of each rank.
-    answer : str
-        Begins the keys under which each worker keeps its answers.
     hosted : bool
         Whether the arguments are host arrays, and the answers shall be.
     piece_rows : int or None
@@ -75,8 +69,6 @@ class Order:
     uid: str
     epoch: int
     verb: Verb
-    chunks: Sequence[Sequence[Chunk]]
-    answer: str
     hosted: bool
     piece_rows: int | None
 
@@ -90,12 +82,10 @@ class Stored:
     key : tuple
         The name of the answer's column, and the number of the chunk.
     shape : tuple of int
-    nbytes : int
     """
 
     key: tuple[str, int]
     shape: tuple[int, ...]
-    nbytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +105,13 @@ class Held:
 class Outcome:
     """What a rank has done: its answers, or why it refused before anything was changed.
 
+    `answer`: begins the labels of those that it keeps.
     `absent_rows`: about how many of its rows asked for keys that are not stored.
     `held`: what its part has after a change.
     """
 
     stored: list[Stored]
+    answer: str = ""
     refused: Exception | None = None
     absent_rows: int = 0
     held: Held | None = None
@@ -190,18 +182,19 @@ def at(host: ShardHost, uid: str, epoch: int) -> Hosted:
     return hosted
 
 
-def carry_out(host: ShardHost, collective: Collective, order: Order) -> Outcome:
+def carry_out(host: ShardHost, collective: Collective, order: Order, given: Given) -> Made[Outcome]:
     """This rank's share of `order`.
 
-    Before a change all ranks tell each other whether they can take part; what fails later breaks
-    the table.
+    Before a change all ranks tell each other whether they can take part; what fails once a part
+    has been written to breaks the table.
     """
     start = time.perf_counter()
     hosted = at(host, order.uid, order.epoch)
-    part, rank = hosted.part, collective.rank
+    part = hosted.part
     asking, refused = None, None
+    part.written = False
     try:
-        asking = _asking(host, part, order, rank)
+        asking = _asking(host, part, order.verb, given)
     except Exception as error:
         refused = error
     with collective.undisturbed(part.table.device):
@@ -209,11 +202,13 @@ def carry_out(host: ShardHost, collective: Collective, order: Order) -> Outcome:
         offers: list[Offer | None] = [None]
         if order.verb.changes:
             offer = None if asking is None else asking.offer(collective, piece_rows)
-            taking_part = collective.gather((refused is None, _has_room(part, order), offer))
+            taking_part = collective.gather(
+                (refused is None, _has_room(part, order.verb, given), offer)
+            )
             if not all(ready for ready, *_ in taking_part):
-                return Outcome([], refused)
+                return Made(Outcome([], refused=refused), {})
             offers = [offer for *_, offer in taking_part]
-            if not all(room for _, room, _ in taking_part):
+            if not all(enough for _, enough, _ in taking_part):
                 # Parts that grow copy what they hold each time: with four H200s 2**27 pairs of each
                 # came into new parts in 70 ms at once, in four slices in 170.
                 slice_rows = PIECE_ROWS
@@ -226,60 +221,54 @@ def carry_out(host: ShardHost, collective: Collective, order: Order) -> Outcome:
             backend = backends.get(part.table.device)
             if order.verb.matching:
                 lists = part.gives_lists(order.verb)
-                answers = matches(backend, order.chunks[rank], answers, lists=lists)
+                answers = matches(backend, given.own, answers, lists=lists)
             backend.synchronize()
             part.seconds = time.perf_counter() - start
         except BaseException as error:
-            if order.verb.changes:
+            if part.written:
                 hosted.broken = f"{type(error).__name__}: {error}"
             raise
     hosted.epoch += order.verb.changes
-    stored = _keep(host, order, rank, answers)
+    answer = f"dgpuhash-{order.verb.name}-{given.token}"
+    data = _kept(order, answer, given.own, answers)
     held = Held.by(part) if order.verb.changes else None
-    return Outcome(stored, absent_rows=absent_rows, held=held)
+    return Made(Outcome(stored(data), answer, absent_rows=absent_rows, held=held), data)
 
 
 @call_says_memory
-def _asking(host: ShardHost, part: Part, order: Order, rank: int) -> Asking:
+def _asking(host: ShardHost, part: Part, verb: Verb, given: Given) -> Asking:
     """What this rank asks, of arrays that are looked at only now."""
-    columns = _arrays(host, order.chunks[rank])
-    return Asking(part, order.verb, order.chunks, rank, columns)
-
-
-def _has_room(part: Part, order: Order) -> bool:
-    """Whether a part need not grow for its share of rows that are stored, were all keys new."""
-    if not order.verb.stores:
-        return True
-    rows = sum(chunk.rows for chunks in order.chunks for chunk in chunks)
-    return bool(part.table.capacity - len(part.table) >= rows / len(order.chunks))
-
-
-def _arrays(host: ShardHost, chunks: Sequence[Chunk]) -> list[list[Any]]:
-    """The chunks' arrays."""
     try:
-        flat = iter(kept(host.worker, [key for chunk in chunks for key in chunk.columns]))
+        columns = given.things
     except KeyError as error:
         raise IndexLost(
             f"chunk {error} has left worker {host.worker.address}; call it again"
         ) from error
-    return [[next(flat) for _ in chunk.columns] for chunk in chunks]
+    return Asking(part, verb, given.dealt, given.rank, columns)
 
 
-def _keep(host: ShardHost, order: Order, rank: int, answers: list[list[Any]]) -> list[Stored]:
-    data = {
-        (answer_name(order.answer, column), chunk.number): array
-        for chunk, arrays in zip(order.chunks[rank], answers, strict=True)
+def _has_room(part: Part, verb: Verb, given: Given) -> bool:
+    """Whether a part need not grow for its share of rows that are stored, were all keys new."""
+    if not verb.stores:
+        return True
+    rows = sum(chunk.rows for chunks in given.dealt for chunk in chunks)
+    return bool(part.table.capacity - len(part.table) >= rows / len(given.dealt))
+
+
+def _kept(
+    order: Order, answer: str, chunks: Sequence[Chunk], answers: list[list[Any]]
+) -> dict[tuple[str, int], Any]:
+    """The answers as the worker keeps them."""
+    return {
+        (answer_name(answer, column), chunk.number): _on_host(array) if order.hosted else array
+        for chunk, arrays in zip(chunks, answers, strict=True)
         for column, array in enumerate(arrays)
     }
-    if order.hosted:
-        data = {key: _on_host(array) for key, array in data.items()}
-    return store(host, data)
 
 
-def store(host: ShardHost, data: dict[tuple[str, int], Any]) -> list[Stored]:
-    """Put arrays among the worker's data, where the client finds them."""
-    keep(host.worker, data)
-    return [Stored(key, array.shape, sizeof(array)) for key, array in data.items()]
+def stored(data: Mapping[tuple[str, int], Any]) -> list[Stored]:
+    """What the client is told of arrays among the worker's data."""
+    return [Stored(key, array.shape) for key, array in data.items()]
 
 
 def _on_host(array: Any) -> Any:

@@ -12,7 +12,8 @@ from distributed import Client, SchedulerPlugin
 from distributed.protocol import pickle
 
 from dgpuhash.distributed.arrays.hosted import drop_part
-from dgpuhash.distributed.clients import asking_the_scheduler
+from dgpuhash.distributed.calls import ask_scheduler, on_scheduler
+from dgpuhash.distributed.clients import connected
 from dgpuhash.distributed.group import close_end
 from dgpuhash.distributed.plugin import NAME
 from dgpuhash.distributed.request import begun
@@ -65,7 +66,7 @@ class Leases(SchedulerPlugin):
 
     async def _end(self, scheduler: Any, client: str) -> None:
         await asyncio.sleep(PATIENCE)
-        if client in scheduler.clients:
+        if connected(scheduler, client):
             return
         for lease in self._held.pop(client, {}).values():
             message = {
@@ -87,13 +88,12 @@ def take(client: Client, lease: Lease) -> None:
     IndexLost
         When the scheduler is.
     """
-    with asking_the_scheduler():
-        client.run_on_scheduler(_take, client.id, lease)
+    ask_scheduler(client, _take, client.id, lease)
 
 
 async def give_back(client: Client, uid: str) -> None:
     """Let the scheduler forget what `client` frees itself."""
-    await client.run_on_scheduler(_give_back, client.id, uid, asynchronous=True)
+    await on_scheduler(client, _give_back, client.id, uid)
 
 
 def _take(client: str, lease: Lease, dask_scheduler: Any) -> None:

@@ -11,8 +11,8 @@ import numpy as np
 from dgpuhash.backend import Backend
 from dgpuhash.backend.region_order import Ranges
 from dgpuhash.distributed.arrays.layout import Layout
-from dgpuhash.distributed.arrays.rounds import Answer
 from dgpuhash.distributed.arrays.side_stream import SideStream
+from dgpuhash.distributed.arrays.sliced import Answer
 from dgpuhash.distributed.replica import Replica
 from dgpuhash.distributed.sparing import Sparing
 from dgpuhash.spec import TableSpec
@@ -85,6 +85,8 @@ class Part:
         """What the last verb took on this worker, waits for the others included."""
         self.replica: Replica | None = None
         """A filter of the keys of all parts; erased ones may pass."""
+        self.written = False
+        """Whether the last change may have changed it."""
         self.absent_rows = self.repeated_rows = 0
         """Rows that this worker did not ask for: the filter had no such key; another row had it."""
 
@@ -166,7 +168,8 @@ class Part:
     def _find(self, verb: Verb, keys: Any, counts: np.ndarray) -> list[Answer]:
         layout, backend = self.layout, self.backend
         if self._spec.kind == "map":
-            values, found = self.table.find(keys, layout.default(backend, verb.default))
+            default = None if verb.default is None else layout.default(backend, verb.default)
+            values, found = self.table.find(keys, default)
             return [Answer([layout.from_store(values), found.view(np.uint8)], counts)]
         values, offsets = self.table.find(keys)
         ends = backend.xp.asarray(np.concatenate([[0], np.cumsum(counts)]))

@@ -119,7 +119,9 @@ class Placing:
         """Place all rows; `finish` of what it gives follows."""
         counts = self._counts
         of_ranks = counts.sum(axis=(0, 2)), counts.sum(axis=(1, 2))
-        rounds = max(1, math.ceil(int(np.max(of_ranks)) / slice_rows))
+        ranks = self._collective.size
+        travelling = int(np.max(of_ranks)) * (ranks - 1) / ranks
+        rounds = max(1, round(travelling / slice_rows))
         step = math.ceil(self._ranges.number / rounds)
         mine = counts[:, self._collective.rank]
         intake = self._part.intake(self._ranges, int(mine.sum()))
@@ -134,6 +136,7 @@ class Placing:
             came = going.popleft().wait()
             number = min(step, self._ranges.number - first)
             keys, *values = came.columns
+            self._part.written = True
             intake.place(
                 keys, values[0] if values else None, edges,
                 first=first, number=number, shares=self._collective.size,

@@ -17,14 +17,14 @@ class Chunk:
     ----------
     number : int
         Among all chunks.
-    columns : tuple of keys
-        Where the worker has its keys, and values.
+    labels : tuple of label
+        Under which the worker has its keys, and values.
     first, rows : int
         The first row among those of all chunks, and how many there are.
     """
 
     number: int
-    columns: tuple[Hashable, ...]
+    labels: tuple[Hashable, ...]
     first: int
     rows: int
 

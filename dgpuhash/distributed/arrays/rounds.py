@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,52 +13,16 @@ import numpy as np
 from dgpuhash.backend import Backend, Deal
 from dgpuhash.distributed.arrays.plan import Piece, Plan
 from dgpuhash.distributed.arrays.side_stream import SideStream
+from dgpuhash.distributed.arrays.sliced import Answer, Sent, Sliced
 from dgpuhash.distributed.exchange.collective import Collective, Places, Received, Transfer
 from dgpuhash.frames.keys import OWNER_SEED
 
-__all__ = ["Answer", "Rounds", "Sent"]
+__all__ = ["Rounds"]
 
 # Rounds whose rows are on their way while one is served, and whose answers are while the next are.
 AHEAD, LAG = 2, 2
 # Pieces, or answers, that are sent before the first is waited for, where all are served at once.
 TOGETHER = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """Columns of one length, and how many of their rows go to, or came from, each rank."""
-
-    columns: list[Any]
-    counts: np.ndarray
-    by_row: bool = True
-    """Whether a row of these answers a row that came."""
-
-    @property
-    def ends(self) -> np.ndarray:
-        """Where the rows of each rank end."""
-        return np.cumsum(self.counts)
-
-
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """A piece that is on its way.
-
-    Attributes
-    ----------
-    piece : Piece or None
-        None when this rank has no more, and takes part for the others.
-    columns : list of array
-        Its rows in the order of their owners.
-    deal : Deal or None
-        The way back to the order of the piece; None where nothing was moved.
-    starts : int64 array
-        Where the rows of each owner begin, and the last one's end.
-    """
-
-    piece: Piece | None
-    columns: list[Any]
-    deal: Deal | None
-    starts: np.ndarray
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,24 +35,6 @@ class _Dealing:
     starts: Callable[[], np.ndarray]
 
 
-@dataclass(slots=True)
-class _Asked:
-    """A piece of which some slices are on their way, or all, and what has come back for it."""
-
-    sent: Sent
-    slices: int
-    back: list[list[Answer]]
-    """Of each slice."""
-    places: list[list[Any]]
-    """For each answer that is by row the columns that it comes to, of all slices."""
-
-    def slice(self, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """Where a slice begins for each owner, and its rows."""
-        starts, counts = self.sent.starts[:-1], np.diff(self.sent.starts)
-        first = counts * number // self.slices
-        return starts + first, counts * (number + 1) // self.slices - first
-
-
 @dataclass(frozen=True, slots=True)
 class _Answered:
     """A slice whose answers are on their way back, beside what was asked of this rank.
@@ -97,10 +42,12 @@ class _Answered:
     That is kept, since its memory may be the side stream's, which follows when answers are back.
     """
 
-    of: _Asked
+    of: Sliced
     came: Received
     answers: list[Answer]
     transfers: list[Transfer]
+    nbytes: int
+    """Of what was asked, and the answers, as far as it is not the piece's own."""
 
 
 class Rounds:
@@ -153,13 +100,16 @@ class Rounds:
         While one is served, the rows of the next are on their way, and the answers of those before
         are on their way back; the next piece is put in order meanwhile.
         """
-        going: deque[tuple[_Asked, int, Transfer]] = deque()
+        going: deque[tuple[Sliced, int, Transfer]] = deque()
         coming: deque[_Answered] = deque()
         for asked, number in self._slices():
-            starts, counts = asked.slice(number)
             with self._side.use():
-                transfer = self._start(asked.sent.columns, counts, starts=starts)
+                transfer = self._start(
+                    asked.sent.columns, asked.counts[number], starts=asked.starts[number]
+                )
             going.append((asked, number, transfer))
+            if number == 0:
+                self._serve_own(asked, asked.own[: len(asked.own) // 2])
             if len(going) > AHEAD:
                 self._answer(going, coming)
             if len(coming) > LAG:
@@ -169,59 +119,56 @@ class Rounds:
         while coming:
             self._take_back(coming.popleft())
 
-    def _slices(self) -> Iterator[tuple[_Asked, int]]:
+    def _slices(self) -> Iterator[tuple[Sliced, int]]:
         """The slices of all pieces; while those of one are asked for, the next is dealt."""
         dealing = self._deal(0) if self._plan.rounds else None
         for number in range(self._plan.rounds):
             assert dealing is not None
-            asked = _Asked(self._dealt(dealing), self._slices_of(number), [], [])
+            asked = self._sliced(dealing, self._slices_of(number))
             dealing = self._deal(number + 1) if number + 1 < self._plan.rounds else None
             for each in range(asked.slices):
                 yield asked, each
 
     def _slices_of(self, number: int) -> int:
         """As many for all ranks."""
-        if self._collective.size == 1:
-            return 1
-        return max(1, math.ceil(self._plan.most_rows(number) / self._slice_rows))
+        ranks = self._collective.size
+        travelling = self._plan.most_rows(number) * (ranks - 1) / ranks
+        return max(1, round(travelling / self._slice_rows))
 
-    def _answer(self, going: deque[tuple[_Asked, int, Transfer]], coming: deque[_Answered]) -> None:
+    def _answer(self, going: deque[tuple[Sliced, int, Transfer]], coming: deque[_Answered]) -> None:
         """Serve the slice that was sent first, and let its answers go."""
         asked, number, transfer = going.popleft()
         came = transfer.wait()
         answers = self._serve(came.columns, came.counts)
-        starts, _ = asked.slice(number)
         transfers = []
         for place, answer in enumerate(answers):
-            to = self._places(asked, place, answer, starts) if asked.slices > 1 else None
+            to = None
+            if asked.own and answer.by_row:
+                to = Places(asked.room(place, answer), asked.starts[number])
             transfers.append(self._start(answer.columns, answer.counts, to=to))
-        coming.append(_Answered(asked, came, answers, transfers))
-        self._note({id(each): each for each, *_ in going}.values(), coming, [])
+        coming.append(self._answered(asked, came, answers, transfers))
+        if number + 1 == asked.slices:
+            self._serve_own(asked, asked.own[len(asked.own) // 2 :])
+        pieces = {id(each): each for each, *_ in going}
+        pieces |= {id(each.of): each.of for each in coming}
+        self._note(*pieces.values(), *coming)
 
-    def _places(
-        self, asked: _Asked, number: int, answer: Answer, starts: np.ndarray
-    ) -> Places | None:
-        """Where answers of all slices stand in the order of the rows that were sent."""
-        if not answer.by_row:
-            return None
-        if number == len(asked.places):
-            rows = int(asked.sent.starts[-1])
-            asked.places.append(
-                [
-                    self._backend.empty((rows, *column.shape[1:]), column.dtype)
-                    for column in answer.columns
-                ]
-            )
-        return Places(asked.places[number], starts)
+    def _serve_own(self, asked: Sliced, some: list[slice]) -> None:
+        """Serve rows of this rank, which need not travel."""
+        for own in some:
+            counts = np.zeros(self._collective.size, np.int64)
+            counts[self._collective.rank] = own.stop - own.start
+            columns = [column[own] for column in asked.sent.columns]
+            asked.keep(own, self._serve(columns, counts))
 
     def run_together(self) -> None:
         """Serve all rounds at once, their rows in the order that those of all ranks have."""
         if self._plan.rounds == 0:
             return
-        going: list[tuple[_Asked, Transfer]] = []
+        going: list[tuple[Sliced, Transfer]] = []
         arrived: list[Received] = []
         for number in range(self._plan.rounds):
-            asked = _Asked(self._dealt(self._deal(number)), 1, [], [])
+            asked = self._sliced(self._deal(number), 1)
             with self._side.use():
                 transfer = self._start(asked.sent.columns, np.diff(asked.sent.starts))
             going.append((asked, transfer))
@@ -242,9 +189,9 @@ class Rounds:
             ]
         counts = np.sum([received.counts for received in arrived], axis=0)
         answers = self._serve(joined, counts)
-        self._note(
-            [asked for asked, _ in going], [], [*arrived, Received(joined, arrived[0].counts)]
-        )
+        pieces = [asked for asked, _ in going]
+        copied = 0 if joined is arrived[0].columns else _nbytes(joined)
+        self._note(*pieces, more=copied + sum(_nbytes(each.columns) for each in arrived))
         if not answers:
             return
         (answer,) = answers
@@ -264,7 +211,7 @@ class Rounds:
         coming: deque[_Answered] = deque()
         for (asked, _), came, given in zip(going, arrived, back, strict=True):
             transfers = [self._start(each.columns, each.counts) for each in given]
-            coming.append(_Answered(asked, came, given, transfers))
+            coming.append(self._answered(asked, came, given, transfers))
             if len(coming) > TOGETHER:
                 self._take_back(coming.popleft())
         while coming:
@@ -287,9 +234,11 @@ class Rounds:
             fetched = self._side.fetch(deal.starts)
         return _Dealing(piece, [deal.keys, *beside], deal, fetched)
 
-    def _dealt(self, dealing: _Dealing) -> Sent:
+    def _sliced(self, dealing: _Dealing, slices: int) -> Sliced:
+        """A piece that is in order, cut into slices."""
         starts = dealing.starts().astype(np.int64)
-        return Sent(dealing.piece, dealing.columns, dealing.deal, starts)
+        sent = Sent(dealing.piece, dealing.columns, dealing.deal, starts)
+        return Sliced(self._backend, sent, slices, self._collective.rank)
 
     def _start(self, columns: list[Any], counts: np.ndarray, **places: Any) -> Transfer:
         if self._collective.size == 1:
@@ -298,42 +247,19 @@ class Rounds:
 
     def _take_back(self, answered: _Answered) -> None:
         came = [transfer.wait() for transfer in answered.transfers]
-        self._note([], [answered], came)
         asked = answered.of
+        if not asked.own and self._collective.size > 1:
+            back = sum(_nbytes(each.columns) for each in came)
+            self._note(asked, answered, more=back)
         asked.back.append(
             [
                 Answer(each.columns, each.counts, answer.by_row)
                 for each, answer in zip(came, answered.answers, strict=True)
             ]
         )
-        if len(asked.back) == asked.slices:
-            self._deliver(asked.sent, self._whole(asked))
-            asked.back.clear()
-            asked.places.clear()
+        if asked.whole:
+            self._deliver(asked.sent, asked.take())
         self._side.follow()
-
-    def _whole(self, asked: _Asked) -> list[Answer]:
-        """What came back for all slices, as if there had been one."""
-        if asked.slices == 1:
-            return asked.back[0]
-        whole = []
-        for answers in zip(*asked.back, strict=True):
-            counts = np.sum([answer.counts for answer in answers], axis=0)
-            columns = answers[0].columns
-            if not answers[0].by_row:
-                columns = [
-                    self._backend.xp.concatenate(
-                        [
-                            answer.columns[column][end - count : end]
-                            for rank in range(len(counts))
-                            for answer in answers
-                            for count, end in [(answer.counts[rank], answer.ends[rank])]
-                        ]
-                    )
-                    for column in range(len(columns))
-                ]
-            whole.append(Answer(columns, counts))
-        return whole
 
     def _segments(self, arrived: Sequence[Received]) -> list[_Segment]:
         """The rows that came, cut by round and rank."""
@@ -346,21 +272,17 @@ class Rounds:
                     segments.append(_Segment(number, source, piece.first, end - count, end))
         return segments
 
-    def _note(
-        self, asked: Iterable[_Asked], coming: Iterable[_Answered], came: Sequence[Received]
-    ) -> None:
+    def _answered(
+        self, asked: Sliced, came: Received, answers: list[Answer], transfers: list[Transfer]
+    ) -> _Answered:
+        nbytes = sum(_nbytes(each.columns) for each in answers)
+        if self._collective.size > 1:
+            nbytes += _nbytes(came.columns)
+        return _Answered(asked, came, answers, transfers, nbytes)
+
+    def _note(self, *held: Sliced | _Answered, more: int = 0) -> None:
         """What is held besides the arguments, the table, and the answers of the whole verb."""
-        coming = list(coming)
-        pieces = [*asked, *(answered.of for answered in coming)]
-        arrays = [array for each in pieces for array in each.sent.columns]
-        arrays += [array for each in pieces for columns in each.places for array in columns]
-        arrays += [
-            array for answered in coming for answer in answered.answers for array in answer.columns
-        ]
-        came = [*came, *(answered.came for answered in coming)]
-        arrays += [array for received in came for array in received.columns]
-        held = {id(array): array.nbytes for array in arrays}
-        self.peak_nbytes = max(self.peak_nbytes, sum(held.values()))
+        self.peak_nbytes = max(self.peak_nbytes, more + sum(each.nbytes for each in held))
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,6 +308,10 @@ class _Stayed(Transfer):
 
     def wait(self) -> Received:
         return self._received
+
+
+def _nbytes(columns: Iterable[Any]) -> int:
+    return sum(column.nbytes for column in columns)
 
 
 def _cut(backend: Backend, column: Any, parts: Sequence[slice]) -> Any:

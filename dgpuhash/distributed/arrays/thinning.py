@@ -5,25 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from dgpuhash.backend import Backend
 from dgpuhash.distributed.arrays.part import Part
 from dgpuhash.distributed.exchange.collective import Collective
+from dgpuhash.distributed.repeats import gathered
 from dgpuhash.distributed.replica import Replica, Standing
 from dgpuhash.distributed.sparing import Sparing
 from dgpuhash.tables.bloom import BloomFilter
-from dgpuhash.tables.compacting import Groups, population
+from dgpuhash.tables.compacting import Groups
 from dgpuhash.tables.found import found_rows
-from dgpuhash.tables.lists import owners_of
-from dgpuhash.tables.sampling import Sample
 
-__all__ = ["Thinned", "gathered", "thinned"]
-
-# Fewer rows of a rank are not sampled.
-_LEAST_ROWS = 2**16
-# So often must a sampled key come in a batch for its rows to be asked for once; never between GPUs.
-_LEAST_REPEATS = {"cpu": 16}
+__all__ = ["Thinned", "thinned"]
 
 
 def thinned(
@@ -46,14 +38,10 @@ def thinned(
         The most rows that a rank has.
     """
     backend = part.backend
-    may_repeat = sparing.deduplicate is True or (
-        sparing.deduplicate == "auto"
-        and most_rows >= _LEAST_ROWS
-        and backend.name in _LEAST_REPEATS
-    )
+    may_repeat = sparing.may_deduplicate(backend, most_rows)
     if collective.size == 1 or not (may_repeat or sparing.bloom_filter):
         return None
-    repeats = may_repeat and (sparing.deduplicate is True or _repeats(backend, keys))
+    repeats = may_repeat and sparing.deduplicates(backend, keys)
 
     def made() -> Thinned:
         replica = part.replica if sparing.bloom_filter else None
@@ -155,17 +143,6 @@ class Thinned:
         return blank, values
 
 
-def gathered(backend: Backend, counts: Any, starts: Any, values: Any) -> Any:
-    """The values of lists that begin at `starts`, one list after the other."""
-    xp = backend.xp
-    filled = xp.flatnonzero(counts)
-    offsets = xp.concatenate([xp.zeros(1, np.int64), xp.cumsum(counts[filled])])
-    total = int(offsets[-1])
-    owners = owners_of(backend, offsets, total)
-    shifts = starts[filled] - offsets[:-1]
-    return values[xp.arange(total) + shifts[owners]]
-
-
 def _passed(backend: Backend, keys: Sequence[Any], bloom: BloomFilter) -> tuple[Any, Any]:
     """The numbers of the rows that pass, and their keys."""
     rows, passed, first = [], [], 0
@@ -179,15 +156,3 @@ def _passed(backend: Backend, keys: Sequence[Any], bloom: BloomFilter) -> tuple[
 
 def _joined(backend: Backend, arrays: Sequence[Any]) -> Any:
     return arrays[0] if len(arrays) == 1 else backend.xp.concatenate(arrays)
-
-
-def _repeats(backend: Backend, chunks: Sequence[Any]) -> bool:
-    """Whether keys seem to come so often that it pays to look for them."""
-    rows = sum(map(len, chunks))
-    if rows < _LEAST_ROWS:
-        return False
-    # Odd steps, since keys often repeat after a power of two.
-    step = rows // _LEAST_ROWS | 1
-    sample = Sample.of(backend, _joined(backend, [chunk[::step] for chunk in chunks]))
-    keys = population(sample.rows - sample.repeated, sample.rows)
-    return keys * _LEAST_REPEATS[backend.name] <= rows

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any, Self
 
 from distributed import Client
@@ -13,7 +12,7 @@ from distributed import Client
 from dgpuhash.distributed.arrays import contents
 from dgpuhash.distributed.arrays.base import DistributedTable
 from dgpuhash.distributed.arrays.batch import array_of
-from dgpuhash.distributed.arrays.claims import claimed, disclaimed
+from dgpuhash.distributed.arrays.claims import columns_of
 from dgpuhash.distributed.arrays.hosted import open_part
 from dgpuhash.distributed.arrays.loss import losing
 from dgpuhash.distributed.arrays.part import Verb
@@ -26,7 +25,7 @@ from dgpuhash.distributed.folder import Folder
 from dgpuhash.distributed.group import Transport, form_group
 from dgpuhash.distributed.phase import on_workers
 from dgpuhash.distributed.rows_file import RowsFile, check_shared
-from dgpuhash.errors import DgpuhashError, FormatError, IndexLost
+from dgpuhash.errors import FormatError, IndexLost
 from dgpuhash.spec import check_capacity
 
 __all__ = ["Upkeep"]
@@ -285,14 +284,8 @@ class Upkeep(DistributedTable):
         name = f"dgpuhash-{what}-{uuid.uuid4().hex}"
         ranks = {worker: rank for rank, worker in enumerate(self._workers)}
         with self._at_work():
-            try:
-                outcomes = self._phase(contents.keep_contents, ranks, what, name)
-                kept = claimed(self._client, self._workers, outcomes, name, len(dtypes))
-            except BaseException:
-                with suppress(DgpuhashError, OSError, RuntimeError):
-                    numbers = {worker: [rank] for worker, rank in ranks.items()}
-                    disclaimed(self._client, numbers, name, len(dtypes))
-                raise
+            made = self._phase(contents.keep_contents, ranks, what, name)
+            kept = columns_of(made, len(dtypes))
             return tuple(
                 array_of(column, dtype, self._device)
                 for column, dtype in zip(kept, dtypes, strict=True)

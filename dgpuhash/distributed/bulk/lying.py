@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from distributed import Client, Future
+from distributed import Future
 
-from dgpuhash.distributed.clients import asking_the_scheduler
-from dgpuhash.distributed.plugin import ShardHost
-from dgpuhash.distributed.worker_data import kept
+from dgpuhash.distributed.worker_data import Elsewhere, Needed
 
-__all__ = ["Lying", "by_rank", "here", "report"]
+__all__ = ["Lying", "needed", "report"]
 
 _log = logging.getLogger("dgpuhash.bulk")
 
@@ -26,40 +24,43 @@ class Lying:
     ----------
     number : int
         Among all partitions.
-    key : label
+    labels : tuple of one label
         Under which the worker has it.
     """
 
     number: int
-    key: Hashable
+    labels: tuple[Hashable]
+
+
+def needed(partitions: Sequence[Any]) -> Needed:
+    """The partitions, for a phase of workers that have each.
+
+    Raises
+    ------
+    Elsewhere
+        When they are not on workers.
+    """
+    if not partitions or not all(isinstance(each, Future) for each in partitions):
+        raise Elsewhere("the frame is not persisted")
+    if any(each.status != "finished" for each in partitions):
+        raise Elsewhere("not all of its partitions are computed")
+    return Needed([each.key for each in partitions], by_rank)
 
 
 def by_rank(
-    client: Client, workers: Sequence[str], partitions: Sequence[Any]
+    workers: Sequence[str],
+    labels: Sequence[Hashable],
+    holders: Mapping[Hashable, Collection[str]],
 ) -> list[list[Lying]] | str:
     """The partitions that each of `workers` has, each once; or why a phase cannot have them."""
-    if not partitions or not all(isinstance(each, Future) for each in partitions):
-        return "the frame is not persisted"
-    if any(each.status != "finished" for each in partitions):
-        return "not all of its partitions are computed"
-    with asking_the_scheduler():
-        holders = client.who_has(list(partitions))
     ranks = {worker: rank for rank, worker in enumerate(workers)}
     found: list[list[Lying]] = [[] for _ in workers]
-    for number, future in enumerate(partitions):
-        there = [ranks[holder] for holder in holders.get(future.key, ()) if holder in ranks]
+    for number, label in enumerate(labels):
+        there = [ranks[holder] for holder in holders[label] if holder in ranks]
         if not there:
             return f"partition {number} is on no worker with a shard"
-        found[min(there, key=lambda rank: len(found[rank]))].append(Lying(number, future.key))
+        found[min(there, key=lambda rank: len(found[rank]))].append(Lying(number, (label,)))
     return found
-
-
-def here(host: ShardHost, lying: Sequence[Lying]) -> tuple[list[Any], str]:
-    """The partitions, on the worker that has them; and why there are none, or nothing."""
-    try:
-        return kept(host.worker, [one.key for one in lying]), ""
-    except KeyError as error:
-        return [], f"partition {error} has left its worker"
 
 
 def report(what: str, refused: str = "") -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -18,11 +17,10 @@ from distributed import Client
 from dgpuhash import backend
 from dgpuhash.distributed.arrival import of_any
 from dgpuhash.distributed.bulk.copies import merge_here
-from dgpuhash.distributed.bulk.lying import Lying, by_rank, here, report
+from dgpuhash.distributed.bulk.lying import needed, report
 from dgpuhash.distributed.bulk.parted import Parted, parted
-from dgpuhash.distributed.bulk.share import Share
+from dgpuhash.distributed.bulk.share import Share, merged
 from dgpuhash.distributed.bulk.standing import run_together
-from dgpuhash.distributed.claim import claim
 from dgpuhash.distributed.clients import check_home
 from dgpuhash.distributed.descriptor import Placement
 from dgpuhash.distributed.exchange.collective import Collective, Received
@@ -33,12 +31,12 @@ from dgpuhash.distributed.plugin import ShardHost
 from dgpuhash.distributed.probe import Probe
 from dgpuhash.distributed.replica import Replica, Standing
 from dgpuhash.distributed.sealed import Sealed
-from dgpuhash.distributed.shard import Shard
+from dgpuhash.distributed.sieve import Sieve
 from dgpuhash.distributed.skew import NO_HEAVY
 from dgpuhash.distributed.source import persisted
 from dgpuhash.distributed.sparing import Absences, Sparing
 from dgpuhash.distributed.split import split_to_all
-from dgpuhash.distributed.worker_data import keep
+from dgpuhash.distributed.worker_data import Elsewhere, Given, Made, Needed
 from dgpuhash.frames import FrameIndex, frames_of, in_query_order
 from dgpuhash.tables.found import found_rows
 
@@ -48,9 +46,7 @@ __all__ = ["merge_together"]
 _MOST_ROWS = 2**32
 
 
-def merge_together(
-    client: Client, plan: Plan, left: Any, sparing: Sparing, absences: Absences
-) -> Any:
+def merge_together(client: Client, plan: Plan, left: Any, absences: Absences) -> Any:
     """The merge of a persisted Dask DataFrame, persisted as well; None where it takes tasks.
 
     `absences` are what earlier merges with this epoch told.
@@ -62,67 +58,58 @@ def merge_together(
     """
     probe = plan.probe
     descriptor = probe.descriptor
-    lying = _reachable(client, plan, left)
     what = f"merge with index {descriptor.uid}"
-    if isinstance(lying, str):
-        report(what, lying)
+    sparing = absences.informed(probe.sparing, frames_of(descriptor.meta).device)
+    seal = plan.sealed.seal
+    try:
+        partitions = _reachable(client, plan, left)
+        if descriptor.placement is Placement.REPLICATED:
+            made = on_workers(client, descriptor.workers, merge_here, seal, needed=partitions)
+        else:
+            made = run_together(
+                client, descriptor.shards, merge_share, seal, sparing, needed=partitions
+            )
+    except Elsewhere as elsewhere:
+        report(what, str(elsewhere))
         return None
-    token = uuid.uuid4().hex
-    name = f"dgpuhash-merged-{token}"
-    sparing = absences.informed(sparing, frames_of(descriptor.meta).device)
-    work = plan.sealed.seal, lying, name
-    if descriptor.placement is Placement.REPLICATED:
-        shares = on_workers(client, descriptor.workers, merge_here, *work)
-    else:
-        shares = run_together(client, descriptor.shards, merge_share, *work, sparing)
+    shares = [each.result for each in made]
     rows = sum(share.rows for share in shares)
     absences.note(rows=rows, absent_rows=sum(share.absent_rows for share in shares))
     if sparing.bloom_filter:
         what += f" (without {sum(share.spared_rows for share in shares):,} of {rows:,} rows)"
-    made = {
-        one.number: (worker, nbytes)
-        for worker, mine, share in zip(descriptor.workers, lying, shares, strict=True)
-        for one, nbytes in zip(mine, share.nbytes, strict=False)
-    }
-    keys = [(name, number) for number in sorted(made)]
-    futures = claim(
-        client,
-        {(name, number): [worker] for number, (worker, _) in made.items()},
-        {(name, number): nbytes for number, (_, nbytes) in made.items()},
-    )
     refused = [share.refused for share in shares if share.refused]
     report(what, *refused[:1])
     if refused:
         return None
-    layer, divisions = {key: futures[key] for key in keys}, (None,) * (len(keys) + 1)
+    layer = {key: future for each in made for key, future in each.data.items()}
+    keys = sorted(layer)
+    divisions = (None,) * (len(keys) + 1)
     # The name is new, and so is the token: making one of an empty frame on a GPU takes 4 ms.
     return new_collection(
-        FromGraph(layer, probe.meta, divisions, keys, "dgpuhash-merge", _determ_token=token)
+        FromGraph(layer, probe.meta, divisions, keys, "dgpuhash-merge", _determ_token=keys[0][0])
     )
 
 
-def _reachable(client: Client, plan: Plan, left: Any) -> list[list[Lying]] | str:
-    """The partitions of each worker; or why tasks are needed."""
+def _reachable(client: Client, plan: Plan, left: Any) -> Needed:
+    """The partitions; Elsewhere is raised where tasks are needed."""
     descriptor = plan.probe.descriptor
     partitions = (persisted(left) if isinstance(left, dd.DataFrame) else None) or []
     check_home(client, partitions, "rows")
-    if descriptor.placement is Placement.REPLICATED:
-        return by_rank(client, descriptor.workers, partitions)
-    if descriptor.placement is Placement.INDEPENDENT or len(descriptor.shards) == 1:
-        return "keys have no owners"
-    if not plan.plain:
-        return "columns are no plain arrays"
-    return by_rank(client, descriptor.workers, partitions)
+    if descriptor.placement is not Placement.REPLICATED:
+        if descriptor.placement is Placement.INDEPENDENT or len(descriptor.shards) == 1:
+            raise Elsewhere("keys have no owners")
+        if not plan.plain:
+            raise Elsewhere("columns are no plain arrays")
+    return needed(partitions)
 
 
 def merge_share(
     host: ShardHost,
     collective: Collective,
     seal: Sealed[Probe],
-    lying: list[list[Lying]],
-    name: str,
     sparing: Sparing,
-) -> Share:
+    given: Given,
+) -> Made[Share]:
     """Runs on each rank.
 
     One that cannot take part sends no rows, and answers the others all the same.
@@ -131,21 +118,21 @@ def merge_share(
     descriptor = probe.descriptor
     uid, shard = descriptor.uid, descriptor.shards[rank]
     index = host.shards.at(uid, descriptor.epoch, shard.incarnation)
-    lefts, refused = here(host, lying[rank])
     with collective.undisturbed(frames_of(descriptor.meta).device):
-        asking = Asking(probe, lefts, refused)
-        replica = None
-        if sparing.bloom_filter and not descriptor.heavy:
-            replica = _replica(host.shards.standing(uid), sparing, collective)
-        frames, share = _merged(collective, index, asking, replica)
-    made = zip(lying[rank], frames, strict=False)
-    keep(host.worker, {(name, one.number): frame for one, frame in made})
-    return share
+        asking = Asking(probe, given)
+        standing = host.shards.standing(uid)
+        assert standing is not None
+        sieve, replica = standing.sieve, None
+        if sparing.bloom_filter and descriptor.told_by_owners:
+            replica = _replica(index, sieve, sparing, collective)
+        made = _merged(collective, index, asking, replica, given)
+        sieve.spared(made.result.spared_rows)
+        return made
 
 
 def _merged(
-    collective: Collective, index: FrameIndex, asking: Asking, replica: Replica | None
-) -> tuple[list[Any], Share]:
+    collective: Collective, index: FrameIndex, asking: Asking, replica: Replica | None, given: Given
+) -> Made[Share]:
     """The frame of each partition, none where tasks must make them."""
     asked, spared = asking.asked(replica)
     came = collective.all_to_all(asked.columns, asked.counts)
@@ -155,19 +142,22 @@ def _merged(
     del answers
     refused = asking.refused or refused
     if refused:
-        return [], Share(refused=refused)
+        return Made(Share(refused), {})
     frames = asking.results(asked, back)
-    nbytes = [frames_of(frame).nbytes(frame) for frame in frames]
-    return frames, Share(nbytes, "", asking.rows, spared, asking.rows - asking.matched)
+    made = {merged(given, one): frame for one, frame in zip(given.own, frames, strict=True)}
+    return Made(Share("", asking.rows, spared, asking.rows - asking.matched), made)
 
 
-def _replica(shard: Shard, sparing: Sparing, collective: Collective) -> Replica | None:
+def _replica(
+    index: FrameIndex, sieve: Sieve, sparing: Sparing, collective: Collective
+) -> Replica | None:
     """A filter of the keys of all shards, where one pays."""
-    index = shard.index
     device = backend.get(frames_of(index.meta).device)
-    told = collective.gather(Standing.of(shard.replica, len(index), device))
-    shard.replica = Replica.agreed(shard.replica, told, sparing, collective, device, index.codes)
-    return shard.replica
+    told = collective.gather(Standing.of(sieve.replica, len(index), device))
+    replica = Replica.agreed(sieve.replica, told, sparing, collective, device, index.codes)
+    # Tasks may have one that other ranks have not.
+    sieve.replica = replica or sieve.replica
+    return replica
 
 
 class Asking:
@@ -182,10 +172,15 @@ class Asking:
         Rows that have a match, once there are results.
     """
 
-    def __init__(self, probe: Probe, lefts: Sequence[Any], refused: str) -> None:
+    def __init__(self, probe: Probe, given: Given) -> None:
         self.probe = probe
         self._frames = frames_of(probe.descriptor.meta)
-        self.refused = refused
+        lefts: list[Any] = []
+        self.refused = ""
+        try:
+            lefts = [left for (left,) in given.things]
+        except KeyError as error:
+            self.refused = f"partition {error} has left its worker"
         self._partitions = [probe.asking(left) for left in lefts]
         self._lengths = list(map(len, lefts))
         self.matched = 0

@@ -12,17 +12,18 @@ import numpy as np
 from distributed import Client
 
 from dgpuhash import backend
-from dgpuhash.distributed.bulk.lying import Lying, by_rank, here, report
+from dgpuhash.distributed.bulk.lying import Lying, needed, report
 from dgpuhash.distributed.bulk.parted import Parted, parted
 from dgpuhash.distributed.bulk.standing import run_together
 from dgpuhash.distributed.descriptor import Placement
 from dgpuhash.distributed.exchange.collective import Collective, Places, Received
-from dgpuhash.distributed.payload import plain_arrays
+from dgpuhash.distributed.payload import are_plain, plain_arrays
 from dgpuhash.distributed.plugin import ShardHost
 from dgpuhash.distributed.sealed import Sealed
 from dgpuhash.distributed.shard import Change
 from dgpuhash.distributed.skew import NO_HEAVY, NO_TALLY, Heavy, Tally, agreed, candidates
 from dgpuhash.distributed.split import split
+from dgpuhash.distributed.worker_data import Elsewhere, Given, Needed
 from dgpuhash.errors import DgpuhashError
 from dgpuhash.frames import frames_of
 
@@ -47,11 +48,14 @@ def put_together(client: Client, change: Change, acts: Sequence[Act]) -> Heavy |
         When a key of a unique index is there twice.
     """
     what = f"{change.verb} of index {change.uid}"
-    lying = _reachable(client, change, acts)
-    if isinstance(lying, str):
-        report(what, lying)
+    try:
+        partitions = _reachable(change, acts)
+        shares = run_together(
+            client, change.shards, put_share, Sealed.of(change), needed=partitions
+        )
+    except Elsewhere as elsewhere:
+        report(what, str(elsewhere))
         return None
-    shares = run_together(client, change.shards, put_share, Sealed.of(change), lying)
     refused = sorted((share.refused for share in shares if share.refused), key=REFUSED.__eq__)
     report(what, *refused[:1])
     if refused:
@@ -62,15 +66,15 @@ def put_together(client: Client, change: Change, acts: Sequence[Act]) -> Heavy |
     return shares[0].heavy
 
 
-def _reachable(client: Client, change: Change, acts: Sequence[Act]) -> list[list[Lying]] | str:
-    """The partitions of each worker; or why tasks are needed."""
+def _reachable(change: Change, acts: Sequence[Act]) -> Needed:
+    """The partitions; Elsewhere is raised where tasks are needed."""
     if change.placement is not Placement.DISTRIBUTED or len(change.shards) == 1:
-        return "rows go to no owners of keys"
+        raise Elsewhere("rows go to no owners of keys")
     if len(acts) != 1 or change.verb == "erase" or change.kept or change.lost is not None:
-        return "it is more than new rows"
-    if plain_arrays(change.meta, change.meta) is None:
-        return "columns are no plain arrays"
-    return by_rank(client, change.workers, acts[0].partitions)
+        raise Elsewhere("it is more than new rows")
+    if not are_plain(change.meta):
+        raise Elsewhere("columns are no plain arrays")
+    return needed(acts[0].partitions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,48 +97,26 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Vote:
-    """What a rank tells another one before rows travel."""
+    """What a rank tells the others before rows travel."""
 
     refused: bool
     rows: int
     tally: Tally
-    segments: list[int]
-    """The rows for that rank from each partition, where the order of rows hangs on it."""
-
-    @property
-    def words(self) -> np.ndarray:
-        """As it travels."""
-        tally = [len(self.tally), *self.tally.codes, *self.tally.rows]
-        return np.array([self.refused, self.rows, *tally, *self.segments], np.uint64)
-
-    @classmethod
-    def of(cls, words: np.ndarray) -> Vote:
-        """The vote that travelled so."""
-        refused, rows, keys, *rest = words.tolist()
-        tally = Tally(tuple(rest[:keys]), tuple(rest[keys : 2 * keys]))
-        return cls(bool(refused), rows, tally, rest[2 * keys :])
+    segments: list[list[int]]
+    """For each rank the rows from each partition, where the order of rows hangs on it."""
 
 
-def put_share(
-    host: ShardHost, collective: Collective, seal: Sealed[Change], lying: list[list[Lying]]
-) -> Share:
+def put_share(host: ShardHost, collective: Collective, seal: Sealed[Change], given: Given) -> Share:
     """Runs on each rank, which is the number of its part."""
-    change, rank = seal.opened(), collective.rank
-    host.shards.open(change, rank)
-    given = here(host, lying[rank])
+    change = seal.opened()
+    host.shards.open(change, given.rank)
     with collective.undisturbed(frames_of(change.meta).device):
-        return _put(host, collective, change, lying, given)
+        return _put(host, collective, change, given)
 
 
-def _put(
-    host: ShardHost,
-    collective: Collective,
-    change: Change,
-    lying: list[list[Lying]],
-    given: tuple[list[Any], str],
-) -> Share:
-    """As `put_share`, with this rank's partitions, or why they are not there."""
-    leaving = Leaving(change, *given)
+def _put(host: ShardHost, collective: Collective, change: Change, given: Given) -> Share:
+    """As `put_share`, with this rank's partitions."""
+    lying, leaving = given.dealt, Leaving(change, given)
     numbers = [one.number for each in lying for one in each]
     told = numbers != sorted(numbers)
     if not leaving.refused:
@@ -149,7 +131,7 @@ def _put(
         if heavy:
             leaving.part(heavy, told)
             votes = _voted(collective, leaving, told)
-    mine = [vote.segments for vote in votes]
+    mine = [vote.segments[collective.rank] for vote in votes] if told else []
     sent = leaving.parted
     if told and all(len(each) <= 1 for each in lying):
         to = _places(sent.columns, lying, mine)
@@ -167,48 +149,40 @@ def _put(
 
 
 def _voted(collective: Collective, leaving: Leaving, told: bool) -> list[Vote]:
-    """The votes of all ranks, by an exchange, which between GPUs is quicker than messages."""
-    votes = [
-        Vote(
-            bool(leaving.refused),
-            leaving.rows,
-            leaving.tally,
-            leaving.segments[rank] if told and not leaving.refused else [],
-        ).words
-        for rank in range(collective.size)
-    ]
-    device = leaving.device
-    came = collective.all_to_all([device.from_host(np.concatenate(votes))], list(map(len, votes)))
-    words = device.to_host(came.columns[0])
-    return [Vote.of(each) for each in np.split(words, np.cumsum(came.counts)[:-1])]
+    """The votes of all ranks."""
+    segments = leaving.segments if told else []
+    vote = Vote(bool(leaving.refused), leaving.rows, leaving.tally, segments)
+    found: list[Vote] = collective.gather(vote)
+    return found
 
 
 class Leaving:
     """The rows of one rank on their way to their owners."""
 
-    def __init__(self, change: Change, frames: Sequence[Any], refused: str) -> None:
+    def __init__(self, change: Change, given: Given) -> None:
         self._change = change
         self._frames = frames_of(change.meta)
         self.device = backend.get(self._frames.device)
-        self.refused = refused
+        self.refused = ""
         self.segments: list[list[int]] = []
         self.parted: Parted
-        if refused:
-            return
         try:
-            given = [self._arrays(frame) for frame in frames]
+            partitions = [self._arrays(frame) for (frame,) in given.things]
+        except KeyError as error:
+            self.refused = f"partition {error} has left its worker"
+            return
         except DgpuhashError as error:
             self.refused = str(error)
             return
-        if any(arrays is None for arrays in given):
+        if any(arrays is None for arrays in partitions):
             self.refused = "a column has nulls, or another dtype than the index"
             return
-        given = given or [plain_arrays(change.meta, change.meta)]
-        self._ends = np.cumsum([len(arrays[0]) for arrays in given])
+        partitions = partitions or [plain_arrays(change.meta, change.meta)]
+        self._ends = np.cumsum([len(arrays[0]) for arrays in partitions])
         xp = self._frames.xp
         self._columns = [
             column[0] if len(column) == 1 else xp.concatenate(column)
-            for column in zip(*given, strict=True)
+            for column in zip(*partitions, strict=True)
         ]
         labels = list(change.meta)
         self._keys = [labels.index(name) for name in change.encoder.names]

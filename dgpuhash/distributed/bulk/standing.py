@@ -9,12 +9,13 @@ from weakref import WeakKeyDictionary
 
 from distributed import Client
 
-from dgpuhash.distributed.clients import asking_the_scheduler
+from dgpuhash.distributed.calls import ask_scheduler
 from dgpuhash.distributed.descriptor import ShardAddress
-from dgpuhash.distributed.group import Group, form_group
+from dgpuhash.distributed.group import Group, Transport, form_group
 from dgpuhash.distributed.lock import locked
 from dgpuhash.distributed.phase import GRACE, on_workers
 from dgpuhash.distributed.plugin import ShardHost
+from dgpuhash.distributed.worker_data import Elsewhere, Needed
 from dgpuhash.errors import DgpuhashError, IndexLost
 
 __all__ = ["run_together"]
@@ -29,15 +30,21 @@ _groups: WeakKeyDictionary[Any, dict[Shards, Group]] = WeakKeyDictionary()
 
 
 def run_together(
-    client: Client, shards: Shards, function: Callable[..., Result], *args: Any
+    client: Client,
+    shards: Shards,
+    function: Callable[..., Result],
+    *args: Any,
+    needed: Needed | None = None,
 ) -> list[Result]:
     """As `Group.run`, on the workers of `shards`; the results in their order.
 
     A group that was of no use any more is formed anew, once, and `function` called again: it must
-    bear that.
+    bear that. Where what carried its columns failed, the comms of the cluster do from then on.
 
     Raises
     ------
+    Elsewhere
+        When what is needed does not lie where it must; nothing was done then.
     IndexLost
         When a worker is lost.
     UnsupportedError, DgpuhashError
@@ -45,13 +52,14 @@ def run_together(
     """
     group = _standing(client, shards)
     try:
-        return _run(client, shards, group, function, args)
-    except IndexLost:
+        return _run(client, shards, group, function, args, needed)
+    except IndexLost as error:
         if not _all_answer(client, shards):
             raise
+        exchange = group.exchange_after(client, error, "auto")
     # Another thread or client may be about to give the first one up, too, and still name it.
-    group = _standing(client, shards, instead_of=group)
-    return _run(client, shards, group, function, args)
+    group = _standing(client, shards, instead_of=group, exchange=exchange)
+    return _run(client, shards, group, function, args, needed)
 
 
 def _run(
@@ -60,29 +68,34 @@ def _run(
     group: Group,
     function: Callable[..., Result],
     args: Sequence[Any],
+    needed: Needed | None,
 ) -> list[Result]:
     try:
-        return group.run(client, function, *args)
+        return group.run(client, function, *args, needed=needed)
+    except Elsewhere:
+        raise
     except BaseException:
         if _known[client].get(shards) == group:
             _known[client].pop(shards, None)
         with suppress(DgpuhashError, OSError, RuntimeError):
-            client.run_on_scheduler(forget_group, shards, group)
+            ask_scheduler(client, forget_group, shards, group)
             group.close(client)
         raise
 
 
-def _standing(client: Client, shards: Shards, instead_of: Group | None = None) -> Group:
+def _standing(
+    client: Client, shards: Shards, instead_of: Group | None = None, exchange: Transport = "auto"
+) -> Group:
     """The group of these workers, formed where there is none, or only one that is of no use."""
     known = _known.setdefault(client, {})
     group = known.get(shards)
     if group in (None, instead_of):
         workers = [shard.worker for shard in shards]
-        with locked(client, "group"), asking_the_scheduler():
-            group = client.run_on_scheduler(find_group, shards)
+        with locked(client, "group"):
+            group = ask_scheduler(client, find_group, shards)
             if group in (None, instead_of):
-                group = form_group(client, workers)
-                client.run_on_scheduler(keep_group, shards, group)
+                group = form_group(client, workers, exchange)
+                ask_scheduler(client, keep_group, shards, group)
             known[shards] = group
     assert group is not None
     return group

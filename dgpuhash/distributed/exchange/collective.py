@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -16,6 +17,7 @@ from dgpuhash import backend
 from dgpuhash.errors import ClosedError, IndexLost, ShapeError, UnsupportedError
 
 __all__ = [
+    "CarrierLost",
     "Collective",
     "Outgoing",
     "Places",
@@ -29,6 +31,10 @@ __all__ = [
 # Seconds without any progress after which a rank gives up, though all workers answer, and one is at
 # work or something on its way. A rank may be busy between two calls for less.
 STALL = 600.0
+
+
+class CarrierLost(IndexLost):
+    """What carried the columns failed between ranks that are there; another way may carry them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,18 +195,18 @@ class Outgoing:
         to: Places | None = None,
     ) -> None:
         self.counts = np.asarray(counts, np.int64)
-        if self.counts.shape != (size,) or (self.counts < 0).any():
+        numbers = self.counts.tolist()
+        if self.counts.shape != (size,) or min(numbers) < 0:
             raise ShapeError(
-                f"counts {self.counts.tolist()} for {size} ranks; give the rows for each, 0 or more"
+                f"counts {numbers} for {size} ranks; give the rows for each, 0 or more"
             )
-        ends = np.cumsum(self.counts)
-        self.starts = ends - self.counts if starts is None else np.asarray(starts, np.int64)
         lengths = {len(column) for column in columns}
-        fits = len(lengths) == 1 and (
-            lengths == {int(self.counts.sum())}
-            if starts is None
-            else _within(self.starts, self.counts, *lengths)
-        )
+        if starts is None:
+            self.starts = np.cumsum(self.counts) - self.counts
+            fits = lengths == {sum(numbers)}
+        else:
+            self.starts = np.asarray(starts, np.int64)
+            fits = len(lengths) == 1 and _within(self.starts, self.counts, *lengths)
         if not fits:
             raise ShapeError(
                 f"columns of {sorted(lengths)} rows, but counts of {self.counts.sum():,}; give one "
@@ -212,7 +218,6 @@ class Outgoing:
             )
         self.device = backend.get(None, *columns)
         self.columns = [self.device.xp.ascontiguousarray(column) for column in columns]
-        self.ends = self.starts + self.counts
         self._to = to
 
     @property
@@ -228,12 +233,14 @@ class Outgoing:
         return int.from_bytes(words, "little", signed=True)
 
     @cached_property
+    def widths(self) -> list[int]:
+        """Bytes of a row of each column."""
+        return [column.dtype.itemsize * math.prod(column.shape[1:]) for column in self.columns]
+
+    @cached_property
     def row_nbytes(self) -> int:
         """Of a row of all columns."""
-        return sum(
-            int(column.dtype.itemsize * np.prod(column.shape[1:], dtype=np.int64))
-            for column in self.columns
-        )
+        return sum(self.widths)
 
     def room(self, counts: np.ndarray) -> Places:
         """Columns like these for the rows that come, and where those of each rank begin.
@@ -266,12 +273,16 @@ class Outgoing:
 
     def part(self, rank: int) -> list[Any]:
         """The rows for `rank`: views."""
-        return [column[self.starts[rank] : self.ends[rank]] for column in self.columns]
+        start = self.starts[rank]
+        return [column[start : start + self.counts[rank]] for column in self.columns]
 
 
 def _within(starts: np.ndarray, counts: np.ndarray, rows: int) -> bool:
-    ends = starts + counts
-    return bool(starts.shape == counts.shape and (starts >= 0).all() and (ends <= rows).all())
+    # A few numbers: NumPy's reductions take 2 us each.
+    return starts.shape == counts.shape and all(
+        0 <= start <= rows - count
+        for start, count in zip(starts.tolist(), counts.tolist(), strict=True)
+    )
 
 
 def strange(theirs: int, mine: int) -> ShapeError:
@@ -282,9 +293,10 @@ def strange(theirs: int, mine: int) -> ShapeError:
     )
 
 
-def given_up(reason: str) -> IndexLost:
-    """The error of all ranks of a group that was aborted."""
-    return IndexLost(
+def given_up(reason: str, *, carrier: bool = False) -> IndexLost:
+    """The error of all ranks of a group that was aborted, perhaps for what carried its columns."""
+    kind = CarrierLost if carrier else IndexLost
+    return kind(
         f"the exchange between the workers was given up: {reason}; nothing that was exchanged is "
         "whole, make it again from its source on the workers that are there"
     )

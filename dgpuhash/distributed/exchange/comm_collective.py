@@ -18,6 +18,7 @@ from dgpuhash.distributed.exchange.collective import (
     strange,
 )
 from dgpuhash.distributed.exchange.membership import Membership, all_of
+from dgpuhash.distributed.exchange.staging import Staging, by_host
 from dgpuhash.distributed.exchange.worker_end import Pending, WorkerEnd
 from dgpuhash.distributed.split import parcel_nbytes
 
@@ -39,15 +40,14 @@ class CommCollective(WorkerEnd):
         self._calls = 0
         self._arrivals: dict[int, Arrival] = {}
         self._chunks = asyncio.Semaphore(CHUNKS)
-        self._copying: Any = None
+        self._staging: Staging | None = None
 
     def _carry(self, outgoing: Outgoing) -> Transfer:
         stream: Any = contextlib.nullcontext()
         if outgoing.device.name == "cuda":
             # What comes is allocated and written in the order of this thread's work.
-            cuda = outgoing.device.xp.cuda
-            stream = cuda.get_current_stream()
-            self._copying = self._copying or cuda.Stream(non_blocking=True)
+            stream = outgoing.device.xp.cuda.get_current_stream()
+            self._staging = self._staging or Staging(outgoing.device.xp)
         number, self._calls = self._calls, self._calls + 1
         return Pending(self, self._begin(self._exchange(number, outgoing, stream)))
 
@@ -55,7 +55,7 @@ class CommCollective(WorkerEnd):
         if outgoing.device.name == "cuda":
             await asyncio.to_thread(stream.synchronize)
         arrival = self._arrival(number)
-        arrival.expect(outgoing, stream, self._copying)
+        arrival.expect(outgoing, stream, self._staging)
         arrival.announce(self.rank, int(outgoing.counts[self.rank]), outgoing.digest)
         sends = [self._send(number, outgoing, rank) for rank in self.membership.others()]
         await all_of(sends, self._keep(arrival, outgoing), arrival.done)
@@ -64,7 +64,7 @@ class CommCollective(WorkerEnd):
 
     async def _keep(self, arrival: Arrival, outgoing: Outgoing) -> None:
         """Put this rank's own rows in their places."""
-        for start, chunk in _chunks(outgoing, self.rank):
+        for start, chunk in _chunks(outgoing, self.rank, parcel_nbytes(outgoing.device.name)):
             await arrival.place(self.rank, start, chunk)
             self.membership.pace.progress += 1
 
@@ -73,15 +73,24 @@ class CommCollective(WorkerEnd):
         rows = len(part[0])
         small = rows * outgoing.row_nbytes <= SMALL_NBYTES
         message = {"number": number, "rows": rows, "digest": outgoing.digest}
-        await self.membership.send(rank, "begin", part if small and rows else None, **message)
+        staged = outgoing.device.name == "cuda" and by_host(self.membership.addresses[rank])
+        staging = self._staging if staged else None
+        payload = await _carried(part, staging) if small and rows else None
+        await self.membership.send(rank, "begin", payload, **message)
         self.membership.pace.progress += 1
         if not small:
-            chunks = _chunks(outgoing, rank)
-            await all_of([self._send_chunk(number, rank, *chunk) for chunk in chunks])
+            nbytes = parcel_nbytes(outgoing.device.name)
+            if staging is not None:
+                nbytes = staging.step_nbytes(len(part))
+            chunks = _chunks(outgoing, rank, nbytes)
+            await all_of([self._send_chunk(number, rank, staging, *chunk) for chunk in chunks])
 
-    async def _send_chunk(self, number: int, rank: int, start: int, chunk: list[Any]) -> None:
+    async def _send_chunk(
+        self, number: int, rank: int, staging: Staging | None, start: int, chunk: list[Any]
+    ) -> None:
         async with self._chunks:
-            await self.membership.send(rank, "chunk", chunk, number=number, start=start)
+            payload = await _carried(chunk, staging)
+            await self.membership.send(rank, "chunk", payload, number=number, start=start)
         self.membership.pace.progress += 1
 
     async def take(self, kind: str, source: int, payload: Any, **message: Any) -> list[Any]:
@@ -93,9 +102,9 @@ class CommCollective(WorkerEnd):
         return []
 
     def release(self) -> None:
-        if self._copying is not None:
+        if self._staging is not None:
             # Copies write to arrays that are let go now.
-            self._copying.synchronize()
+            self._staging.coming.synchronize()
         self._arrivals.clear()
 
     def _arrival(self, number: int) -> Arrival:
@@ -104,10 +113,15 @@ class CommCollective(WorkerEnd):
         return self._arrivals[number]
 
 
-def _chunks(outgoing: Outgoing, rank: int) -> Iterator[tuple[int, list[Any]]]:
-    """The rows for `rank` in messages of bounded size, and where each begins among them."""
+async def _carried(part: list[Any], staging: Staging | None) -> list[Any]:
+    """Rows as a comm carries them, which may need them in the host's memory."""
+    return part if staging is None else await staging.fetched(part)
+
+
+def _chunks(outgoing: Outgoing, rank: int, nbytes: int) -> Iterator[tuple[int, list[Any]]]:
+    """The rows for `rank` in messages of so many bytes, and where each begins among them."""
     part = outgoing.part(rank)
-    step = max(1, parcel_nbytes(outgoing.device.name) // max(1, outgoing.row_nbytes))
+    step = max(1, nbytes // max(1, outgoing.row_nbytes))
     for start in range(0, len(part[0]), step):
         yield start, [column[start : start + step] for column in part]
 
@@ -132,18 +146,18 @@ class Arrival:
         self._digests: dict[int, int] = {}
         self._outgoing: Outgoing | None = None
         self._stream: Any = None
-        self._copying: Any = None
+        self._staging: Staging | None = None
         self._held: deque[tuple[Any, Sequence[Any]]] = deque()
         self._missing = 0
 
-    def expect(self, outgoing: Outgoing, stream: Any, copying: Any) -> None:
+    def expect(self, outgoing: Outgoing, stream: Any, staging: Staging | None) -> None:
         """This rank has come, with columns like those that it shall get.
 
-        Room is made in the order of `stream`; rows get there in that of `copying` on a GPU.
+        Room is made in the order of `stream`; rows get there by `staging` on a GPU.
         """
         self._outgoing, self._stream = outgoing, stream
         if outgoing.device.name == "cuda":
-            self._copying = copying
+            self._staging = staging
 
     def announce(self, source: int, rows: int, digest: int) -> None:
         """So many rows come from `source`; makes room once all are known."""
@@ -158,8 +172,8 @@ class Arrival:
         with self._stream:
             room = self._outgoing.room(self.counts)
         self.columns, self._starts = room.columns, room.starts
-        if self._copying is not None:
-            self._copying.wait_event(self._stream.record())
+        if self._staging is not None:
+            self._staging.coming.wait_event(self._stream.record())
         self._missing = total
         self.ready.set_result(None)
         if total == 0:
@@ -172,28 +186,33 @@ class Arrival:
             return
         first = int(self._starts[source]) + start
         rows = len(chunk[0])
-        if self._copying is not None:
-            self._launch(first, chunk)
+        if self._staging is not None and isinstance(chunk[0], np.ndarray):
+            await self._staging.put(self._places(first, rows), chunk)
+        elif self._staging is not None:
+            self._launch(self._staging.coming, first, chunk)
         elif sum(part.nbytes for part in chunk) > SMALL_NBYTES:
             await asyncio.to_thread(self._copy, first, chunk)
         else:
             self._copy(first, chunk)
         self._missing -= rows
         if self._missing == 0 and rows:
-            if self._copying is not None:
-                await asyncio.to_thread(self._copying.synchronize)
+            if self._staging is not None:
+                await asyncio.to_thread(self._staging.coming.synchronize)
                 self._held.clear()
             self.done.set_result(None)
 
-    def _launch(self, first: int, chunk: Sequence[Any]) -> None:
+    def _places(self, first: int, rows: int) -> list[Any]:
+        return [column[first : first + rows] for column in self.columns]
+
+    def _launch(self, copying: Any, first: int, chunk: Sequence[Any]) -> None:
         """Let the GPU copy; a thread of its own would wait long for Python's lock."""
         while self._held and self._held[0][0].done:
             self._held.popleft()
-        with self._copying:
+        with copying:
             self._copy(first, chunk)
         # The chunk's memory is the comm's again when it is let go.
-        self._held.append((self._copying.record(), chunk))
+        self._held.append((copying.record(), chunk))
 
     def _copy(self, first: int, chunk: Sequence[Any]) -> None:
-        for column, part in zip(self.columns, chunk, strict=True):
-            column[first : first + len(part)] = part
+        for place, part in zip(self._places(first, len(chunk[0])), chunk, strict=True):
+            place[...] = part

@@ -43,7 +43,8 @@ class Membership:
     whoever waits for them is told. Ranks that wait look at all others, and end the group when all
     wait for nothing that is on its way: a wake-up was lost, as when memory runs out.
 
-    All methods but `run`, `phase` and `call` are for the worker's event loop.
+    All methods but `run`, `phase` and `call` are for the worker's event loop. `told`: whether the
+    group was ended by a rank whose own phase failed.
 
     Parameters
     ----------
@@ -59,6 +60,7 @@ class Membership:
         self.rank, self.size = self.addresses.index(worker.address), len(self.addresses)
         self.loop: asyncio.AbstractEventLoop = worker.loop.asyncio_loop
         self.broken: DgpuhashError | None = None
+        self.told = False
         self.pace = Pace()
         self._cause: Exception | None = None
         self.receiver: Receiver | None = None
@@ -153,7 +155,8 @@ class Membership:
     ) -> list[Any]:
         """Answer a message of rank `source`."""
         if kind == "abort":
-            self._end(given_up(message["reason"]))
+            self.told = self.told or (self.broken is None and message["failed"])
+            self._end(given_up(message["reason"], carrier=message["carrier"]))
             return []
         if self.broken is not None:
             left = isinstance(self.broken, ClosedError)
@@ -182,12 +185,24 @@ class Membership:
                 asyncio.ensure_future(self._watch_all()),
             }
 
-    def abort(self, reason: str, error: Exception | None = None) -> None:
-        """End the group, and tell the others; calls under way here raise `error` if given."""
+    def abort(
+        self,
+        reason: str,
+        error: Exception | None = None,
+        *,
+        carrier: bool = False,
+        failed: bool = True,
+    ) -> None:
+        """End the group, and tell the others; calls under way here raise `error` if given.
+
+        With `carrier` it was what carries the columns that failed; without `failed` this rank's
+        phase did not, and may go on.
+        """
         if self.broken is None:
-            self._end(given_up(reason), error)
+            self._end(given_up(reason, carrier=carrier), error)
             if self.size > 1:
-                self._farewell = asyncio.ensure_future(self._tell(reason))
+                told = self._tell(reason=reason, carrier=carrier, failed=failed)
+                self._farewell = asyncio.ensure_future(told)
 
     def leave(self) -> None:
         """End this rank's part; whoever still waits for it is told that it left."""
@@ -199,7 +214,7 @@ class Membership:
             try:
                 await asyncio.shield(begun(self.send(rank, "watch")))
             except DgpuhashError as error:
-                self.abort(f"rank {rank} is lost ({error})")
+                self.abort(f"rank {rank} is lost ({error})", failed=False)
             await asyncio.sleep(WATCH)
 
     async def _watch_all(self) -> None:
@@ -208,7 +223,8 @@ class Membership:
             await asyncio.sleep(PATIENCE)
             stuck = await self._stuck()
             if attendance.missed({self.name: stuck}, self.loop.time()):
-                self.abort("all ranks wait, and nothing is on its way; did memory run out?")
+                reason = "all ranks wait, and nothing is on its way; did memory run out?"
+                self.abort(reason, failed=False)
 
     async def _stuck(self) -> list[str]:
         """How far the ranks have come, where all wait for nothing that is on its way."""
@@ -226,8 +242,8 @@ class Membership:
         under_way = sum(pace.asked - pace.taken for pace in paces)
         return [repr(paces)] if all_stand and not under_way else []
 
-    async def _tell(self, reason: str) -> None:
-        messages = [self.send(rank, "abort", reason=reason) for rank in self.others()]
+    async def _tell(self, **message: Any) -> None:
+        messages = [self.send(rank, "abort", **message) for rank in self.others()]
         await asyncio.wait([begun(each) for each in messages], timeout=FAREWELL)
 
     def _places(self, topic: str, number: int) -> list[asyncio.Future[Any]]:

@@ -13,12 +13,11 @@ from dgpuhash.distributed.exchange.collective import (
     Outgoing,
     Received,
     Transfer,
-    given_up,
     strange,
 )
 from dgpuhash.distributed.exchange.comm_collective import CommCollective
 from dgpuhash.distributed.exchange.membership import Membership
-from dgpuhash.errors import UnsupportedError
+from dgpuhash.errors import DgpuhashError, UnsupportedError
 
 __all__ = ["NcclCollective"]
 
@@ -92,10 +91,11 @@ class NcclCollective(CommCollective):
     def _carry(self, outgoing: Outgoing) -> Transfer:
         if self.membership.broken is not None:
             raise self.membership.broken
-        for earlier in self._under_way:
-            earlier.launch()
-        over_comm = super()._carry(outgoing) if outgoing.device.name == "cpu" else None
-        transfer = NcclTransfer(self, outgoing, over_comm)
+        with self.carrying():
+            for earlier in self._under_way:
+                earlier.launch()
+            over_comm = super()._carry(outgoing) if outgoing.device.name == "cpu" else None
+            transfer = NcclTransfer(self, outgoing, over_comm)
         self._under_way.append(transfer)
         return transfer
 
@@ -106,21 +106,26 @@ class NcclCollective(CommCollective):
         stream = self._stream.ptr
         self._stream.wait_event(ready)
         nccl.groupStart()
-        for rank, there in self._there.items():
-            for array in filter(len, sent[rank]):
-                self._nccl.send(array.data.ptr, array.nbytes, nccl.NCCL_UINT8, there, stream)
-            for array in filter(len, received[rank]):
-                self._nccl.recv(array.data.ptr, array.nbytes, nccl.NCCL_UINT8, there, stream)
-        nccl.groupEnd()
+        try:
+            for rank, there in self._there.items():
+                for array in filter(len, sent[rank]):
+                    self._nccl.send(array.data.ptr, array.nbytes, nccl.NCCL_UINT8, there, stream)
+                for array in filter(len, received[rank]):
+                    self._nccl.recv(array.data.ptr, array.nbytes, nccl.NCCL_UINT8, there, stream)
+        finally:
+            # Or all that this thread begins later, of other groups as well, waits for the end.
+            nccl.groupEnd()
         return self._stream.record()
 
     def until(self, event: Any) -> None:
         """Wait on the host for the end of an exchange."""
         if trouble := self._hindered(event, self._limit):
-            # Its kernels wait for the others, perhaps for ever.
-            self._nccl.abort()
-            self.abort(trouble)
-            raise self.membership.broken or given_up(trouble)
+            raise self.fail(trouble)
+
+    def fail(self, trouble: str) -> DgpuhashError:
+        # Its kernels wait for the others, perhaps for ever.
+        self._nccl.abort()
+        return super().fail(trouble)
 
     def _hindered(self, event: Any, limit: float) -> str:
         """Wait on the host for an event; what prevents it, or nothing."""
@@ -194,8 +199,9 @@ class NcclTransfer(Transfer):
         self._received = Received(self._columns, self._came)
 
     def wait(self) -> Received:
-        while self._received is None:
-            self._end._finish()
+        with self._end.carrying():
+            while self._received is None:
+                self._end._finish()
         return self._received
 
     def _counts(self) -> np.ndarray:

@@ -17,8 +17,8 @@ from dgpuhash.distributed.exchange.collective import STALL, Outgoing, Received, 
 from dgpuhash.distributed.exchange.comm_collective import CommCollective
 from dgpuhash.distributed.exchange.driver import Driver
 from dgpuhash.distributed.exchange.membership import Membership
-from dgpuhash.distributed.exchange.peer_line import Door, Letter, Sheet, Way
-from dgpuhash.distributed.exchange.peer_window import PeerWindow
+from dgpuhash.distributed.exchange.peer_line import Door, Letter, Stay, Way, letters
+from dgpuhash.distributed.exchange.peer_window import PeerWindow, message_nbytes
 from dgpuhash.errors import UnsupportedError
 
 __all__ = ["PeerCollective"]
@@ -46,7 +46,7 @@ class PeerCollective(CommCollective):
         self.taking: Any = None
         self._numbers = 0
         self._under_way: deque[PeerTransfer] = deque()
-        self._lines: list[Way | Door] = []
+        self._lines: list[Way | Door | Stay] = []
         self.ways: dict[int, Way] = {}
         self.doors: dict[int, Door] = {}
 
@@ -97,23 +97,27 @@ class PeerCollective(CommCollective):
         for rank in self.membership.others():
             self.ways[rank] = Way(*between, rank)
             self.doors[rank] = Door(*between, rank, self.taking.ptr)
-        self._lines = [*self.ways.values(), *self.doors.values()]
+        self.stay = Stay(self.driver, self.taking.ptr)
+        self._lines = [*self.ways.values(), *self.doors.values(), self.stay]
 
     def _carry(self, outgoing: Outgoing) -> Transfer:
         if self.membership.broken is not None:
             raise self.membership.broken
         number, self._numbers = self._numbers, self._numbers + 1
-        while len(self._under_way) >= CALLS:
-            self.finish()
-        self._progress()
-        self._until(lambda: self._board.has_room(number))
-        self._board.write_counts(number, outgoing.counts, outgoing.digest)
-        transfer = PeerTransfer(self, number, outgoing)
-        if outgoing.device.name == "cpu":
-            transfer.over_comm = super()._carry(outgoing)
-        else:
-            transfer.send()
+        with self.carrying():
+            while len(self._under_way) >= CALLS:
+                self.finish()
             self._progress()
+            self._until(lambda: self._board.has_room(number))
+            transfer = PeerTransfer(self, number, outgoing)
+            on_host = outgoing.device.name == "cpu"
+            if not on_host:
+                # Before counts are told, which are needed when messages arrive.
+                transfer.send()
+                self._progress()
+            self._board.write_counts(number, outgoing.counts, outgoing.digest)
+            if on_host:
+                transfer.over_comm = super()._carry(outgoing)
         self._under_way.append(transfer)
         return transfer
 
@@ -193,7 +197,8 @@ class PeerTransfer(Transfer):
     Attributes
     ----------
     pending : int
-        Messages that have not arrived in the others' windows, or not come out of this one.
+        Messages that have not arrived in the others' windows, or not come out of this one, and
+        pieces of what stays.
     """
 
     def __init__(self, end: PeerCollective, number: int, outgoing: Outgoing) -> None:
@@ -208,11 +213,10 @@ class PeerTransfer(Transfer):
     def send(self) -> None:
         """Put what goes to others on its way."""
         outgoing, end = self.outgoing, self._end
-        self._sheet = Sheet(outgoing.columns, end.size)
         end.driver.record(self._ready, self._stream)
         for rank, way in end.ways.items():
-            rows = int(outgoing.counts[rank])
-            way.send(self._letters(outgoing.columns, int(outgoing.starts[rank]), rows), self._ready)
+            first, rows = int(outgoing.starts[rank]), int(outgoing.counts[rank])
+            way.send(self._letters(outgoing.columns, first, rows), self._ready)
 
     def take(self, counts: np.ndarray) -> None:
         """Make room for what comes, and let it be taken out of the window."""
@@ -225,11 +229,11 @@ class PeerTransfer(Transfer):
         end.driver.wait(end.taking.ptr, self._ready)
         for rank, door in end.doors.items():
             door.expect(self._letters(self._columns, starts[rank], int(counts[rank])))
-        first = starts[end.rank]
-        for column, own in zip(self._columns, self.outgoing.part(end.rank), strict=True):
-            if own.size:
-                place = column.data.ptr + first * own.nbytes // len(own)
-                end.driver.copy(place, own.data.ptr, own.nbytes, end.taking.ptr)
+        first, rows = int(self.outgoing.starts[end.rank]), int(counts[end.rank])
+        kept = self._rows(self.outgoing.columns, first, rows)
+        places = self._rows(self._columns, starts[end.rank], rows)
+        for (source, nbytes), (place, _) in zip(kept, places, strict=True):
+            end.stay.expect(self, place, source, nbytes)
 
     def arrive(self, counts: np.ndarray) -> None:
         """Let the current stream wait for what was taken."""
@@ -238,8 +242,9 @@ class PeerTransfer(Transfer):
         self.received = Received(self._columns, counts)
 
     def wait(self) -> Received:
-        while self.received is None:
-            self._end.finish()
+        with self._end.carrying():
+            while self.received is None:
+                self._end.finish()
         return self.received
 
     @property
@@ -247,6 +252,13 @@ class PeerTransfer(Transfer):
         return int(self.outgoing.device.xp.cuda.get_current_stream().ptr)
 
     def _letters(self, columns: Sequence[Any], first: int, rows: int) -> list[Letter]:
-        found = self._sheet.letters(self, columns, first, rows)
+        found = letters(self, self._rows(columns, first, rows), message_nbytes(self._end.size))
         self.pending += len(found)
         return found
+
+    def _rows(self, columns: Sequence[Any], first: int, rows: int) -> list[tuple[int, int]]:
+        """Where those rows of each column are, and their bytes."""
+        return [
+            (column.data.ptr + first * width, rows * width)
+            for column, width in zip(columns, self.outgoing.widths, strict=True)
+        ]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Coroutine
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Coroutine, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from dgpuhash.distributed.exchange.mailbox import Mailbox
 from dgpuhash.distributed.exchange.membership import Membership
 from dgpuhash.distributed.exchange.rest import resting
 from dgpuhash.distributed.exchange.work import Work
-from dgpuhash.errors import UnsupportedError
+from dgpuhash.errors import ClosedError, DgpuhashError, IndexLost, UnsupportedError
 
 __all__ = ["WorkerEnd"]
 
@@ -126,6 +127,22 @@ class WorkerEnd(Collective):
 
     def abort(self, reason: str) -> None:
         self.membership.loop.call_soon_threadsafe(self.membership.abort, reason)
+
+    def fail(self, trouble: str) -> DgpuhashError:
+        """End the group, unless it has, as what carries its columns failed; the error to raise."""
+        tell = partial(self.membership.abort, trouble, carrier=True)
+        self.membership.loop.call_soon_threadsafe(tell)
+        return self.membership.broken or given_up(trouble, carrier=True)
+
+    @contextmanager
+    def carrying(self) -> Iterator[None]:
+        """A block of calls of what carries the columns, whose errors end the group."""
+        try:
+            yield
+        except (IndexLost, ClosedError):
+            raise
+        except RuntimeError as error:
+            raise self.fail(f"rank {self.rank} could not go on: {error}") from error
 
     def close(self) -> None:
         self.membership.loop.call_soon_threadsafe(self.membership.leave)

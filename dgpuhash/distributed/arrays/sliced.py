@@ -1,0 +1,164 @@
+"""A piece that travels in slices, and what has come back for it."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dgpuhash.backend import Backend, Deal
+from dgpuhash.distributed.arrays.plan import Piece
+
+__all__ = ["Answer", "Sent", "Sliced"]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Columns of one length, and how many of their rows go to, or came from, each rank."""
+
+    columns: list[Any]
+    counts: np.ndarray
+    by_row: bool = True
+    """Whether a row of these answers a row that came."""
+
+    @property
+    def ends(self) -> np.ndarray:
+        """Where the rows of each rank end."""
+        return np.cumsum(self.counts)
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A piece that is on its way.
+
+    Attributes
+    ----------
+    piece : Piece or None
+        None when this rank has no more, and takes part for the others.
+    columns : list of array
+        Its rows in the order of their owners.
+    deal : Deal or None
+        The way back to the order of the piece; None where nothing was moved.
+    starts : int64 array
+        Where the rows of each owner begin, and the last one's end.
+    """
+
+    piece: Piece | None
+    columns: list[Any]
+    deal: Deal | None
+    starts: np.ndarray
+
+
+class Sliced:
+    """A piece of which some slices are on their way, or all, and what has come back for it.
+
+    Where there are several, the rank's own rows are in none of them: its table is asked for one
+    half while the first slice travels, and for the other while the last answers do, about as many
+    rows at once as come in a slice.
+
+    Parameters
+    ----------
+    backend : Backend
+    sent : Sent
+    slices : int
+        As many for all ranks.
+    rank : int
+
+    Attributes
+    ----------
+    starts, counts : int64 array
+        For each slice and owner the first row, and how many there are.
+    own : list of slice
+        The rank's own rows that do not travel, as they are asked for: an even number.
+    back : list of list of Answer
+        What has come back so far, of each slice, or own rows.
+    places : list of list of array
+        For each answer that is by row the columns that it comes to, of the whole piece.
+    nbytes : int
+        Of the rows that were sent, and of `places`.
+    """
+
+    def __init__(self, backend: Backend, sent: Sent, slices: int, rank: int) -> None:
+        self._backend = backend
+        self.sent, self.slices = sent, slices
+        first, counts = sent.starts[:-1], np.diff(sent.starts)
+        self.own: list[slice] = []
+        if slices > 1:
+            own = slice(*sent.starts[rank : rank + 2].tolist())
+            self.own = _cut(own, 2 * _half(slices, len(counts)))
+            counts[rank] = 0
+        edges = counts * np.arange(slices + 1)[:, None] // slices
+        self.starts, self.counts = first + edges[:-1], np.diff(edges, axis=0)
+        self.back: list[list[Answer]] = []
+        self.places: list[list[Any]] = []
+        self.nbytes = sum(column.nbytes for column in sent.columns)
+
+    @property
+    def whole(self) -> bool:
+        """Whether all has come back."""
+        return len(self.back) == self.slices + len(self.own)
+
+    def room(self, number: int, answer: Answer) -> list[Any]:
+        """Columns for all rows of the piece, of the kind of its answer of this number."""
+        if number == len(self.places):
+            rows = int(self.sent.starts[-1])
+            self.places.append(
+                [
+                    self._backend.empty((rows, *column.shape[1:]), column.dtype)
+                    for column in answer.columns
+                ]
+            )
+            self.nbytes += sum(column.nbytes for column in self.places[number])
+        return self.places[number]
+
+    def keep(self, own: slice, answers: list[Answer]) -> None:
+        """Put the answers to own rows where they belong."""
+        kept = []
+        for number, answer in enumerate(answers):
+            columns = answer.columns
+            if answer.by_row:
+                columns = self.room(number, answer)
+                for place, column in zip(columns, answer.columns, strict=True):
+                    place[own] = column
+            kept.append(Answer(columns, answer.counts, answer.by_row))
+        self.back.append(kept)
+
+    def take(self) -> list[Answer]:
+        """What has come back, as if there had been one slice; nothing is kept of it."""
+        back, self.back = self.back, []
+        places, self.places = self.places, []
+        if self.slices == 1:
+            return back[0]
+        whole = []
+        for number, answers in enumerate(zip(*back, strict=True)):
+            counts = np.sum([answer.counts for answer in answers], axis=0)
+            by_row = answers[0].by_row
+            columns = places[number] if by_row else self._joined(answers, len(counts))
+            whole.append(Answer(columns, counts, by_row))
+        return whole
+
+    def _joined(self, answers: tuple[Answer, ...], ranks: int) -> list[Any]:
+        """The rows from each rank, of one answer after the other."""
+        return [
+            self._backend.xp.concatenate(
+                [
+                    answer.columns[column][end - count : end]
+                    for rank in range(ranks)
+                    for answer in answers
+                    for count, end in [(answer.counts[rank], answer.ends[rank])]
+                ]
+            )
+            for column in range(len(answers[0].columns))
+        ]
+
+
+def _half(slices: int, ranks: int) -> int:
+    """How many times a rank is asked for half of its own rows, of each owner as many."""
+    return max(1, round(slices / (ranks - 1) / 2))
+
+
+def _cut(rows: slice, parts: int) -> list[slice]:
+    edges = np.linspace(rows.start, rows.stop, parts + 1).astype(np.int64)
+    return [slice(*cut) for cut in itertools.pairwise(edges.tolist())]

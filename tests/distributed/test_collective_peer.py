@@ -1,0 +1,170 @@
+"""Messages through windows, between ranks of paper: threads, whose GPUs do later what is given."""
+
+from __future__ import annotations
+
+import ctypes
+import random
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from paper_gpus import DeviceArray, Outgoing
+
+from dgpuhash.distributed.exchange import Collective, peer_collective, peer_line
+from dgpuhash.distributed.exchange.board import Board
+from dgpuhash.distributed.exchange.collective import Places
+
+SIZE, MESSAGE = 3, 4096
+TURNS, AHEAD = 25, 4
+# The address of the current stream.
+CURRENT = 0
+
+
+class PaperDriver:
+    """Streams that go on, one step or none, when somebody looks at an event."""
+
+    def __init__(self) -> None:
+        self._streams: dict[int, deque[Callable[[], bool]]] = {}
+        self._open: dict[Any, int] = {}
+        self._chance = random.Random(3)
+        self.kept: list[Any] = []
+
+    def _given(self, stream: int, step: Callable[[], bool]) -> None:
+        self._streams.setdefault(stream, deque()).append(step)
+
+    def copy(self, to: int, source: int, nbytes: int, stream: int) -> None:
+        self._given(stream, lambda: bool(ctypes.memmove(to, source, nbytes)))
+
+    def record(self, event: Any, stream: int) -> None:
+        self._open[event] = self._open.get(event, 0) + 1
+
+        def step() -> bool:
+            self._open[event] -= 1
+            return True
+
+        self._given(stream, step)
+
+    def wait(self, stream: int, event: Any) -> None:
+        self._given(stream, lambda: not self._open.get(event))
+
+    def done(self, event: Any) -> bool:
+        for steps in self._streams.values():
+            if steps and self._chance.random() < 0.5 and steps[0]():
+                steps.popleft()
+        return not self._open.get(event)
+
+    def settle(self) -> None:
+        while any(self._streams.values()):
+            self.done(None)
+
+
+class PaperWindow:
+    """Slots of messages in the memory of the process, for all ranks."""
+
+    def __init__(self) -> None:
+        self._rows = np.full((SIZE, SIZE, peer_line.MESSAGES, MESSAGE), 255, np.uint8)
+
+    def place(self, source: int, target: int, message: int) -> int:
+        slot = self._rows[target, source, message % peer_line.MESSAGES]
+        return int(slot.ctypes.data)
+
+
+class PaperStream:
+    """One with an address of its own."""
+
+    made = CURRENT
+
+    def __init__(self, **_: Any) -> None:
+        PaperStream.made += 1
+        self.ptr = PaperStream.made
+
+
+@pytest.fixture
+def ends(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+    cupy = ModuleType("cupy")
+    cuda = SimpleNamespace(Stream=PaperStream, Event=lambda **_: object())
+    cupy.__dict__.update(cuda=cuda)
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    monkeypatch.setattr(peer_collective, "Driver", PaperDriver)
+    monkeypatch.setattr(peer_collective, "message_nbytes", lambda size: MESSAGE)
+    monkeypatch.setattr(peer_line, "PIECE_NBYTES", 1000)
+    monkeypatch.setattr(peer_collective.PeerTransfer, "_stream", CURRENT)
+    path, window = Board.create("test", SIZE), PaperWindow()
+    ends = []
+    for rank in range(SIZE):
+        others = [other for other in range(SIZE) if other != rank]
+        end = peer_collective.PeerCollective(
+            SimpleNamespace(rank=rank, size=SIZE, broken=None, others=lambda others=others: others)
+        )
+        end._board, end._window = Board(path, rank, SIZE), window
+        end._draw_lines()
+        ends.append(end)
+    path.unlink()
+    yield ends
+
+
+def between(turn: int) -> np.ndarray:
+    """Rows from each rank to each: none, or less or more than what fits the window."""
+    rng = np.random.default_rng(turn)
+    rows = rng.integers(0, 1200, (SIZE, SIZE)) * rng.integers(0, 2, (SIZE, SIZE))
+    return rows // 100 if is_wide(turn) else rows
+
+
+def is_wide(turn: int) -> bool:
+    return turn % 5 == 0
+
+
+def sent_by(rank: int, turn: int) -> list[Any]:
+    """Columns that say whose they are: of widths of which a message holds no whole number."""
+    label = 1 + np.arange(between(turn)[rank].sum()) + 10**6 * rank + 10**8 * turn
+    if is_wide(turn):
+        return [(label[:, None] + np.arange(MESSAGE // 7)).view(DeviceArray)]
+    columns = [label, (label % 251).astype("u1"), np.stack([label, -label, label], 1)]
+    return [column.view(DeviceArray) for column in columns]
+
+
+def came_to(rank: int, turn: int) -> list[np.ndarray]:
+    parts = []
+    for source, counts in enumerate(between(turn)):
+        first = int(counts[:rank].sum())
+        parts.append([column[first : first + counts[rank]] for column in sent_by(source, turn)])
+    return [np.concatenate(column) for column in zip(*parts, strict=True)]
+
+
+def copied(driver: PaperDriver, column: Any) -> Any:
+    """A copy that the current stream makes."""
+    copy = np.zeros_like(column)
+    driver.copy(copy.data.ptr, column.data.ptr, column.nbytes, CURRENT)
+    driver.kept.append(column)
+    return copy
+
+
+def exchange(end: Any) -> None:
+    """Several at once, every third one to places of the caller."""
+    under_way: deque[tuple[int, Any]] = deque()
+    for turn in range(TURNS + AHEAD):
+        if turn < TURNS:
+            columns = [copied(end.driver, column) for column in sent_by(end.rank, turn)]
+            coming = between(turn)[:, end.rank]
+            room = [np.zeros((coming.sum(), *column.shape[1:]), column.dtype) for column in columns]
+            to = Places([column.view(DeviceArray) for column in room], coming.cumsum() - coming)
+            counts = between(turn)[end.rank]
+            outgoing = Outgoing(columns, counts, SIZE, None, None if turn % 3 else to)
+            under_way.append((turn, end._carry(outgoing)))
+        if turn >= AHEAD:
+            done, transfer = under_way.popleft()
+            came = [copied(end.driver, column) for column in transfer.wait().columns]
+            end.driver.settle()
+            for column, wanted in zip(came, came_to(end.rank, done), strict=True):
+                assert np.array_equal(column, wanted)
+
+
+def test_rows_arrive_whole_and_in_the_order_of_ranks(ends: list[Collective]):
+    with ThreadPoolExecutor(SIZE) as threads:
+        for done in [threads.submit(exchange, end) for end in ends]:
+            done.result(60)

@@ -1,0 +1,63 @@
+"""What an index keeps of frames is found once for all that are alike."""
+
+from __future__ import annotations
+
+import dask.dataframe as dd
+import pandas as pd
+import pytest
+
+from dgpuhash.distributed.kept import Kept
+from dgpuhash.distributed.payload import are_plain
+from dgpuhash.errors import ColumnError
+
+
+def frame_of(dtype: str = "int64", label: str = "v") -> pd.DataFrame:
+    return pd.DataFrame({"k": [1, 2], label: [3, 4], "w": [5, 6]}).astype({"k": dtype})
+
+
+def lazy(frame: pd.DataFrame) -> dd.DataFrame:
+    return dd.from_pandas(frame, npartitions=1)
+
+
+def test_alike_frames_share_it() -> None:
+    first, second = (Kept.of(lazy(frame_of()), "k", ["w"]) for _ in range(2))
+    assert first is second
+    assert (first.names, list(first.meta), len(first.meta)) == (("k",), ["k", "w"], 0)
+
+
+@pytest.mark.parametrize(
+    ("frame", "on", "columns"),
+    [
+        (frame_of("int32"), "k", None),
+        (frame_of(label="x"), "k", None),
+        (frame_of(), "v", None),
+        (frame_of(), ["k", "v"], None),
+        (frame_of(), "k", ["v"]),
+        (frame_of().set_index(pd.Index(["a", "b"], name="row")), "k", None),
+    ],
+)
+def test_others_do_not(frame: pd.DataFrame, on: str | list[str], columns: list[str] | None) -> None:
+    usual = Kept.of(lazy(frame_of()), "k", None)
+    found = Kept.of(lazy(frame), on, columns)
+    assert found is not usual
+    wanted = ["k", "v"] if columns else list(frame)
+    assert list(found.meta) == wanted
+    assert found.encoder.names == tuple([on] if isinstance(on, str) else on)
+    pd.testing.assert_series_equal(found.meta.dtypes, frame[wanted].dtypes)
+
+
+def test_a_frame_of_the_client_is_not_held() -> None:
+    frame = frame_of()
+    assert Kept.of(frame, "k", None) is not Kept.of(frame, "k", None)
+
+
+def test_errors_come_each_time() -> None:
+    for _ in range(2):
+        with pytest.raises(ColumnError, match="no column"):
+            Kept.of(lazy(frame_of()), "absent", None)
+
+
+@pytest.mark.parametrize(("dtype", "plain"), [("int64", True), ("Int64", False), ("string", False)])
+def test_plain(dtype: str, plain: bool) -> None:
+    meta = frame_of().astype({"v": dtype}).iloc[:0]
+    assert [are_plain(meta), are_plain(meta.copy())] == [plain, plain]
