@@ -4,7 +4,7 @@ INSIDE = $(VENV)/bin/python
 INSTALLED = $(VENV)/.installed
 SOURCES = pyproject.toml CMakeLists.txt scripts/install $(shell find kernels -type f)
 
-.PHONY: demo test ucx check kernels compile bench gpu wheel clean
+.PHONY: demo test ucx rounds check kernels compile bench gpu wheel clean
 
 demo: $(INSTALLED)          ## run the main job: index, join, look up, compared with pandas
 	$(INSIDE) -m dgpuhash demo
@@ -14,6 +14,9 @@ test: $(INSTALLED)          ## run the tests and the docstrings' examples
 
 ucx: $(INSTALLED)           ## run the distributed tests over UCXX, in an environment of their own
 	scripts/ucx
+
+rounds: $(INSTALLED)        ## play rounds of faults: processes killed, stopped, late, cut off, without memory
+	scripts/rounds --series 4 --silence 4 --seconds 300
 
 check: $(INSTALLED)         ## lint, types, format, spelling, layering, age of the GPU proof
 	scripts/check

@@ -2,7 +2,7 @@
 # What is proved and measured on a GPU machine, in one command and under ten minutes.
 #   scripts/gpu.sh [PARTS [WHEELS]]
 # PARTS are one or more of these, each with a receipt of its name; default: "figures gpu".
-#   gpu       one GPU: tests, compute-sanitizer; with four these run side by side, on one each
+#   gpu       one GPU: tests, compute-sanitizer; with several these run side by side, with four on one each
 #   figures   one GPU: benchmarks, on two side by side where there are several
 #   multigpu  two or more: the tests of several; those of more workers than GPUs let these share them
 #   scaling   two or more: benchmarks of the exchange, the distributed tables and merges on all
@@ -122,16 +122,17 @@ pytest=("$PYTHON" -m pytest)
 # A GPU has room for several tests at once.
 "$PYTHON" -c 'import xdist' 2>/dev/null && together=(-n 8) || together=()
 
-# lane NUMBER FUNCTION: with four GPUs or more, beside other lanes, on a GPU and cores of its own.
+# lane NUMBER FUNCTION: with several GPUs, beside other lanes, on cores of its own, and a GPU of its own where
+# there are four.
 gpus=$(nvidia-smi -L | wc -l)
 lane() {
-    if [ "$gpus" -lt 4 ]; then
+    if [ "$gpus" -lt 2 ]; then
         "$2"
         return
     fi
     local cores=$(($(nproc) / 4))
     (
-        export CUDA_VISIBLE_DEVICES=$1
+        export CUDA_VISIBLE_DEVICES=$(($1 % gpus))
         taskset --pid --cpu-list $(($1 * cores))-$(($1 * cores + cores - 1)) $BASHPID
         "$2"
     ) &

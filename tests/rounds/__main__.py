@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import secrets
 import sys
 import time
 from collections.abc import Sequence
@@ -15,8 +16,8 @@ import pandas as pd
 from hosts import why_no_hosts
 
 from rounds.faults import FAULTS
-from rounds.play import Outcome
-from rounds.series import Setting, end_in_order, line, side_by_side
+from rounds.play import Outcome, meant_for
+from rounds.series import Setting, Strike, end_in_order, line, side_by_side
 
 KINDS = ("right", "error", "late", "hang", "foreign", "wrong", "stuck", "crash")
 
@@ -26,13 +27,10 @@ def main() -> int:
     parser.add_argument("--faults", nargs="+", choices=FAULTS, help="default: all that can be here")
     parser.add_argument("--works", nargs="+", help="verbs; default: all that a fault is meant for")
     parser.add_argument("--rounds", type=int, default=20, help="of each fault; default: 20")
-    parser.add_argument("--seed", type=int, default=0, help="of the first round; default: 0")
+    any_seed = secrets.randbelow(10**6)
+    parser.add_argument("--seed", type=int, default=any_seed, help="of the first round")
     parser.add_argument("--workers", type=int, default=3, help="of each cluster; default: 3")
-    parser.add_argument("--spare", type=int, default=0, help="workers that may stay lost")
     parser.add_argument("--gpus", type=int, default=0, help="of this host; default: CPU workers")
-    parser.add_argument(
-        "--nannies", action="store_true", help="on clusters whose nannies mend them meanwhile"
-    )
     parser.add_argument("--protocol", choices=("tcp", "ucxx"), default="tcp")
     parser.add_argument("--series", type=int, default=1, help="clusters side by side; default: 1")
     parser.add_argument("--at-once", type=int, default=1, help="rounds that one strike breaks into")
@@ -41,52 +39,58 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="where the outcomes are written, one a line")
     given = parser.parse_args()
     end_in_order()
+    print(f"seeds from {given.seed}", flush=True)
+    groups = groups_of(given)
     outcomes: list[Outcome] = []
     try:
-        play_all(given, outcomes)
+        for outcome in side_by_side(groups, given.series):
+            print(line(outcome), flush=True)
+            outcomes.append(outcome)
     finally:
         if given.json:
             lines = [json.dumps(asdict(outcome)) for outcome in outcomes]
             given.json.write_text("\n".join(lines) + "\n")
-        print(table(outcomes).to_string(index=False) if outcomes else "no round was played")
+        if outcomes:
+            print(table(outcomes).to_string(index=False))
+        wanted = sum(len(seeds) for _, strikes in groups for _, seeds in strikes)
+        if len(outcomes) < wanted:
+            print(f"{wanted - len(outcomes)} of {wanted} rounds were not begun in time")
     return int(any(outcome.failed for outcome in outcomes))
 
 
-def play_all(given: argparse.Namespace, outcomes: list[Outcome]) -> None:
-    """Add the outcomes of all rounds that are wanted."""
+def groups_of(given: argparse.Namespace) -> list[tuple[Setting, list[Strike]]]:
+    """All that is wanted and can be here, for each kind of cluster."""
     end = time.monotonic() + given.seconds
+    groups = []
     for needed in ("hosts", "gpus" if given.gpus else "cpus"):
         apart = needed == "hosts"
         kinds = [needed] if apart else [needed, None]
         faults = [
             name
             for name in given.faults or FAULTS
-            if FAULTS[name].needs in kinds and not (given.nannies and FAULTS[name].forgets)
+            if FAULTS[name].needs in kinds and meant_for(name, given.works)
         ]
-        if apart and given.nannies:
-            continue
         if faults and apart and (reason := why_no_hosts()) is not None:
             print(f"left out {', '.join(faults)}: {reason}", file=sys.stderr)
         elif faults:
-            rounds = [
+            strikes = [
                 (fault, seeds)
                 for seeds in batched(range(given.seed, given.seed + given.rounds), given.at_once)
                 for fault in faults
             ]
+            # NCCL bears no two ranks on one GPU, and cannot see that where hosts have it in common.
+            alone = apart and given.gpus > 0
             setting = Setting(
-                workers=given.workers,
+                workers=min(given.workers, given.gpus) if alone else given.workers,
                 hosts=apart,
-                nannies=given.nannies,
                 gpus=given.gpus,
                 protocol=given.protocol,
-                spare=given.spare,
                 works=given.works,
                 silence=given.silence,
                 end=end,
             )
-            for outcome in side_by_side(rounds, setting, given.series):
-                print(line(outcome), flush=True)
-                outcomes.append(outcome)
+            groups.append((setting, strikes))
+    return groups
 
 
 def batched(seeds: range, size: int) -> list[range]:
@@ -98,7 +102,7 @@ def table(outcomes: Sequence[Outcome]) -> pd.DataFrame:
     """For each fault the number of rounds of each kind of outcome, and seconds to it."""
     rounds = pd.DataFrame([asdict(outcome) for outcome in outcomes])
     rows = []
-    for fault, some in rounds.groupby("fault", sort=False):
+    for fault, some in rounds.groupby(pd.Categorical(rounds["fault"], FAULTS), observed=True):
         counts = some["kind"].value_counts()
         seconds = some["seconds"]
         rows.append(

@@ -6,17 +6,18 @@ import asyncio
 import os
 import signal
 import socket
-import subprocess
-import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from distributed import Client
 from hosts import Hosts
 
-__all__ = ["PRELOAD", "SETTINGS", "WHOLE", "Cluster"]
+from rounds.process import fork, started
+
+__all__ = ["Cluster"]
 
 TESTS = Path(__file__).resolve().parents[1]
 OPTIONS = ("--no-nanny", "--no-dashboard", "--nthreads", "1", "--memory-limit", "0")
@@ -24,15 +25,19 @@ SETTINGS = {
     "PYTHONPATH": os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH")])),
     "DASK_DATAFRAME__CONVERT_STRING": "False",
     # How long Dask keeps a host that is silent, and a worker whose process is stopped; its defaults
-    # are 30 s and 5 minutes.
+    # are 30 s and 5 minutes. It looks as seldom, so tasks of a stopped worker go to others after
+    # twice as long at the latest, and a lazy merge may have no tasks but these.
     "DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP": "11s",
-    "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "20s",
+    "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "11s",
+    # What keeps many idle processes on two cores busy: samples of stacks, looks at the clock.
+    "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False",
+    "DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL": "1s",
+    "DASK_DISTRIBUTED__ADMIN__SYSTEM_MONITOR__INTERVAL": "5s",
 }
 GPU_SETTINGS = {"DASK_DISTRIBUTED_UCXX__CREATE_CUDA_CONTEXT": "True"}
-# Imported before a worker joins: on a busy machine that keeps an event loop for many seconds.
-PRELOAD = "dgpuhash.distributed"
-# Seconds until a cluster that was mended must be whole.
+# Seconds until a cluster that was mended must be whole, and until a worker has surely joined.
 WHOLE = 240
+JOINED = 30
 
 
 class Cluster:
@@ -49,8 +54,6 @@ class Cluster:
         Of this host, which the workers take by turns; 0: none.
     protocol : {"tcp", "ucxx"}
         What the processes speak.
-    spare : int
-        Workers that may be missing: so many are lost before any is started anew.
     """
 
     def __init__(
@@ -61,18 +64,18 @@ class Cluster:
         *,
         gpus: int = 0,
         protocol: str = "tcp",
-        spare: int = 0,
     ) -> None:
+        fork(bool(gpus))
         self.folder = folder
         self.hosts = hosts
         self.device = "cuda" if gpus else "cpu"
         self._gpus = gpus
         self._protocol = protocol
-        self._spare = spare
         self._port = 8786 if hosts else _free_port()
         self._started = 0
-        self._scheduler: subprocess.Popen | None = None
-        self._workers: list[subprocess.Popen | None] = [None] * workers
+        self._scheduler: BaseProcess | None = None
+        self._workers: list[BaseProcess | None] = [None] * workers
+        self._since = [0.0] * workers
         self._buried: set[int] = set()
         self.client: Client | None = None
         #: How often a scheduler was started here that knows of nothing.
@@ -93,13 +96,13 @@ class Cluster:
 
     def crashed(self, victim: int) -> list[str]:
         """How processes ended, since this was asked, that a signal has ended; not the victim."""
-        dead = [each for each in self._workers if each is not None and each.poll() is not None]
+        dead = [each for each in self._workers if each is not None and each.exitcode is not None]
         news = [each for each in dead if each.pid not in self._buried]
         self._buried |= {each.pid for each in news}
         return [
-            f"process {each.pid} ended by {signal.Signals(-each.returncode).name}"
+            f"process {each.pid} ended by {signal.Signals(-each.exitcode).name}"
             for each in news
-            if each.returncode < 0 and each.pid != victim
+            if each.exitcode < 0 and each.pid != victim
         ]
 
     def worker_on(self, host: int) -> str:
@@ -111,7 +114,7 @@ class Cluster:
     def kill_scheduler(self) -> None:
         """End the scheduler at once."""
         self._scheduler.kill()
-        self._scheduler.wait()
+        self._scheduler.join()
 
     def start_scheduler(self) -> None:
         """Start it under the address that it had, without what it knew."""
@@ -131,9 +134,10 @@ class Cluster:
         end = time.monotonic() + WHOLE
         while time.monotonic() < end:
             # Again and again: a worker that was taken for lost ends when it hears of it.
-            self._replace_the_dead()
+            self.replace_the_dead()
             if self._whole(3):
                 return True
+            self._end_the_absent()
         return False
 
     def close(self) -> None:
@@ -142,26 +146,41 @@ class Cluster:
         for process in (*self._workers, self._scheduler):
             if process is not None:
                 process.kill()
-                process.wait()
+                process.join()
         self._workers = [None] * len(self._workers)
         self._scheduler = None
         if self.hosts is None:
             self._port = _free_port()
 
-    def _replace_the_dead(self) -> None:
-        if self._scheduler is None or self._scheduler.poll() is not None:
+    def replace_the_dead(self) -> None:
+        """Start every process anew that has ended."""
+        if self._scheduler is None or self._scheduler.exitcode is not None:
             self.start_scheduler()
             self.forgotten += 1
-        dead = [each for each in self._workers if each is None or each.poll() is not None]
-        if len(dead) <= self._spare and len(dead) < len(self):
-            return
+        dead = [each for each in self._workers if each is None or each.exitcode is not None]
         for number, process in enumerate(self._workers):
             if process in dead:
                 command = ["worker", self.address, *OPTIONS, "--death-timeout", str(WHOLE)]
                 command += ["--local-directory", str(self.folder)]
-                for module in self._preloads:
-                    command += ["--preload", module]
+                if self._gpus:
+                    command += ["--preload", "rounds.pool"]
                 self._workers[number] = self._start(number + 1, command, f"worker{number}")
+                self._since[number] = time.monotonic()
+
+    def _end_the_absent(self) -> None:
+        """End the workers that have left and do not end, as one cannot that had no memory."""
+        if self.client is None:
+            return
+        try:
+            there = self._answering(3.0)
+        except (OSError, RuntimeError, TimeoutError):
+            return
+        for process, since in zip(self._workers, self._since, strict=True):
+            old = time.monotonic() - since > JOINED
+            if old and process.exitcode is None and process.pid not in there:
+                process.kill()
+                process.join()
+                self._buried.add(process.pid)
 
     def _whole(self, seconds: float) -> bool:
         """Whether, within this time, every worker answers to a client."""
@@ -170,12 +189,12 @@ class Cluster:
             try:
                 if self.client is None or self.client.status != "running":
                     self._leave()
-                    self.client = self._joined(max(0.5, end - time.monotonic()))
+                    self.client = Client(self.address, timeout=max(0.5, end - time.monotonic()))
                 alive = self._running()
                 if (
-                    len(alive) >= len(self) - self._spare
+                    len(alive) == len(self)
                     and len(self.client.nthreads()) == len(alive)
-                    and self._all_answer(max(0.5, end - time.monotonic()))
+                    and self._answering(max(0.5, end - time.monotonic())) == alive
                 ):
                     return True
             except (OSError, RuntimeError, TimeoutError):
@@ -183,16 +202,13 @@ class Cluster:
             time.sleep(0.1)
         return False
 
-    def _all_answer(self, seconds: float) -> bool:
+    def _answering(self, seconds: float) -> set[int]:
+        """The processes of the workers that the scheduler knows, who have so long to answer."""
+
         async def ask() -> dict[str, int]:
             return await asyncio.wait_for(self.client.run(os.getpid, asynchronous=True), seconds)
 
-        return set(self.client.sync(ask).values()) == self._running()
-
-    @property
-    def _preloads(self) -> list[str]:
-        """Modules that workers import before they join."""
-        return [PRELOAD, "rounds.pool"] if self._gpus else [PRELOAD]
+        return set(self.client.sync(ask).values())
 
     def _gpus_of(self, number: int) -> dict[str, str]:
         """Settings of a process: as dask-cuda has it, each sees all GPUs, its own one first."""
@@ -201,12 +217,9 @@ class Cluster:
         seen = [str((number + step) % self._gpus) for step in range(self._gpus)]
         return {"CUDA_VISIBLE_DEVICES": ",".join(seen)} | GPU_SETTINGS
 
-    def _joined(self, seconds: float) -> Client:
-        return Client(self.address, timeout=seconds)
-
     def _running(self) -> set[int]:
         """The processes of the workers that are alive."""
-        return {each.pid for each in self._workers if each and each.poll() is None}
+        return {each.pid for each in self._workers if each and each.exitcode is None}
 
     def _leave(self) -> None:
         if self.client is not None:
@@ -214,25 +227,11 @@ class Cluster:
                 self.client.close(timeout=2)
             self.client = None
 
-    def _start(self, host: int, command: Sequence[str], name: str) -> subprocess.Popen:
+    def _start(self, host: int, command: Sequence[str], name: str) -> BaseProcess:
         self._started += 1
-        whole = [sys.executable, "-m", "dask", *command]
         log = self.folder / f"{name}-{self._started}.log"
-        settings = SETTINGS | self._gpus_of(host)
-        if self.hosts is not None:
-            return self.hosts.start(host, whole, settings, log)
-        return _started(whole, settings, log)
-
-
-def _started(command: Sequence[str], settings: Mapping[str, str], log: Path) -> subprocess.Popen:
-    with log.open("wb") as output:
-        return subprocess.Popen(
-            command,
-            env=os.environ | settings,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            cwd=log.parent,
-        )
+        network = self.hosts.network(host) if self.hosts else None
+        return started(command, SETTINGS | self._gpus_of(host), log, network)
 
 
 def _free_port() -> int:

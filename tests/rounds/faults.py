@@ -135,7 +135,11 @@ class Stop(Fault):
 
 
 class Scheduler(Fault):
-    """The scheduler is killed, and comes back a second later with nothing in its memory."""
+    """The scheduler is killed, and comes back a second later with nothing in its memory.
+
+    Its workers end when they notice, and come back as well: what a client has submitted while it
+    had no scheduler waits for workers without end, as Dask has it.
+    """
 
     name = "scheduler"
     forgets = True
@@ -143,6 +147,7 @@ class Scheduler(Fault):
     def strike(self) -> None:
         self.cluster.kill_scheduler()
         self._soon(1.0, self.cluster.start_scheduler)
+        self._soon(4.0, self.cluster.replace_the_dead)
 
 
 class Late(Fault):
@@ -247,7 +252,7 @@ class Cut(Fault):
 
     name = "cut"
     needs = "hosts"
-    works = ("build", "insert", "merge")
+    works = tuple(work for work in Late.works if work not in ("erase", "lookup", "rebalance"))
 
     def prepare(self) -> None:
         self.host = self.generator.randrange(2, len(self.cluster) + 1)

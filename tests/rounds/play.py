@@ -7,7 +7,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -22,7 +22,7 @@ from rounds.faults import FAULTS, Fault
 from rounds.tables import TABLE_WORKS
 from rounds.work import WORKS, Unfetched, Work, Wrong
 
-__all__ = ["SOON", "Outcome", "play"]
+__all__ = ["SOON", "Outcome", "meant_for", "play"]
 
 # Seconds from the fault to the answer or the error.
 SOON = 30.0
@@ -77,7 +77,7 @@ def play(
     generator = random.Random(f"{fault} {seeds[0]}")
     cluster.mend()
     kind = FAULTS[fault]
-    meant = [name for name in kind.works if works is None or name in works]
+    meant = meant_for(fault, works)
     names = [meant[seed % len(meant)] for seed in seeds]
 
     def outcome(number: int, kind: str, message: str, seconds: float = 0.0) -> Outcome:
@@ -86,11 +86,12 @@ def play(
     moment = "before it"
     # Verbs that are at work at once share the workers' threads.
     share = max(1.0, len(seeds) / 8)
-    made = attempted(
+    made = all_begun(
+        cluster,
         [
             partial(begun, cluster, kind, name, seed, PACE / share)
             for name, seed in zip(names, seeds, strict=True)
-        ]
+        ],
     )
     if failed := [each.raised for each in made if each.raised is not None]:
         cluster.close()
@@ -98,7 +99,7 @@ def play(
         return [outcome(number, "stuck", message) for number in range(len(seeds))]
     played = [each.result for each in made]
     broken = kind(cluster, generator)
-    trigger = Trigger(broken, generator.choice(played), generator, share)
+    trigger = Trigger(broken, played, generator, share)
     with trigger.armed():
         verbs = [partial(work.carry_out, cluster.client) for work in played]
         tried = attempted(verbs, SOON + GIVEN_UP)
@@ -135,6 +136,26 @@ def play(
             outcome(number, *judged(kind, work, each.raised, after, crashed, seconds[number]))
         )
     return found
+
+
+def meant_for(fault: str, works: Sequence[str] | None) -> list[str]:
+    """Those of `works`, or of all, that a fault is meant for."""
+    return [name for name in FAULTS[fault].works if works is None or name in works]
+
+
+def all_begun(cluster: Cluster, works: Sequence[Callable[[], Work]]) -> list[Attempt]:
+    """What comes before verbs; again where a worker was lost meanwhile, as on a busy machine."""
+    made = attempted(works)
+    for _ in range(AGAIN):
+        if not any(isinstance(each.raised, IndexLost) for each in made):
+            break
+        for each in made:
+            if each.raised is None:
+                with suppress(DgpuhashError):
+                    each.result.end()
+        cluster.mend()
+        made = attempted(works)
+    return made
 
 
 def settled_by(cluster: Cluster, works: Sequence[Callable[[], Any]]) -> list[Attempt]:
@@ -238,14 +259,19 @@ def attempted(works: Sequence[Callable[[], Any]], seconds: float = AROUND) -> li
 class Trigger:
     """Lets a fault strike at a moment that is left to chance.
 
-    That is a time since the verb began, or, for verbs that go by phases, a call of the client: just
-    before it, or some milliseconds into it.
+    That is a time since the verbs began, or, by chance, a call of the client where one of them goes
+    by phases: just before it, or some milliseconds into it.
     """
 
     def __init__(
-        self, fault: Fault, work: Work, generator: random.Random, stretch: float = 1.0
+        self,
+        fault: Fault,
+        works: Sequence[Work],
+        generator: random.Random,
+        stretch: float = 1.0,
     ) -> None:
-        self.fault = fault
+        self.fault, self.works = fault, works
+        work = generator.choice(works)
         self.struck = time.monotonic()
         self._timers: list[threading.Timer] = []
         self._done = False
@@ -294,6 +320,8 @@ class Trigger:
         self._done = True
         self.struck = time.monotonic()
         self.fault.strike()
+        for work in self.works:
+            work.struck.set()
 
 
 # Calls on all workers that a change makes: to open it, to prepare it, to apply it. A build asks for

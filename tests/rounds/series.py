@@ -15,15 +15,23 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from hosts import Hosts
 
 from rounds.cluster import Cluster
 from rounds.faults import Stop
-from rounds.nannies import Nannies, configure
 from rounds.play import Outcome, play
+from rounds.process import FORKED, fork
 
-__all__ = ["Setting", "end_in_order", "line", "side_by_side"]
+__all__ = ["Setting", "Strike", "end_in_order", "line", "side_by_side"]
+
+#: A fault, and the seeds of the rounds that it breaks into.
+Strike: TypeAlias = tuple[str, Sequence[int]]
+
+
+# Seconds after which rounds that say nothing are given up: longer than one can take, with mending.
+SILENT = 900.0
 
 
 @dataclass(frozen=True)
@@ -32,12 +40,10 @@ class Setting:
 
     Attributes
     ----------
-    workers, gpus, protocol, spare
+    workers, gpus, protocol
         As for `Cluster`.
     hosts : bool
         Whether each worker has a host of its own.
-    nannies : bool
-        Whether nannies start workers anew.
     works : sequence of str or None
         The only verbs.
     silence : float or None
@@ -49,31 +55,42 @@ class Setting:
     workers: int
     gpus: int
     protocol: str
-    spare: int
     hosts: bool
-    nannies: bool
     works: Sequence[str] | None
     silence: float | None
     end: float
 
 
 def side_by_side(
-    rounds: Sequence[tuple[str, Sequence[int]]], setting: Setting, clusters: int
+    groups: Sequence[tuple[Setting, Sequence[Strike]]], clusters: int
 ) -> Iterator[Outcome]:
-    """The outcomes of the rounds of these faults and seeds, dealt to so many clusters."""
-    context = multiprocessing.get_context("spawn")
-    found = context.Queue()
+    """The outcomes of groups of strikes, each group dealt to so many clusters of its setting."""
+    fork(any(setting.gpus for setting, _ in groups))
+    found = FORKED.Queue()
+    queues = [FORKED.Queue() for _ in groups]
+    for waiting, (_, strikes) in zip(queues, groups, strict=True):
+        # What is not played must not keep this process.
+        waiting.cancel_join_thread()
+        for strike in [*strikes, *[None] * clusters]:
+            waiting.put(strike)
     processes = [
-        context.Process(target=series, args=(number, rounds[number::clusters], setting, found))
+        # No daemons: these may not have processes of their own.
+        FORKED.Process(target=series, args=(number, setting, waiting, found))
+        for waiting, (setting, _) in zip(queues, groups, strict=True)
         for number in range(clusters)
     ]
-    # No daemons: these may not have processes of their own, as those with nannies do.
     for each in processes:
         each.start()
     try:
+        heard = time.monotonic()
         while any(each.is_alive() for each in processes) or not found.empty():
             with suppress(queue.Empty):
                 yield found.get(timeout=0.2)
+                heard = time.monotonic()
+            if any(each.exitcode for each in processes):
+                raise RuntimeError("a series of rounds broke off")
+            if time.monotonic() - heard > SILENT:
+                raise RuntimeError(f"no round has ended for {SILENT:.0f} s")
     finally:
         for each in processes:
             each.terminate()
@@ -81,29 +98,26 @@ def side_by_side(
 
 def series(
     number: int,
-    rounds: Sequence[tuple[str, Sequence[int]]],
     setting: Setting,
+    waiting: multiprocessing.Queue[Strike | None],
     found: multiprocessing.Queue[Outcome],
 ) -> None:
-    """Runs in a process of its own: some rounds, on one cluster."""
+    """Runs in a process of its own: strikes that wait, one after another on one cluster."""
     end_in_order()
     # Dask speaks of every worker that is lost, and of rows that travel inside tasks.
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
-    if setting.nannies:
-        configure()
-    elif setting.gpus:
+    if setting.gpus:
         os.environ["CUDA_VISIBLE_DEVICES"] = str(number % setting.gpus)
+    # Before the hosts: it takes as long to import what workers need.
+    fork(bool(setting.gpus))
     Stop.silence = setting.silence
     hosts = Hosts(setting.workers, bandwidth="1gbit", delay_ms=1) if setting.hosts else None
     with tempfile.TemporaryDirectory(prefix="rounds-") as folder:
-        options = {"gpus": setting.gpus, "protocol": setting.protocol, "spare": setting.spare}
-        if setting.nannies:
-            cluster: Cluster = Nannies(Path(folder), setting.workers, **options)
-        else:
-            cluster = Cluster(Path(folder), setting.workers, hosts, **options)
+        options = {"gpus": setting.gpus, "protocol": setting.protocol}
+        cluster = Cluster(Path(folder), setting.workers, hosts, **options)
         try:
-            for fault, seeds in rounds:
+            for fault, seeds in iter(waiting.get, None):
                 if time.monotonic() > setting.end:
                     break
                 for outcome in play(cluster, fault, seeds, setting.works):

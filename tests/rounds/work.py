@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 from distributed import Client
+from distributed.comm import CommClosedError
 
 from dgpuhash.distributed import DistributedIndex, change
 from dgpuhash.distributed.plugin import host_of
@@ -31,7 +32,11 @@ class Wrong(AssertionError):
 
 
 class Unfetched(Exception):
-    """An answer that stands, on a worker that is silent: Dask waits for a time limit of its own."""
+    """An answer that Dask has and does not bring.
+
+    The worker that has it is silent, and Dask waits for a time limit of its own; or the scheduler
+    ended while it was asked for it.
+    """
 
 
 class Work(ABC):
@@ -72,6 +77,8 @@ class Work(ABC):
         self.before = self.batch(seed)
         self.after = self.before
         self.index: DistributedIndex | None = None
+        #: Set when the fault has struck.
+        self.struck = threading.Event()
         self.start(client)
 
     def start(self, client: Client) -> None:
@@ -225,10 +232,12 @@ class Merge(Work):
     def merged(self, client: Client, left: pd.DataFrame) -> Any:
         """The left merge."""
         assert self.index is not None
-        return client.compute(self.index.merge(self.slowly(left, 12), how="left")).result()
+        return fetched(client, self.index.merge(self.slowly(left, 12), how="left"), None)
 
 
 class Lookup(Work):
+    """Lookups one after another, so that the fault strikes into one; one more follows it."""
+
     name = "lookup"
     changes = False
 
@@ -238,8 +247,11 @@ class Lookup(Work):
         wanted = on_host(asked.merge(self.before, on="k", how="left"))
         asked = on_device(asked, self.device)
         for _ in range(4):
+            last = self.struck.is_set()
             if not same_rows(on_host(self.index.lookup(asked)), wanted):
                 raise Wrong("the lookup has other rows")
+            if last:
+                return
 
 
 class Save(Work):
@@ -375,11 +387,14 @@ class Rebuild(Work):
             raise Wrong("the shard was not made anew")
 
 
-def fetched(client: Client, answer: Any) -> Any:
+def fetched(client: Client, answer: Any, seconds: float | None = FETCHED) -> Any:
     """What Dask keeps of an answer."""
+    future = client.compute(answer)
     try:
-        return client.compute(answer).result(FETCHED)
-    except TimeoutError as error:
+        return future.result(seconds)
+    except (TimeoutError, CommClosedError) as error:
+        if future.status == "error":  # It is a task's.
+            raise
         raise Unfetched(str(error)) from error
 
 

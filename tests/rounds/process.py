@@ -1,0 +1,53 @@
+"""Processes of Dask's that are forked from one that has imported what they need."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import dask
+from clusters import fork_workers
+from dask.cli import run_cli
+from hosts import enter
+
+__all__ = ["FORKED", "fork", "started"]
+
+FORKED = multiprocessing.get_context("forkserver")
+
+
+def fork(gpus: bool) -> None:
+    """Begin the process from which others are forked, which must not begin to use a GPU."""
+    if gpus:
+        os.environ["RAPIDS_NO_INITIALIZE"] = "1"
+        fork_workers("cudf", "dask_cudf")
+    else:
+        fork_workers()
+
+
+def started(
+    command: Sequence[str], settings: Mapping[str, str], log: Path, network: Path | None = None
+) -> BaseProcess:
+    """A process that runs this command of ``dask``, on a host with this network."""
+    process = FORKED.Process(target=run, args=(command, settings, log, network), daemon=True)
+    process.start()
+    return process
+
+
+def run(
+    command: Sequence[str], settings: Mapping[str, str], log: Path, network: Path | None
+) -> None:
+    """In a process of its own: the command."""
+    with log.open("wb") as output:
+        for stream in (1, 2):
+            os.dup2(output.fileno(), stream)
+    os.chdir(log.parent)
+    os.environ.update(settings)
+    dask.config.refresh()
+    if network is not None:
+        enter(network)
+    sys.argv = ["dask", *command]
+    run_cli()
