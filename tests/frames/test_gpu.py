@@ -146,6 +146,19 @@ def test_rows_come_and_go():
 
 
 @pytest.mark.cudf
+@pytest.mark.parametrize(
+    ("stored", "given", "number"), [("int64", "uint64", 2**63), ("uint8", "int8", -1)]
+)
+def test_numbers_of_the_other_sign_stay_what_they_are(stored, given, number):
+    rows = pd.DataFrame({"k": [1], "v": [1]}).astype(stored)
+    index, beyond = FrameIndex.build(on_gpu(rows), "k"), pd.Series([number], dtype=given)
+    with pytest.raises(KeyTypeError, match=r"'k' has values.*do not fit"):
+        index.insert(on_gpu(rows.assign(k=beyond)))
+    index.insert(on_gpu(rows.assign(k=pd.Series([2], dtype=given), v=beyond)))
+    assert index.frame()["v"].astype("float64").to_arrow().to_pylist() == [1, float(number)]
+
+
+@pytest.mark.cudf
 @settings(max_examples=30)
 @given(frame_pairs())
 def test_lookup_of_cudf_frames_and_series(pair):

@@ -152,6 +152,35 @@ def test_numbers_are_no_truth_values():
     assert index.frame()["v"].tolist() == [True, False]
 
 
+@pytest.mark.parametrize(
+    ("stored", "given", "number"),
+    [
+        ("int64", "uint64", 2**63),
+        ("uint64", "int64", -1),
+        ("uint64", "int8", -1),
+        ("int8", "uint64", 2**64 - 1),
+        ("Int64", "UInt64", 2**64 - 1),
+        ("UInt8", "Int8", -1),
+        ("uint64[pyarrow]", "int64", -1),
+    ],
+)
+def test_numbers_of_the_other_sign_stay_what_they_are(stored, given, number):
+    rows = pd.DataFrame({"k": [1], "v": [1]}).astype(stored)
+    index, beyond = FrameIndex.build(rows, "k"), pd.Series([number], dtype=given)
+    with pytest.raises(KeyTypeError, match=r"'k' has values.*do not fit"):
+        index.insert(rows.assign(k=beyond))
+    assert len(index) == 1
+    index.insert(rows.assign(k=pd.Series([2], dtype=given), v=beyond))
+    assert index.frame()["v"].astype("float64").tolist() == [1, float(number)]
+
+
+def test_numbers_that_no_cast_takes_are_kept():
+    rows = pd.DataFrame({"k": [1], "v": pd.Series([1], dtype="Int64")})
+    index = FrameIndex.build(rows, "k")
+    index.insert(rows.assign(v=np.float32("inf")))
+    assert index.frame()["v"].tolist() == [1, np.inf]
+
+
 def test_match_gives_rows_in_query_order_and_insertion_order():
     rows = pd.DataFrame({"k": [1, 2, 1, 3, 1], "v": [10, 20, 11, 30, 12]})
     index = FrameIndex.build(rows, "k")

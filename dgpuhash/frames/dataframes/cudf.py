@@ -238,6 +238,9 @@ def _exact_cast(series: Any, dtype: Any) -> Any:
     try:
         cast = series.astype(dtype)
         same = (cast.astype(series.dtype) == series).fillna(True)
+        if {series.dtype.kind, dtype.kind} == {"i", "u"}:
+            # -1 becomes the largest unsigned number, and -1 again.
+            same &= ((cast < 0) == (series < 0)).fillna(True)
     except (ValueError, TypeError, OverflowError):
         return None
     return cast if bool(same.all()) else None

@@ -287,9 +287,12 @@ def _exact_cast(series: Any, dtype: Any) -> Any:
     try:
         cast = series.astype(dtype)
         back = cast.astype(series.dtype)
-    except (ValueError, TypeError, pa.ArrowInvalid):
+    except (ValueError, TypeError, OverflowError, pa.ArrowException):
         return None
     same = (back == series).fillna(False) | (cast.isna() & series.isna())
+    if all(map(pd.api.types.is_integer_dtype, (series.dtype, dtype))):
+        # -1 becomes the largest unsigned number, and -1 again.
+        same &= ((cast < 0) == (series < 0)).fillna(True)
     return cast if same.all() else None
 
 
