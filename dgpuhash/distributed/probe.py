@@ -20,7 +20,14 @@ from dgpuhash.distributed.siblings import Sibling
 from dgpuhash.distributed.sparing import SPARE_NOTHING, Sparing
 from dgpuhash.distributed.split import parcel_nbytes
 from dgpuhash.errors import OutOfMemoryError
-from dgpuhash.frames import assemble, assemble_plain, frames_of, merge_meta, moved_columns
+from dgpuhash.frames import (
+    assemble,
+    assemble_plain,
+    frames_of,
+    key_names,
+    merge_meta,
+    moved_columns,
+)
 
 __all__ = ["Probe", "SealedProbe"]
 
@@ -210,9 +217,11 @@ class Probe(WithMetas):
 
     def asking(self, left: Any) -> Asking:
         """What a partition is asked about with."""
-        frames = frames_of(left)
+        frames, labelled = frames_of(left), list(left) == list(self.left_meta)
+        if not labelled:
+            key_names(left, self.left_on)
         dtypes = frames.dtypes(left)
-        alike = list(left) == list(self.left_meta) and dtypes == self.left_dtypes
+        alike = labelled and dtypes == self.left_dtypes
         arrays = frames.arrays(left, dtypes) if alike else None
         if arrays is None or self.plain_keys is None:
             keys = keys_of(left, self.descriptor, self.left_on)

@@ -12,6 +12,7 @@ from clusters import assert_same
 from distributed import wait
 
 from dgpuhash.distributed import DistributedIndex
+from dgpuhash.errors import ColumnError, KeyTypeError
 
 LEFT = pd.DataFrame({"k": np.arange(3000) % 150, "n": np.arange(3000)})
 RIGHT = pd.DataFrame({"k": np.arange(100), "v": np.arange(100) * 2})
@@ -89,6 +90,31 @@ def test_equal_merges_are_computed_once(threads, index):
     ]
     names = {frame.__dask_keys__()[0][0] for frame in (one, *different)}
     assert len(names) == 4
+
+
+def without_its_keys(partition):
+    return partition[["n"]]
+
+
+def as_a_series(partition):
+    return partition["k"]
+
+
+@pytest.mark.parametrize(
+    ("other", "error", "hint"),
+    [
+        (without_its_keys, ColumnError, r"no column \['k'\].*\['n'\]"),
+        (as_a_series, KeyTypeError, r"not a Series.*to_frame\(\)"),
+    ],
+)
+def test_a_partition_that_is_no_frame_with_the_keys_says_so(threads, index, other, error, hint):
+    pieces = threads.scatter([LEFT, other(LEFT)])
+    left = dd.from_delayed(pieces, meta=LEFT[:0], verify_meta=False)
+    lazy = dd.from_map(lambda number: other(LEFT), range(3), meta=LEFT[:0])
+    for at_once in (False, True):
+        for frame in (left, lazy):
+            with pytest.raises(error, match=hint):
+                index.merge(frame, persist=at_once).compute()
 
 
 def test_a_partition_that_failed_says_so(threads, index):
