@@ -52,7 +52,7 @@ class Choice:
         SpecError
             When one is unknown, or two contradict each other.
         """
-        if unique not in (True, False, None):
+        if not isinstance(unique, bool | None):
             raise SpecError(f"unique={unique!r}; give True, False or None")
         modes = [placement.value for placement in Placement]
         if mode not in [AUTO, *modes]:

@@ -34,13 +34,13 @@ class Folder:
     Raises
     ------
     SpecError
-        When fsspec knows no such URL.
+        When fsspec knows no such URL, or a package for it is missing.
     """
 
     def __init__(self, url: str | os.PathLike[str]) -> None:
         try:
             self.system, self.path = fsspec.core.url_to_fs(os.fspath(url))
-        except ValueError as error:
+        except (ImportError, ValueError) as error:
             raise SpecError(f"{url!r}: {error}; give a path, or a URL that fsspec knows") from error
         self.local = isinstance(self.system, LocalFileSystem)
         whole = self.system.unstrip_protocol(self.path) if self.local else os.fspath(url)

@@ -11,7 +11,7 @@ from dask.delayed import Delayed
 from distributed import Client, Future, futures_of
 
 from dgpuhash.distributed.clients import check_home
-from dgpuhash.errors import DeviceError, UnsupportedError
+from dgpuhash.errors import DeviceError, ShapeError, UnsupportedError
 from dgpuhash.frames import frames_of, key_names, make_frame
 
 __all__ = ["check_library", "collection_of", "frame_of", "meta_of", "partitions_of", "persisted"]
@@ -33,6 +33,8 @@ def collection_of(data: Any, names: Sequence[Hashable]) -> Any:
     ------
     UnsupportedError
         When an array is given and there are several `names`.
+    ShapeError
+        When a column has not one dimension.
     """
     if isinstance(data, dd.DataFrame):
         return data
@@ -55,6 +57,11 @@ def collection_of(data: Any, names: Sequence[Hashable]) -> Any:
     if isinstance(data, dd.Series):
         return data.to_frame(name=names[0])
     if hasattr(data, "dask") and hasattr(data, "chunks"):
+        if data.ndim != 1:
+            raise ShapeError(
+                f"an array of shape {data.shape} for the column {names[0]!r}; give a flat one, "
+                "or dask.dataframe.from_dask_array(array, columns=[…])"
+            )
         return dd.from_dask_array(data, columns=[names[0]])
     return make_frame({names[0]: data})
 

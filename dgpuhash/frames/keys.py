@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -328,9 +328,15 @@ def key_names(frame: Any, on: Hashable | Sequence[Hashable]) -> tuple[Hashable, 
         raise KeyTypeError(f"a DataFrame is needed, not a {type(frame).__name__}; call to_frame()")
     names = tuple(on) if isinstance(on, list | tuple) else (on,)
     there = list(frame)
+    try:
+        different = len(set(names))
+    except TypeError:
+        raise ColumnError(
+            f"a {type(on).__name__} with what is no label; give one of {there!r}, or a list of them"
+        ) from None
     if not names:
         raise ColumnError(f"no key column was given; choose from {there!r}")
-    if len(set(names)) < len(names):
+    if different < len(names):
         raise ColumnError(f"a key column is given twice in {list(names)!r}; give each once")
     doubled = sorted({str(label) for label in there if there.count(label) > 1})
     if doubled:
@@ -345,14 +351,15 @@ def key_names(frame: Any, on: Hashable | Sequence[Hashable]) -> tuple[Hashable, 
 
 
 def column_labels(columns: Sequence[Hashable]) -> list[Hashable]:
-    """`columns` as a list; text is one label and not its letters.
+    """`columns` as a list; text is one label and not its letters, and so is a number.
 
     Examples
     --------
     >>> column_labels("seats"), column_labels(("seats", "year"))
     (['seats'], ['seats', 'year'])
     """
-    return [columns] if isinstance(columns, str) else list(columns)
+    one = isinstance(columns, str) or not isinstance(columns, Iterable)
+    return [columns] if one else list(columns)
 
 
 def kept_columns(

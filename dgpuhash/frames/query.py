@@ -179,7 +179,8 @@ def _typed_nulls(asked: Any, index_meta: Any) -> Any:
 
 
 def _columns(rows: Sequence[Any], names: Sequence[Hashable]) -> dict[Hashable, list[Any]]:
-    if any(not isinstance(row, tuple | list) or len(row) != len(names) for row in rows):
+    fit = [isinstance(row, tuple | list) and len(row) == len(names) for row in rows]
+    if not fit or not all(fit):
         raise ShapeError(
             f"the index is on {list(names)!r}; give a DataFrame with these columns, or for each "
             f"key one tuple of {len(names)} values"

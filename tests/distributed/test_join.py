@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dask
+import dask.array as da
 import dask.dataframe as dd
+import fsspec
 import numpy as np
 import pandas as pd
 import pytest
@@ -207,6 +209,9 @@ def test_bad_requests(threads, left, right):
             index.merge(lazy(left.assign(k="text"), 2))
         with pytest.raises(ColumnError, match="y"):
             index.insert(right[["k"]])
+        for options in ({"on": [["k"]]}, {"left_on": left["k"]}, {"columns": 5}):
+            with pytest.raises(ColumnError):
+                index.merge(left, **options)
 
 
 @pytest.mark.parametrize(
@@ -218,6 +223,13 @@ def test_bad_requests(threads, left, right):
         ({"name": 5}, SpecError, "name=5"),
         ({"name": ""}, SpecError, "not empty"),
         ({"unique": "yes"}, SpecError, "True, False or None"),
+        ({"unique": np.ones(2, bool)}, SpecError, "True, False or None"),
+        ({"on": {"k"}}, ColumnError, r"a set .*no label.*'k'"),
+        ({"on": [["k"]]}, ColumnError, "a list of them"),
+        ({"on": pd.Series(["k"])}, ColumnError, "a list of them"),
+        ({"columns": 5}, ColumnError, r"no column \[5\]"),
+        ({"data": {"k": {1, 2}}}, ShapeError, "'k' is a set"),
+        ({"data": da.ones((4, 2))}, ShapeError, "give a flat one"),
         ({"workers": []}, UnsupportedError, "different addresses"),
         ({"workers": ["a", "a"]}, UnsupportedError, "different addresses"),
         ({"workers": "tcp://10.0.0.1:99"}, UnsupportedError, "give a list"),
@@ -234,6 +246,12 @@ def test_bad_builds(threads, right, options, error, hint):
     with pytest.raises(UnsupportedError, match="different addresses"):
         DistributedIndex.build(right, on="k", client=threads, workers=workers + workers[:1])
     assert threads.list_datasets() == before
+
+
+def test_a_log_in_a_file_system_whose_package_is_missing(threads, right):
+    fsspec.register_implementation("absent", "no_such_module.FileSystem", errtxt="Install absent")
+    with pytest.raises(SpecError, match=r"'absent://place': Install absent"):
+        DistributedIndex.build(right, on="k", client=threads, durable="absent://place")
 
 
 def test_what_is_no_frame_or_no_index_is_refused(threads, left, right):

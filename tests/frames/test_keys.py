@@ -221,6 +221,9 @@ def test_column_names_are_checked():
         KeyEncoder.for_frame(frame[["a"]].set_index("a"), "a")
     with pytest.raises(ColumnError, match="no key column"):
         KeyEncoder.for_frame(frame[["a"]], [])
+    for no_label in ({"a"}, [["a"]], pd.Index(["a"])):
+        with pytest.raises(ColumnError, match=r"one of \['a'\], or a list"):
+            KeyEncoder.for_frame(frame[["a"]], no_label)
     with pytest.raises(ColumnError, match="one column for each"):
         encoder([1], [2]).encode(frame[["a"]], "a")
 

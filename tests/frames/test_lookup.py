@@ -264,6 +264,13 @@ def test_refusals(unique, doubles):
         for keys in (lazy, lazy["k"], dask.array.ones(3)):
             with pytest.raises(UnsupportedError, match=r"compute\(\)"):
                 verb(keys)
+        for broken in (pd.Series(["\ud800"], dtype=object), np.array(["\ud800"], dtype=object)):
+            with pytest.raises(KeyTypeError, match=r"not valid UTF-8.*str\.encode"):
+                verb(broken)
+    pairs = FrameIndex.build(pd.DataFrame({"a": [1], "b": [2]}), ["a", "b"])
+    assert len(pairs.lookup([])) == 0
+    with pytest.raises(ShapeError, match="one tuple of 2 values"):
+        pairs.lookup(np.array([]))
 
 
 def test_keys_on_a_gpu_are_refused_for_rows_on_the_host(unique):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Set
 from typing import Any
 
 from dgpuhash.backend import device_of
@@ -90,7 +90,8 @@ def make_frame(columns: Mapping[Hashable, Any], like: Any = None) -> Any:
         )
     columns = {label: native(column) for label, column in columns.items()}
     for label, column in columns.items():
-        if isinstance(column, str | bytes) or not hasattr(column, "__len__"):
+        scalar = isinstance(column, str | bytes | Mapping | Set) or not hasattr(column, "__len__")
+        if scalar:
             raise ShapeError(
                 f"column {label!r} is a {type(column).__name__}; give an array or a list of values"
             )

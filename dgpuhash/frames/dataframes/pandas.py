@@ -18,7 +18,7 @@ from dgpuhash.errors import ColumnError, KeyTypeError, UnsupportedError
 from dgpuhash.frames.columns import KeyColumn
 from dgpuhash.frames.dataframes.base import Frames
 from dgpuhash.frames.dataframes.foreign import is_arrow
-from dgpuhash.frames.dataframes.pandas_keys import key_column
+from dgpuhash.frames.dataframes.pandas_keys import key_column, not_utf8
 
 __all__ = ["PandasFrames", "arrow_names"]
 
@@ -41,7 +41,10 @@ class PandasFrames(Frames):
             label: column.array if isinstance(column, pd.Series) else column
             for label, column in columns.items()
         }
-        return pd.DataFrame(plain, columns=list(plain))
+        try:
+            return pd.DataFrame(plain, columns=list(plain))
+        except UnicodeEncodeError as error:
+            raise not_utf8(list(plain), error) from error
 
     def array(self, series: Any, like: Any = None) -> Any:
         if isinstance(like, pd.Index):

@@ -12,7 +12,7 @@ from dgpuhash.errors import KeyTypeError
 from dgpuhash.frames.columns import KeyColumn, LogicalType
 from dgpuhash.frames.dataframes.strings import ArrowStrings
 
-__all__ = ["key_column"]
+__all__ = ["key_column", "not_utf8"]
 
 REMEDIES = {
     "complex": "split it into two float columns",
@@ -59,6 +59,14 @@ def _refusal(name: object, dtype: object, what: str) -> KeyTypeError:
     remedy = REMEDIES.get(what, ANY_REMEDY)
     described = f"{dtype} ({what})" if str(dtype) == "object" else str(dtype)
     return KeyTypeError(f"key column {name!r} is {described}, which cannot be a key; {remedy}")
+
+
+def not_utf8(name: object, error: Exception) -> KeyTypeError:
+    """What to raise for texts of a column, or of one of several."""
+    return KeyTypeError(
+        f"column {name!r} holds strings that are not valid UTF-8 ({error}); clean them "
+        "with .str.encode('utf-8', 'replace').str.decode('utf-8')"
+    )
 
 
 def _numeric_type(dtype: np.dtype, nullable: bool) -> LogicalType:
@@ -126,10 +134,7 @@ def _from_objects(series: Any, name: object) -> KeyColumn:
     try:
         return _from_strings(series)
     except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeEncodeError) as error:
-        raise KeyTypeError(
-            f"key column {name!r} holds strings that are not valid UTF-8 ({error}); clean them "
-            "with .str.encode('utf-8', 'replace').str.decode('utf-8')"
-        ) from error
+        raise not_utf8(name, error) from error
 
 
 def _from_categories(series: Any, name: object) -> KeyColumn:
