@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from distributed import Client, futures_of
 
 from dgpuhash.errors import FormatError, UnsupportedError
+from dgpuhash.tables.persist import check_plain
 
 __all__ = ["check_target", "read", "write"]
 
@@ -88,11 +89,15 @@ def _read(urls: list[str], kind: str, dtypes: dict[str, str]) -> Any:
         )
 
 
-def _matching(pattern: str) -> list[str]:
+def _system_of(url: str) -> tuple[Any, str]:
     try:
-        filesystem, path = fsspec.url_to_fs(pattern)
+        return fsspec.url_to_fs(url)
     except (ImportError, ValueError) as error:
-        raise UnsupportedError(f"{pattern} cannot be opened: {error}") from error
+        raise UnsupportedError(f"{url} cannot be opened: {error}") from error
+
+
+def _matching(pattern: str) -> list[str]:
+    filesystem, path = _system_of(pattern)
     paths = sorted(filesystem.glob(path)) if _is_glob(path) else [path]
     if not paths or not all(filesystem.exists(path) for path in paths):
         raise FileNotFoundError(f"{pattern}: no such file; check the path (globs need quotes)")
@@ -109,12 +114,16 @@ def check_target(target: str) -> None:
     Raises
     ------
     UnsupportedError
-        When the ending is neither Parquet nor CSV, or a directory of results is not empty.
+        When the ending is neither Parquet nor CSV, no file system is known, or a directory of
+        results is not empty.
+    SpecError
+        When the name is a pattern.
     FileNotFoundError
         When the folder for the file does not exist.
     """
     kind_of(target)
-    filesystem, path = fsspec.url_to_fs(target)
+    filesystem, path = _system_of(target)
+    check_plain(target, filesystem)
     if target.endswith("/"):
         if filesystem.exists(path) and filesystem.ls(path):
             raise UnsupportedError(f"{target} is not empty; remove it or name another directory")

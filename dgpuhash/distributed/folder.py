@@ -13,6 +13,7 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from dgpuhash.errors import SpecError
+from dgpuhash.tables.persist import check_plain
 
 __all__ = ["Folder"]
 
@@ -39,15 +40,25 @@ class Folder:
 
     def __init__(self, url: str | os.PathLike[str]) -> None:
         try:
-            self.system, self.path = fsspec.core.url_to_fs(os.fspath(url))
+            self.system, self.path = fsspec.core.url_to_fs(os.fsdecode(url))
         except (ImportError, ValueError) as error:
             raise SpecError(f"{url!r}: {error}; give a path, or a URL that fsspec knows") from error
         self.local = isinstance(self.system, LocalFileSystem)
-        whole = self.system.unstrip_protocol(self.path) if self.local else os.fspath(url)
-        self.url = str(whole).rstrip("/")
+        whole = str(self.system.unstrip_protocol(self.path) if self.local else os.fsdecode(url))
+        self.url = whole.rstrip("/")
+        if self.url.endswith(":"):
+            # The root of a file system.
+            self.url += "///"
 
     def make(self) -> None:
-        """Make the folder, unless it is there."""
+        """Make the folder, unless it is there.
+
+        Raises
+        ------
+        SpecError
+            When its name is a pattern.
+        """
+        check_plain(self.url, self.system)
         self.system.makedirs(self.path, exist_ok=True)
 
     def names(self) -> list[str]:

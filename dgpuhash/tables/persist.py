@@ -27,9 +27,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from dgpuhash.errors import FormatError
+from dgpuhash.errors import FormatError, SpecError
 
-__all__ = ["read_file", "write_file"]
+__all__ = ["check_plain", "read_file", "write_file"]
 
 MAGIC = b"dgpuhash"
 VERSION = 1
@@ -37,6 +37,20 @@ _PREFIX = struct.Struct("<8sII16s")
 _ALIGNMENT = 64
 _LONGEST_MANIFEST = 1 << 24
 _PIECE = 1 << 24
+
+
+def check_plain(url: str, system: Any) -> None:
+    """Raise SpecError when `system`, of fsspec, would take a part of `url` for a pattern.
+
+    Local ones do not; others look for what matches when a file is renamed.
+    """
+    from fsspec.implementations.local import LocalFileSystem
+
+    marks = sorted(set(url) & set("*?["))
+    if marks and not isinstance(system, LocalFileSystem):
+        raise SpecError(
+            f"{url} has {' '.join(marks)}, which fsspec takes for a pattern; choose a name without"
+        )
 
 
 def write_file(
@@ -140,6 +154,7 @@ def _complete(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         import fsspec
 
         system, final = fsspec.core.url_to_fs(name)
+        check_plain(name, system)
         _, part = fsspec.core.url_to_fs(part)
         try:
             with system.open(part, "wb") as file:

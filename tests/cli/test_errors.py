@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import fsspec
 import pandas as pd
 import pytest
 from click.testing import CliRunner
@@ -90,6 +91,14 @@ def test_an_unknown_way_to_join(folder):
 def test_a_join_on_a_column_that_the_source_lacks(folder):
     source = [folder / "flights.csv", folder / "planes.dgph"]
     expect_error("join", *source, "--on", "plane", "-o", folder / "out.parquet", says="plane")
+
+
+@pytest.mark.parametrize("target", ["nowhere://a.parquet", "absent://a.parquet"])
+def test_a_target_on_no_file_system(folder, target):
+    fsspec.register_implementation("absent", "absent.Files", errtxt="Install it", clobber=True)
+    source = [folder / "flights.csv", folder / "planes.dgph"]
+    expect_error("join", *source, "-o", target, says=target)
+    expect_error("build", folder / "planes.parquet", "--on", "tailnum", "-o", target, says=target)
 
 
 def test_one_suffix(folder):

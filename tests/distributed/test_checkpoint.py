@@ -18,7 +18,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from dgpuhash.distributed import DistributedIndex
 from dgpuhash.distributed.folder import Folder
-from dgpuhash.errors import FormatError, IndexLost, UnsupportedError
+from dgpuhash.errors import FormatError, IndexLost, SpecError, UnsupportedError
 
 pytestmark = pytest.mark.cluster
 
@@ -112,6 +112,47 @@ def test_any_filesystem(threads, frame):
     with DistributedIndex.load(url, threads) as loaded:
         assert_same(stored(loaded), wanted)
     assert len(fsspec.filesystem("memory").ls("/folder/saved")) == 4
+
+
+@pytest.mark.parametrize(
+    "url", ["memory://", "memory:///", "memory://a b/ü#%20:", b"memory://bytes"]
+)
+def test_urls_of_any_form(threads, frame, url):
+    files = fsspec.filesystem("memory")
+    files.rm("/", recursive=True)
+    with DistributedIndex.build(frame, on="count", client=threads) as index:
+        index.save(url)
+        index.save(url)
+    assert len(files.find("/")) == 4
+    with DistributedIndex.load(url, threads) as loaded:
+        assert len(loaded) == len(frame)
+    files.rm("/", recursive=True)
+
+
+def test_urls_that_cannot_be(threads, frame):
+    """Where fsspec takes a name for a pattern, files would get other names."""
+    fsspec.register_implementation("absent", "absent.Files", errtxt="Install it", clobber=True)
+    before = fsspec.filesystem("memory").find("/")
+    with DistributedIndex.build(frame, on="count", client=threads) as index:
+        for url, said in {
+            "memory://what?/saved": r"\?, which .* pattern",
+            "memory://saved[1]/x*y": r"\* \[, which .* pattern",
+            "absent://saved": "Install it",
+        }.items():
+            with pytest.raises(SpecError, match=said):
+                index.save(url)
+            with pytest.raises(SpecError, match=said):
+                DistributedIndex.build(frame, on="count", client=threads, durable=url)
+    assert fsspec.filesystem("memory").find("/") == before
+
+
+def test_a_local_name_may_look_like_a_pattern(threads, frame, tmp_path):
+    where = tmp_path / "what?[1]*"
+    with DistributedIndex.build(frame, on="count", client=threads) as index:
+        index.save(where)
+        index.save(f"file://{where}")
+    with DistributedIndex.load(where, threads) as loaded:
+        assert len(loaded) == len(frame)
 
 
 def test_a_place_that_workers_do_not_share_is_refused(processes, frame):

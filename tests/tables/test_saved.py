@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import fsspec
 import numpy as np
 import pytest
 from agreement import agree
@@ -16,7 +17,7 @@ from model import MapModel, MultiMapModel, SetModel
 from strategies import KEY_DTYPES, VALUE_DTYPES, random_keys, random_values
 
 import dgpuhash.tables
-from dgpuhash.errors import FormatError
+from dgpuhash.errors import FormatError, SpecError
 from dgpuhash.tables import HashMap, HashSet, MultiMap, persist
 from dgpuhash.tables.persist import read_file, write_file
 
@@ -81,6 +82,10 @@ def test_urls(tmp_path):
         table.save(url)
         assert len(HashSet.load(url)) == 100
     assert [path.name for path in tmp_path.iterdir()] == ["set"]
+    table.save(f"file://{tmp_path}/set?[1]*")
+    with pytest.raises(SpecError, match=r"\[, which fsspec takes for a pattern"):
+        table.save("memory://folder/set[1]")
+    assert not fsspec.filesystem("memory").glob("/folder/set?*")
 
 
 def test_wrong_kind_is_refused(tmp_path):
