@@ -12,12 +12,22 @@ from dgpuhash.distributed.folder import Folder
 from dgpuhash.distributed.rows_file import digest_of
 from dgpuhash.errors import DgpuhashError, FormatError
 
-__all__ = ["MANIFEST", "body_digest", "manifest_in", "opened", "required_manifest", "sealed"]
+__all__ = [
+    "MANIFEST",
+    "body_digest",
+    "loaded_from",
+    "manifest_in",
+    "opened",
+    "required_manifest",
+    "sealed",
+]
 
 Made = TypeVar("Made")
 
 MANIFEST = "manifest.json"
 LONGEST = 1 << 26
+# How often a load begins anew as another program has saved to the same place.
+TRIES = 20
 
 
 def sealed(what: str, version: int, body: Any) -> bytes:
@@ -86,12 +96,51 @@ def required_manifest(folder: Folder, what: str, made_of: Callable[[bytes, str],
 
 
 def manifest_in(folder: Folder, what: str, made_of: Callable[[bytes, str], Made]) -> Made | None:
-    """As `required_manifest`; None when the folder is empty, or is not there."""
+    """As `required_manifest`, of what is to be replaced.
+
+    None when the folder is empty, or is not there.
+    """
     if folder.has(MANIFEST):
-        return made_of(folder.read(MANIFEST), f"{folder.url}/{MANIFEST}")
+        try:
+            return made_of(folder.read(MANIFEST), f"{folder.url}/{MANIFEST}")
+        except FormatError as error:
+            raise FormatError(
+                f"{folder.url} holds no saved {what} that can be replaced; choose another place "
+                f"({error})"
+            ) from error
     if folder.names() or (folder.exists() and not folder.system.isdir(folder.path)):
         raise FormatError(f"{folder.url} exists and holds no saved {what}; choose another place")
     return None
+
+
+def loaded_from(folder: Folder, load: Callable[[], Made]) -> Made:
+    """``load()``, which reads what is saved in a folder, and once more after each save meanwhile.
+
+    A save removes the files that it replaces.
+
+    Raises
+    ------
+    FormatError
+        When there is nothing, or what there is, is damaged.
+    """
+    for _ in range(TRIES):
+        before = _data_in(folder)
+        try:
+            return load()
+        except FormatError:
+            if _data_in(folder) == before:
+                raise
+    raise FormatError(
+        f"{folder.url} was saved to again each of {TRIES} times that it was being loaded; load it "
+        "when that has ended"
+    )
+
+
+def _data_in(folder: Folder) -> bytes | None:
+    try:
+        return folder.read(MANIFEST)
+    except OSError:
+        return None
 
 
 def body_digest(body: Any) -> str:

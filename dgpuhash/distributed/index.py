@@ -15,6 +15,7 @@ from dgpuhash.distributed.change import change_to, places
 from dgpuhash.distributed.choice import Choice
 from dgpuhash.distributed.clients import client_of
 from dgpuhash.distributed.descriptor import Descriptor
+from dgpuhash.distributed.envelope import loaded_from
 from dgpuhash.distributed.folder import Folder
 from dgpuhash.distributed.history import Step, acts_of
 from dgpuhash.distributed.importing import import_there
@@ -191,27 +192,31 @@ class DistributedIndex(Reading, Upkeep):
         client = client_of(client)
         check_name(name)
         folder = Folder(url)
-        manifest = checkpoint.read_manifest(folder)
-        saved = checkpoint.saved_in(folder, manifest)
         log = None if durable is None else Folder(durable).url
         goes_on = log == folder.url
-        uid = uuid.uuid4().hex
-        descriptor = Descriptor(
-            uid=uid,
-            name=name or drawn_name(uid),
-            epoch=1,
-            shards=places(client, workers),
-            encoder=manifest.encoder,
-            meta=manifest.meta("cudf" if device == "cuda" else "pandas"),
-            unique=manifest.unique,
-            device=device,
-            placement=manifest.placement,
-            conflict=manifest.conflict,
-            saved=None if goes_on else saved,
-            revision=saved.revision + goes_on,
-            log=log,
-        )
-        return cls._create(descriptor, client, saved, manifest if goes_on else None)
+
+        def load() -> DistributedIndex:
+            manifest = checkpoint.read_manifest(folder)
+            saved = checkpoint.saved_in(folder, manifest)
+            uid = uuid.uuid4().hex
+            descriptor = Descriptor(
+                uid=uid,
+                name=name or drawn_name(uid),
+                epoch=1,
+                shards=places(client, workers),
+                encoder=manifest.encoder,
+                meta=manifest.meta("cudf" if device == "cuda" else "pandas"),
+                unique=manifest.unique,
+                device=device,
+                placement=manifest.placement,
+                conflict=manifest.conflict,
+                saved=None if goes_on else saved,
+                revision=saved.revision + goes_on,
+                log=log,
+            )
+            return cls._create(descriptor, client, saved, manifest if goes_on else None)
+
+        return loaded_from(folder, load)
 
     @classmethod
     def open(cls, name: str, client: Client | None = None) -> DistributedIndex:

@@ -166,7 +166,11 @@ def records(folder: Folder, after: int) -> list[Record]:
             raise FormatError(
                 f"{folder.url} is damaged: log-{expected:012}.record is missing; {REMEDY}"
             )
-        record = Record.from_bytes(folder.read(name), f"{folder.url}/{name}")
+        try:
+            data = folder.read(name)
+        except FileNotFoundError as error:
+            raise FormatError(f"{folder.url} is damaged: {name} is missing; {REMEDY}") from error
+        record = Record.from_bytes(data, f"{folder.url}/{name}")
         if record is None and number == numbers[-1]:
             break
         if record is None or record.revision != number:

@@ -27,7 +27,7 @@ __all__ = [
 
 BATCH_NBYTES = 32 << 20
 _PIECE = 1 << 22
-REMEDY = "restore it from a backup, or save the index again"
+REMEDY = "restore it from a backup, or save again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +123,12 @@ def batches_in(
 def check_file(url: str, rows: RowsFile) -> None:
     """Runs as a Dask task: compares a file with its checksum."""
     digest = digest_of()
-    with Folder(url).reading(rows.file) as file:
-        while piece := file.read(_PIECE):
-            digest.update(piece)
+    try:
+        with Folder(url).reading(rows.file) as file:
+            while piece := file.read(_PIECE):
+                digest.update(piece)
+    except FileNotFoundError as error:
+        raise FormatError(f"{url} is damaged: {rows.file} is missing; {REMEDY}") from error
     if digest.hexdigest() != rows.blake2b:
         raise FormatError(f"{url} is damaged: the checksum of {rows.file} is wrong; {REMEDY}")
 
@@ -152,7 +155,9 @@ def read_batch(
         if found.num_rows != rows.batches[batch]:
             raise ValueError(f"{found.num_rows} rows instead of {rows.batches[batch]}")
         return form(pa.Table.from_batches([found]), *args)
-    except (pa.ArrowException, ValueError, KeyError, TypeError, IndexError) as error:
+    except (
+        pa.ArrowException, ValueError, KeyError, TypeError, IndexError, FileNotFoundError,
+    ) as error:  # fmt: skip
         raise FormatError(f"{url} is damaged: {rows.file} cannot be read ({error})") from error
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import json
 import shutil
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 from clusters import assert_same
 from fsspec.implementations.memory import MemoryFileSystem
 
-from dgpuhash.distributed import DistributedIndex
+from dgpuhash.distributed import DistributedIndex, history
 from dgpuhash.distributed.folder import Folder
 from dgpuhash.errors import FormatError, IndexLost, SpecError, UnsupportedError
 
@@ -153,6 +154,58 @@ def test_a_local_name_may_look_like_a_pattern(threads, frame, tmp_path):
         index.save(f"file://{where}")
     with DistributedIndex.load(where, threads) as loaded:
         assert len(loaded) == len(frame)
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        "checkpoint.check_sizes",
+        "checkpoint.records",
+        "checkpoint.saved_in",
+        "history.partitions_in",
+    ],
+)
+def test_saved_to_while_it_is_loaded(threads, frame, tmp_path, monkeypatch, moment):
+    """A save removes the files that it replaces, which is no damage."""
+    module = f"dgpuhash.distributed.{moment}"
+    with DistributedIndex.build(
+        frame[:300], on="count", client=threads, durable=tmp_path / "log"
+    ) as index:
+        index.insert(frame[300:350])
+        index.insert(frame[350:])
+        wanted = iter([index.save] * 2)
+        whole = getattr(importlib.import_module(module.rpartition(".")[0]), moment.split(".")[1])
+
+        def meanwhile(*args):
+            # A save looks for records, too.
+            monkeypatch.setattr(module, whole)
+            for save in wanted:
+                save(tmp_path / "log")
+                monkeypatch.setattr(module, meanwhile)
+                break
+            return whole(*args)
+
+        monkeypatch.setattr(module, meanwhile)
+        with DistributedIndex.load(tmp_path / "log", threads) as loaded:
+            assert len(loaded) == len(frame)
+        assert not list(wanted)
+
+
+def test_saved_to_again_and_again(threads, frame, tmp_path, monkeypatch):
+    monkeypatch.setattr("dgpuhash.distributed.envelope.TRIES", 3)
+    with DistributedIndex.build(frame, on="count", client=threads) as index:
+        index.save(tmp_path / "saved")
+        whole = history.batches_of
+
+        def meanwhile(*args):
+            found = whole(*args)
+            index.save(tmp_path / "saved")
+            return found
+
+        monkeypatch.setattr(history, "batches_of", meanwhile)
+        with pytest.raises(FormatError, match="saved to again each of 3 times"):
+            DistributedIndex.load(tmp_path / "saved", threads)
+        assert len(Folder(tmp_path / "saved").names()) == 4
 
 
 def test_a_place_that_workers_do_not_share_is_refused(processes, frame):

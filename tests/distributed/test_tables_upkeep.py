@@ -19,6 +19,7 @@ from distributed import futures_of, wait
 from dgpuhash.distributed import DistributedMap, DistributedMultiMap, DistributedSet
 from dgpuhash.distributed.arrays.part import Part
 from dgpuhash.distributed.envelope import body_digest
+from dgpuhash.distributed.rows_file import batches_in
 from dgpuhash.errors import (
     ClosedError,
     FormatError,
@@ -257,6 +258,25 @@ def test_damaged_saves_are_refused(threads, tmp_path, damage):
         ))  # fmt: skip
     with pytest.raises(FormatError, match="damaged"):
         DistributedMap.load(folder)
+    until(lambda: parts_held(threads) == [0, 0])
+
+
+def test_saved_to_while_it_is_loaded(threads, tmp_path, monkeypatch):
+    """A save removes the files that it replaces, which is no damage."""
+    with DistributedMap.from_arrays(np.arange(1000), np.arange(1000)) as table:
+        table.save(tmp_path / "saved")
+        saves = iter([table.save] * 2)
+
+        def meanwhile(*args):
+            for save in saves:
+                save(tmp_path / "saved")
+                break
+            return batches_in(*args)
+
+        monkeypatch.setattr("dgpuhash.distributed.arrays.saved.batches_in", meanwhile)
+        with DistributedMap.load(tmp_path / "saved") as loaded:
+            assert len(loaded) == 1000
+    assert not list(saves)
     until(lambda: parts_held(threads) == [0, 0])
 
 

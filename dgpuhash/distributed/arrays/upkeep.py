@@ -20,7 +20,7 @@ from dgpuhash.distributed.arrays.saved import SavedBatch, SavedTable
 from dgpuhash.distributed.change import places
 from dgpuhash.distributed.clients import client_of, giving_way, workers_of
 from dgpuhash.distributed.descriptor import Saved
-from dgpuhash.distributed.envelope import MANIFEST
+from dgpuhash.distributed.envelope import MANIFEST, loaded_from
 from dgpuhash.distributed.folder import Folder
 from dgpuhash.distributed.group import Transport, form_group
 from dgpuhash.distributed.phase import on_workers
@@ -159,6 +159,17 @@ class Upkeep(DistributedTable):
             When there is no saved table of this class, or it is damaged.
         """
         folder = Folder(url)
+        options = {
+            "client": client_of(client),
+            "workers": workers,
+            "exchange": exchange,
+            "device": device or "cpu",
+            "piece_rows": piece_rows,
+        }
+        return loaded_from(folder, lambda: cls._loaded(folder, options))
+
+    @classmethod
+    def _loaded(cls, folder: Folder, options: dict[str, Any]) -> Self:
         saved = SavedTable.found_in(folder)
         if saved.spec.kind != cls.kind:
             raise FormatError(
@@ -166,16 +177,7 @@ class Upkeep(DistributedTable):
                 "class that it was saved from"
             )
         made: Self = object.__new__(cls)
-        DistributedTable.__init__(
-            made,
-            saved.spec,
-            saved.size,
-            client=client_of(client),
-            workers=workers,
-            exchange=exchange,
-            device=device or "cpu",
-            piece_rows=piece_rows,
-        )
+        DistributedTable.__init__(made, saved.spec, saved.size, **options)
         with made._closed_on_error(), made._at_work():
             made._fill(folder, saved, saved.files)
         return made
