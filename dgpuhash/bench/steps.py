@@ -48,8 +48,10 @@ class Steps:
 
 def build_and_insert(
     workers: Workers, built: Sequence[Any], inserted: Sequence[Any], meta: Any
-) -> tuple[Steps, Steps]:
+) -> list[Steps]:
     """Take the steps for futures of one frame on each worker; nothing of it remains.
+
+    Where nothing is `inserted` they are those of the build alone.
 
     Parameters
     ----------
@@ -75,9 +77,11 @@ def build_and_insert(
         device=None,
     )
     try:
-        first = _take(workers, change, built)
-        change = replace(change, verb="insert", transaction=uuid.uuid4().hex, epoch=2)
-        return first, _take(workers, change, inserted)
+        taken = [_take(workers, change, built)]
+        if inserted:
+            change = replace(change, verb="insert", transaction=uuid.uuid4().hex, epoch=2)
+            taken.append(_take(workers, change, inserted))
+        return taken
     finally:
         drop_shards(workers.client, change.uid, workers.addresses)
 

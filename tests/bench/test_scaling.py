@@ -128,6 +128,14 @@ def test_chosen_verbs_and_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [row["verb"] for row in verbs] == ["merge", "merge, 6 partitions"]
     assert all(row["rows"] == 2000 and row["correct"] for row in verbs)
     assert "6 tasks" in [row["limit"] for row in rows if "limit" in row]
+    rows = bench.run(
+        "scaling", device="cpu", verbs=["build", "merge"], repeats=1, quiet=True, **options
+    )
+    built, merged = (row for row in rows if "verb" in row)
+    assert (built["verb"], set(built["steps"])) == (
+        "build", {"partition", "exchange", "insert", "other"},
+    )  # fmt: skip
+    assert (merged["verb"], "steps" in merged) == ("merge", False)
     with pytest.raises(SpecError, match="verb 'erase'; use build"):
         bench.run("scaling", device="cpu", verbs=["erase"], quiet=True)
     with pytest.raises(SpecError, match="--partitions 5000; there are 1000 rows"):
