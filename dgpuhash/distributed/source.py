@@ -108,12 +108,18 @@ def partitions_of(client: Client, collection: Any, columns: Sequence[Hashable]) 
     ColumnError
         When a column is missing.
     UnsupportedError
-        When another cluster holds partitions.
+        When another cluster holds partitions, or nobody does any more.
     """
     key_names(meta_of(collection), list(columns))
     if isinstance(collection, dd.DataFrame):
         held = persisted(collection)
-        check_home(client, futures_of(collection) if held is None else held, "rows")
+        futures = futures_of(collection) if held is None else held
+        check_home(client, futures, "rows")
+        if any(future.status in ("cancelled", "lost") for future in futures):
+            raise UnsupportedError(
+                "the rows were persisted, and are on no worker any more: they were cancelled, or "
+                "lost with a worker; make the frame again from its source"
+            )
         if held is not None:
             return held
     projected = collection[list(columns)]

@@ -21,7 +21,7 @@ from dgpuhash.distributed.rebalance import (
     sources,
     spread,
 )
-from dgpuhash.errors import DgpuhashError, IndexLost
+from dgpuhash.errors import DgpuhashError, FormatError, IndexLost, UnsupportedError
 
 __all__ = ["Rebuilt", "Upkeep"]
 
@@ -131,10 +131,11 @@ class Upkeep(Handle):
 
         Shards that are there stay. Only the rows of lost ones are read again: from the log of a
         durable index; else from the source and all changes since, where this handle has made them;
-        else from the last `save`, when nothing but this handle has changed it since. When there
-        are fewer workers than shards, the stored rows are spread over those there are. Lost copies
-        of a replicated index are made of those that are there. Rows of heavy keys, which all shards
-        have, are read again and spread anew; of independent rows, the partitions that no shard has.
+        else, or where that is gone, from the last `save`, when nothing but this handle has changed
+        it since. When there are fewer workers than shards, the stored rows are spread over those
+        there are. Lost copies of a replicated index are made of those that are there. Rows of heavy
+        keys, which all shards have, are read again and spread anew; of independent rows, the
+        partitions that no shard has.
 
         Parameters
         ----------
@@ -146,6 +147,10 @@ class Upkeep(Handle):
         IndexLost
             When shards are lost, and their rows cannot be read again; or when another worker is
             lost meanwhile.
+        FormatError
+            When the log, or the only save, is damaged or gone.
+        UnsupportedError
+            When rows that were persisted are gone, and there is no save.
         """
         with self._changing() as current:
             there = frozenset() if whole else parts_there(self._client, current)
@@ -163,11 +168,12 @@ class Upkeep(Handle):
             for number, steps in enumerate(ways):
                 try:
                     return self._rebuild(current, there, steps)
-                except DgpuhashError:
-                    raise
-                except Exception:
-                    # The source is no longer there; the save may be.
-                    if number == len(ways) - 1:
+                except Exception as error:
+                    # The source, or a save, may be gone and another save be there. That a log is
+                    # damaged is not to be passed over.
+                    gone = isinstance(error, FormatError | UnsupportedError) and not current.log
+                    known = isinstance(error, DgpuhashError) and not gone
+                    if known or number == len(ways) - 1:
                         raise
             raise AssertionError("the last way returns or raises")
 

@@ -104,6 +104,43 @@ def test_rebuild_from_the_last_save_by_another_handle(threads, frame, tmp_path):
             index.rebuild(whole=True)
 
 
+def test_rebuild_from_another_save_when_the_one_that_was_loaded_is_gone(threads, frame, tmp_path):
+    with DistributedIndex.build(frame[:300], on=["city", "hour"], client=threads) as index:
+        index.save(tmp_path / "first")
+    with DistributedIndex.load(tmp_path / "first", threads) as loaded:
+        loaded.insert(frame[300:])
+        wanted = stored(loaded)
+        shutil.rmtree(tmp_path / "first")
+        with pytest.raises(FormatError, match="first holds no saved index"):
+            loaded.rebuild(whole=True)
+        loaded.save(tmp_path / "second")
+        loaded.rebuild(whole=True)
+        assert_same(stored(loaded), wanted)
+
+
+def test_rows_that_were_persisted_and_are_gone(threads, frame, tmp_path):
+    kept = dd.from_pandas(frame, npartitions=3, sort=False).persist()
+    with DistributedIndex.build(kept, on=["city", "hour"], client=threads) as index:
+        threads.cancel(kept)
+        for change in (lambda: index.rebuild(whole=True), lambda: index.insert(kept)):
+            with pytest.raises(UnsupportedError, match="on no worker any more"):
+                change()
+        wanted = stored(index)
+        index.save(tmp_path / "saved")
+        index.rebuild(whole=True)
+        assert_same(stored(index), wanted)
+
+
+def test_a_damaged_log_is_told_though_the_source_is_there(threads, frame, tmp_path):
+    with DistributedIndex.build(
+        frame, on="count", client=threads, durable=tmp_path / "log"
+    ) as index:
+        damage_byte(shard_of(tmp_path / "log"))
+        with pytest.raises(FormatError, match="checksum"):
+            index.rebuild(whole=True)
+        assert len(index) == len(frame)
+
+
 def test_any_filesystem(threads, frame):
     url = "memory://folder/saved"
     with DistributedIndex.build(frame, on=["city", "hour"], client=threads) as index:
