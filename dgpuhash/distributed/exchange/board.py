@@ -37,6 +37,9 @@ class Board:
             self._memory = mmap.mmap(file.fileno(), _words(size) * 8)
         self._words = memoryview(self._memory).cast("q")
         self._words[self._own(1 + 2 * size)] = os.getpid()
+        # Where the counts of each rank stand, by call, and how far it has read those of others.
+        self._counts = [[self._call(each, call) for each in range(size)] for call in range(CALLS)]
+        self._reads = [self._own(0, each) for each in range(size)]
 
     @staticmethod
     def create(name: str, size: int) -> Path:
@@ -56,17 +59,18 @@ class Board:
 
     def has_counts(self, call: int) -> bool:
         """Whether all ranks have told theirs."""
-        return all(self._words[self._call(rank, call)] > call for rank in range(self._size))
+        return min(map(self._words.__getitem__, self._counts[call % CALLS])) > call
 
     def counts(self, call: int) -> np.ndarray:
         """What each rank sends to this one."""
-        bases = [self._call(rank, call) + 2 + self._rank for rank in range(self._size)]
-        return np.array([self._words[base] for base in bases], np.int64)
+        mine = 2 + self._rank
+        counts = [self._words[place + mine] for place in self._counts[call % CALLS]]
+        return np.array(counts, np.int64)
 
     def strangers(self, call: int, digest: int) -> list[int]:
         """The ranks that exchange other columns than those of this digest."""
-        ranks = range(self._size)
-        return [rank for rank in ranks if self._words[self._call(rank, call) + 1] != digest]
+        places = enumerate(self._counts[call % CALLS])
+        return [rank for rank, place in places if self._words[place + 1] != digest]
 
     def set_read(self, call: int) -> None:
         """This rank needs the counts of `call`, and those before, no longer."""
@@ -74,7 +78,7 @@ class Board:
 
     def has_room(self, call: int) -> bool:
         """Whether nobody needs the counts any more that those of `call` are written over."""
-        return all(self._words[self._own(0, rank)] > call - CALLS for rank in range(self._size))
+        return min(map(self._words.__getitem__, self._reads)) > call - CALLS
 
     def sent(self, source: int, target: int) -> int:
         """Messages that `source` has put into the window of `target`."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import math
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -206,7 +207,7 @@ class Outgoing:
             fits = lengths == {sum(numbers)}
         else:
             self.starts = np.asarray(starts, np.int64)
-            fits = len(lengths) == 1 and _within(self.starts, self.counts, *lengths)
+            fits = len(lengths) == 1 and _needed(self.starts, self.counts) <= min(lengths)
         if not fits:
             raise ShapeError(
                 f"columns of {sorted(lengths)} rows, but counts of {self.counts.sum():,}; give one "
@@ -217,30 +218,17 @@ class Outgoing:
                 "a column of Python objects cannot be exchanged; encode it as numbers"
             )
         self.device = backend.get(None, *columns)
-        self.columns = [self.device.xp.ascontiguousarray(column) for column in columns]
+        self.columns = [
+            column if column.flags.c_contiguous else self.device.xp.ascontiguousarray(column)
+            for column in columns
+        ]
         self._to = to
 
-    @property
-    def kinds(self) -> list[tuple[str, str, tuple[int, ...]]]:
-        """What all ranks' columns have in common: device, dtype, and the shape of a row."""
-        name = self.device.name
-        return [(name, column.dtype.str, tuple(column.shape[1:])) for column in self.columns]
-
     @cached_property
-    def digest(self) -> int:
-        """By which ranks see that they exchange the same kinds of columns."""
-        words = hashlib.blake2b(repr(self.kinds).encode(), digest_size=8).digest()
-        return int.from_bytes(words, "little", signed=True)
-
-    @cached_property
-    def widths(self) -> list[int]:
-        """Bytes of a row of each column."""
-        return [column.dtype.itemsize * math.prod(column.shape[1:]) for column in self.columns]
-
-    @cached_property
-    def row_nbytes(self) -> int:
-        """Of a row of all columns."""
-        return sum(self.widths)
+    def kind(self) -> Kind:
+        """What all ranks' columns have in common."""
+        rows = [(column.dtype, column.shape[1:]) for column in self.columns]
+        return Kind.of(self.device.name, *rows)
 
     def room(self, counts: np.ndarray) -> Places:
         """Columns like these for the rows that come, and where those of each rank begin.
@@ -258,8 +246,9 @@ class Outgoing:
             ]
             return Places(made, np.cumsum(counts) - counts)
         places = self._to
+        needed = _needed(places.starts, counts)
         fits = len(places.columns) == len(self.columns) and all(
-            _within(places.starts, counts, len(place))
+            needed <= len(place)
             and (place.dtype, place.shape[1:]) == (column.dtype, column.shape[1:])
             and place.flags.c_contiguous
             for place, column in zip(places.columns, self.columns, strict=True)
@@ -277,12 +266,33 @@ class Outgoing:
         return [column[start : start + self.counts[rank]] for column in self.columns]
 
 
-def _within(starts: np.ndarray, counts: np.ndarray, rows: int) -> bool:
+class Kind(NamedTuple):
+    """What the columns of an exchange are; the same ones are exchanged again and again."""
+
+    widths: list[int]
+    """Bytes of a row of each column."""
+    row_nbytes: int
+    """Of a row of all columns."""
+    digest: int
+    """By which ranks see that they exchange columns of the same device, dtypes and widths."""
+
+    @classmethod
+    @lru_cache
+    def of(cls, device: str, *rows: tuple[np.dtype[Any], tuple[int, ...]]) -> Kind:
+        """That of columns of these dtypes, and shapes of a row."""
+        widths = [dtype.itemsize * math.prod(shape) for dtype, shape in rows]
+        said = [(device, dtype.str, shape) for dtype, shape in rows]
+        words = hashlib.blake2b(repr(said).encode(), digest_size=8).digest()
+        return cls(widths, sum(widths), int.from_bytes(words, "little", signed=True))
+
+
+def _needed(starts: np.ndarray, counts: np.ndarray) -> float:
+    """How many rows a column must have for those; no column is long enough for bad ones."""
     # A few numbers: NumPy's reductions take 2 us each.
-    return starts.shape == counts.shape and all(
-        0 <= start <= rows - count
-        for start, count in zip(starts.tolist(), counts.tolist(), strict=True)
-    )
+    firsts = starts.tolist()
+    if starts.shape != counts.shape or min(firsts) < 0:
+        return math.inf
+    return max(map(operator.add, firsts, counts.tolist()))
 
 
 def strange(theirs: int, mine: int) -> ShapeError:

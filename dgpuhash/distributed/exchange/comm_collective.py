@@ -56,7 +56,7 @@ class CommCollective(WorkerEnd):
             await asyncio.to_thread(stream.synchronize)
         arrival = self._arrival(number)
         arrival.expect(outgoing, stream, self._staging)
-        arrival.announce(self.rank, int(outgoing.counts[self.rank]), outgoing.digest)
+        arrival.announce(self.rank, int(outgoing.counts[self.rank]), outgoing.kind.digest)
         sends = [self._send(number, outgoing, rank) for rank in self.membership.others()]
         await all_of(sends, self._keep(arrival, outgoing), arrival.done)
         del self._arrivals[number]
@@ -71,8 +71,8 @@ class CommCollective(WorkerEnd):
     async def _send(self, number: int, outgoing: Outgoing, rank: int) -> None:
         part = outgoing.part(rank)
         rows = len(part[0])
-        small = rows * outgoing.row_nbytes <= SMALL_NBYTES
-        message = {"number": number, "rows": rows, "digest": outgoing.digest}
+        small = rows * outgoing.kind.row_nbytes <= SMALL_NBYTES
+        message = {"number": number, "rows": rows, "digest": outgoing.kind.digest}
         staged = outgoing.device.name == "cuda" and by_host(self.membership.addresses[rank])
         staging = self._staging if staged else None
         payload = await _carried(part, staging) if small and rows else None
@@ -121,7 +121,7 @@ async def _carried(part: list[Any], staging: Staging | None) -> list[Any]:
 def _chunks(outgoing: Outgoing, rank: int, nbytes: int) -> Iterator[tuple[int, list[Any]]]:
     """The rows for `rank` in messages of so many bytes, and where each begins among them."""
     part = outgoing.part(rank)
-    step = max(1, nbytes // max(1, outgoing.row_nbytes))
+    step = max(1, nbytes // max(1, outgoing.kind.row_nbytes))
     for start in range(0, len(part[0]), step):
         yield start, [column[start : start + step] for column in part]
 
@@ -166,7 +166,7 @@ class Arrival:
         if self._outgoing is None or (self.counts < 0).any():
             return
         for rank, theirs in self._digests.items():
-            if theirs != self._outgoing.digest:
+            if theirs != self._outgoing.kind.digest:
                 raise strange(rank, self._rank)
         total = int(self.counts.sum())
         with self._stream:

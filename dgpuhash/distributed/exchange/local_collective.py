@@ -96,7 +96,7 @@ class LocalTransfer(Transfer):
     def _assemble(self, sent: list[Outgoing]) -> Received:
         mine, rank = self._outgoing, self._end.rank
         for source, theirs in enumerate(sent):
-            if theirs.digest != mine.digest:
+            if theirs.kind.digest != mine.kind.digest:
                 raise strange(source, rank)
         parts = [theirs.part(rank) for theirs in sent]
         counts = np.array([theirs.counts[rank] for theirs in sent], np.int64)

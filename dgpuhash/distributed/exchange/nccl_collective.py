@@ -164,7 +164,7 @@ class NcclTransfer(Transfer):
         self._received: Received | None = None
         self._columns: list[Any] = []
         xp, size = end.xp, end.size
-        mine = np.stack([outgoing.counts, np.full(size, outgoing.digest)], axis=1)
+        mine = np.stack([outgoing.counts, np.full(size, outgoing.kind.digest)], axis=1)
         stream = xp.cuda.get_current_stream()
         self._mine = xp.asarray(mine)
         self._theirs = xp.empty_like(self._mine)
@@ -208,7 +208,7 @@ class NcclTransfer(Transfer):
         """What all ranks send to this one, once they exchange the same columns."""
         self._end.until(self._there)
         theirs = self._end.xp.asnumpy(self._theirs)
-        strangers = np.flatnonzero(theirs[:, 1] != self._outgoing.digest)
+        strangers = np.flatnonzero(theirs[:, 1] != self._outgoing.kind.digest)
         if len(strangers):
             error = strange(int(strangers[0]), self._end.rank)
             self._end.abort(str(error))

@@ -89,6 +89,7 @@ class PeerCollective(CommCollective):
         import cupy
 
         self.driver = Driver()
+        self.message_nbytes = message_nbytes(self.size)
         self.taking = cupy.cuda.Stream(non_blocking=True)
         self.events = [
             [cupy.cuda.Event(disable_timing=True) for _ in range(3)] for _ in range(CALLS)
@@ -107,7 +108,6 @@ class PeerCollective(CommCollective):
         with self.carrying():
             while len(self._under_way) >= CALLS:
                 self.finish()
-            self._progress()
             self._until(lambda: self._board.has_room(number))
             transfer = PeerTransfer(self, number, outgoing)
             on_host = outgoing.device.name == "cpu"
@@ -115,7 +115,7 @@ class PeerCollective(CommCollective):
                 # Before counts are told, which are needed when messages arrive.
                 transfer.send()
                 self._progress()
-            self._board.write_counts(number, outgoing.counts, outgoing.digest)
+            self._board.write_counts(number, outgoing.counts, outgoing.kind.digest)
             if on_host:
                 transfer.over_comm = super()._carry(outgoing)
         self._under_way.append(transfer)
@@ -126,7 +126,7 @@ class PeerCollective(CommCollective):
         transfer = self._under_way[0]
         self._until(lambda: self._board.has_counts(transfer.number))
         counts = self._board.counts(transfer.number)
-        if strangers := self._board.strangers(transfer.number, transfer.outgoing.digest):
+        if strangers := self._board.strangers(transfer.number, transfer.outgoing.kind.digest):
             error = strange(strangers[0], self.rank)
             self.abort(str(error))
             raise error
@@ -214,24 +214,31 @@ class PeerTransfer(Transfer):
         """Put what goes to others on its way."""
         outgoing, end = self.outgoing, self._end
         end.driver.record(self._ready, self._stream)
+        firsts, rows = outgoing.starts.tolist(), outgoing.counts.tolist()
+        columns = self._lying(outgoing.columns)
         for rank, way in end.ways.items():
-            first, rows = int(outgoing.starts[rank]), int(outgoing.counts[rank])
-            way.send(self._letters(outgoing.columns, first, rows), self._ready)
+            if rows[rank]:
+                way.send(self._letters(columns, firsts[rank], rows[rank]), self._ready)
 
     def take(self, counts: np.ndarray) -> None:
         """Make room for what comes, and let it be taken out of the window."""
-        end = self._end
-        room = self.outgoing.room(counts)
-        self._columns, starts = room.columns, room.starts.tolist()
+        end, outgoing = self._end, self.outgoing
+        room = outgoing.room(counts)
+        self._columns = room.columns
+        columns, firsts, rows = self._lying(room.columns), room.starts.tolist(), counts.tolist()
         end.driver.record(self._room, self._stream)
         end.driver.wait(end.taking.ptr, self._room)
+        for rank, door in end.doors.items():
+            if rows[rank]:
+                door.expect(self._letters(columns, firsts[rank], rows[rank]))
+        own = rows[end.rank]
+        if not own:
+            return
         # The rank's own rows may still be made, on another stream than the one that waits.
         end.driver.wait(end.taking.ptr, self._ready)
-        for rank, door in end.doors.items():
-            door.expect(self._letters(self._columns, starts[rank], int(counts[rank])))
-        first, rows = int(self.outgoing.starts[end.rank]), int(counts[end.rank])
-        kept = self._rows(self.outgoing.columns, first, rows)
-        places = self._rows(self._columns, starts[end.rank], rows)
+        first = int(outgoing.starts[end.rank])
+        kept = _strips(self._lying(outgoing.columns), first, own)
+        places = _strips(columns, firsts[end.rank], own)
         for (source, nbytes), (place, _) in zip(kept, places, strict=True):
             end.stay.expect(self, place, source, nbytes)
 
@@ -251,14 +258,17 @@ class PeerTransfer(Transfer):
     def _stream(self) -> int:
         return int(self.outgoing.device.xp.cuda.get_current_stream().ptr)
 
-    def _letters(self, columns: Sequence[Any], first: int, rows: int) -> list[Letter]:
-        found = letters(self, self._rows(columns, first, rows), message_nbytes(self._end.size))
+    def _lying(self, columns: Sequence[Any]) -> list[tuple[int, int]]:
+        """Where each column begins, and the bytes of its rows."""
+        widths = self.outgoing.kind.widths
+        return [(column.data.ptr, width) for column, width in zip(columns, widths, strict=True)]
+
+    def _letters(self, columns: list[tuple[int, int]], first: int, rows: int) -> list[Letter]:
+        found = letters(self, _strips(columns, first, rows), self._end.message_nbytes)
         self.pending += len(found)
         return found
 
-    def _rows(self, columns: Sequence[Any], first: int, rows: int) -> list[tuple[int, int]]:
-        """Where those rows of each column are, and their bytes."""
-        return [
-            (column.data.ptr + first * width, rows * width)
-            for column, width in zip(columns, self.outgoing.widths, strict=True)
-        ]
+
+def _strips(columns: list[tuple[int, int]], first: int, rows: int) -> list[tuple[int, int]]:
+    """Where those rows of each column are, and their bytes."""
+    return [(address + first * width, rows * width) for address, width in columns]

@@ -99,6 +99,8 @@ class Way:
 
     def progress(self) -> bool:
         """Do what can be done; whether anything was."""
+        if not self._flying and not self._waiting:
+            return False
         before = self._told, self._put
         while self._flying and self._driver.done(self._events[self._told % MESSAGES]):
             self._told += 1
@@ -144,6 +146,8 @@ class Door:
 
     def progress(self) -> bool:
         """Do what can be done; whether anything was."""
+        if self._told == self._taken and not self._expected:
+            return False
         before = self._told, self._taken
         while self._told < self._taken and self._driver.done(self._events[self._told % MESSAGES]):
             self._told += 1
