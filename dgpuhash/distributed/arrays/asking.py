@@ -55,7 +55,7 @@ class Asking:
         self._backend = backends.get(part.table.device)
         self._columns = [self._words(each) for each in columns]
         self._check_rows()
-        self._nothing = self._words(self._no_rows())
+        self._nothing = self._no_rows()
         self._rows = sum(chunk.rows for chunk in self._mine)
         self._answers: list[Any] = []
         self._lists: list[tuple[Any, Any]] = []
@@ -213,10 +213,12 @@ class Asking:
             columns.append(layout.values(self._backend, arrays[1]))
         return columns
 
-    def _no_rows(self) -> list[np.ndarray]:
-        layout = self._part.layout
+    def _no_rows(self) -> list[Any]:
+        """Columns of no rows, which do not keep those of the chunks."""
+        backend, layout = self._backend, self._part.layout
         stores = self._verb.stores and layout.value is not None
-        return [np.zeros(0, layout.key), *([np.zeros(0, layout.value)] if stores else [])]
+        keys = backend.empty(0, layout.stored_key)
+        return [keys, layout.column(backend, 0)] if stores else [keys]
 
     def _take(self, piece: Piece | None) -> list[Any]:
         if piece is None:

@@ -149,9 +149,7 @@ class Rounds:
         coming.append(self._answered(asked, came, answers, transfers))
         if number + 1 == asked.slices:
             self._serve_own(asked, asked.own[len(asked.own) // 2 :])
-        pieces = {id(each): each for each, *_ in going}
-        pieces |= {id(each.of): each.of for each in coming}
-        self._note(*pieces.values(), *coming)
+        self._note(*{each for each, *_ in going} | {each.of for each in coming}, *coming)
 
     def _serve_own(self, asked: Sliced, some: list[slice]) -> None:
         """Serve rows of this rank, which need not travel."""

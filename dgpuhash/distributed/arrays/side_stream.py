@@ -29,7 +29,10 @@ class SideStream:
         self._backend = backend
         self._stream: Any = None
         if backend.name == "cuda":
-            self._stream = backend.xp.cuda.Stream(non_blocking=True)
+            cuda = backend.xp.cuda
+            self._stream = cuda.Stream(non_blocking=True)
+            # Whoever waits for it waits for what it stood for then.
+            self._event = cuda.Event(disable_timing=True)
 
     def use(self) -> AbstractContextManager[Any]:
         """A block whose work is done on this stream."""
@@ -38,13 +41,14 @@ class SideStream:
     def follow(self) -> None:
         """Let what is launched here wait for what the current stream was given."""
         if self._stream is not None:
-            current = self._backend.xp.cuda.get_current_stream()
-            self._stream.wait_event(current.record())
+            self._event.record(self._backend.xp.cuda.get_current_stream())
+            self._stream.wait_event(self._event)
 
     def rejoin(self) -> None:
         """Let the current stream wait for what was launched here."""
         if self._stream is not None:
-            self._backend.xp.cuda.get_current_stream().wait_event(self._stream.record())
+            self._event.record(self._stream)
+            self._backend.xp.cuda.get_current_stream().wait_event(self._event)
 
     def fetch(self, array: Any) -> Callable[[], np.ndarray]:
         """Begin to copy a small array of this stream to the host; the call waits for it."""

@@ -160,5 +160,6 @@ def _half(slices: int, ranks: int) -> int:
 
 
 def _cut(rows: slice, parts: int) -> list[slice]:
-    edges = np.linspace(rows.start, rows.stop, parts + 1).astype(np.int64)
-    return [slice(*cut) for cut in itertools.pairwise(edges.tolist())]
+    number = rows.stop - rows.start
+    edges = [rows.start + number * part // parts for part in range(parts + 1)]
+    return [slice(*cut) for cut in itertools.pairwise(edges)]
