@@ -161,7 +161,6 @@ def test_numbers_are_no_truth_values():
         ("int8", "uint64", 2**64 - 1),
         ("Int64", "UInt64", 2**64 - 1),
         ("UInt8", "Int8", -1),
-        ("uint64[pyarrow]", "int64", -1),
     ],
 )
 def test_numbers_of_the_other_sign_stay_what_they_are(stored, given, number):
@@ -172,6 +171,34 @@ def test_numbers_of_the_other_sign_stay_what_they_are(stored, given, number):
     assert len(index) == 1
     index.insert(rows.assign(k=pd.Series([2], dtype=given), v=beyond))
     assert index.frame()["v"].astype("float64").tolist() == [1, float(number)]
+
+
+@pytest.mark.parametrize(
+    ("stored", "given", "number"),
+    [
+        ("int64", "double[pyarrow]", 0.5),
+        ("int64[pyarrow]", "float64", 0.5),
+        ("int64[pyarrow]", "uint64", 2**64 - 1),
+        ("double[pyarrow]", "int64", 2**53 + 1),
+        ("int8", "int64[pyarrow]", 2**53 + 1),
+    ],
+)
+def test_numbers_that_arrow_would_have_to_round_are_refused(stored, given, number):
+    """Or the rows could not be put together later."""
+    rows = pd.DataFrame({"k": [1, 2], "v": pd.Series([1, 2], dtype=stored)})
+    if "64" in stored:
+        rows.loc[0, "v"] = 2**63 - 1
+    index = FrameIndex.build(rows, "k")
+    with pytest.raises(ColumnError, match=r"'v' is.*Arrow does not round.*'Float64'"):
+        index.insert(pd.DataFrame({"k": [3], "v": pd.Series([number], dtype=given)}))
+    assert index.lookup([3, 1])["v"].isna().tolist() == [True, False]
+
+
+def test_wider_numbers_of_arrow_are_kept():
+    rows = pd.DataFrame({"k": [1], "v": pd.Series([1], dtype="int8[pyarrow]")})
+    index = FrameIndex.build(rows, "k")
+    index.insert(pd.DataFrame({"k": [2], "v": [2**62 + 1]}))
+    assert index.frame()["v"].tolist() == [1, 2**62 + 1]
 
 
 def test_numbers_that_no_cast_takes_are_kept():

@@ -267,7 +267,7 @@ def _cast(series: Any, like: Any) -> Any:
 
     Beside truth values these would be objects.
     """
-    wanted, own = like.dtype, series.dtype
+    wanted, own, remedy = like.dtype, series.dtype, ""
     if _family(wanted) == _family(own):
         if isinstance(wanted, pd.CategoricalDtype):
             return series if isinstance(own, pd.CategoricalDtype) else series.astype("category")
@@ -276,13 +276,25 @@ def _cast(series: Any, like: Any) -> Any:
             return cast
         bools = any(map(pd.api.types.is_bool_dtype, (own, wanted)))
         if _family(own) == "number" and not bools:
-            return series
-    remedy = f"convert it with .astype({str(wanted)!r}) before inserting"
+            if _go_together(wanted, own):
+                return series
+            remedy = (
+                "Arrow does not round numbers: build the index from, and insert, columns of "
+                "pandas' own, such as .astype('Float64')"
+            )
+    remedy = remedy or f"convert it with .astype({str(wanted)!r}) before inserting"
     if str(wanted) == "bool" and series.isna().any():
         remedy = "for its nulls, build the index from .astype('boolean') of the column"
     raise ColumnError(
         f"column {series.name!r} is {own}, and the index stores it as {wanted}; {remedy}"
     )
+
+
+def _go_together(stored: Any, added: Any) -> bool:
+    """Whether pandas makes one column of such numbers, whichever they are, and of more to come."""
+    if isinstance(stored, pd.ArrowDtype):
+        return stored.kind == added.kind and stored.kind in "iuf"
+    return not isinstance(added, pd.ArrowDtype)
 
 
 def _exact_cast(series: Any, dtype: Any) -> Any:
