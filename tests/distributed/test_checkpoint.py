@@ -19,7 +19,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from dgpuhash.distributed import DistributedIndex, history
 from dgpuhash.distributed.folder import Folder
-from dgpuhash.errors import FormatError, IndexLost, SpecError, UnsupportedError
+from dgpuhash.errors import FormatError, IndexLost, KeyTypeError, SpecError, UnsupportedError
 
 pytestmark = pytest.mark.cluster
 
@@ -454,11 +454,15 @@ def test_a_local_save_that_fails_leaves_what_was_there(threads, frame, tmp_path,
         assert len(loaded) == len(frame)
 
 
-def test_columns_that_arrow_cannot_hold_are_refused(threads, tmp_path):
-    frame = pd.DataFrame({"k": [1, 2], "v": pd.Series([1, "two"], dtype=object)})
+@pytest.mark.parametrize(
+    ("values", "error", "hint"),
+    [([1, "two"], UnsupportedError, "Arrow"), (["a", "\ud800"], KeyTypeError, "not valid UTF-8")],
+)
+def test_columns_that_arrow_cannot_hold_are_refused(threads, tmp_path, values, error, hint):
+    frame = pd.DataFrame({"k": [1, 2], "v": pd.Series(values, dtype=object)})
     with (
         DistributedIndex.build(frame, on="k", client=threads) as index,
-        pytest.raises(UnsupportedError, match="Arrow"),
+        pytest.raises(error, match=hint),
     ):
-        index.save(tmp_path / "mixed")
+        index.save(tmp_path / "refused")
     assert list(tmp_path.iterdir()) == []

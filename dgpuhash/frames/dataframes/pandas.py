@@ -188,6 +188,8 @@ class PandasFrames(Frames):
         named = frame.set_axis(arrow_names(labels), axis=1)
         try:
             table = pa.Table.from_pandas(named, preserve_index=False)
+        except UnicodeEncodeError as error:
+            raise not_utf8(labels, error) from error
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, TypeError) as error:
             raise UnsupportedError(
                 f"a column cannot be written to Arrow ({error}); convert mixed object and sparse "
