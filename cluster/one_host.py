@@ -6,7 +6,7 @@ from argparse import ArgumentParser
 from typing import Any
 
 from distributed import LocalCluster
-from serving import GPU_WORKER, device_here, protocol_for, serve
+from serving import GPU_WORKER, device_here, number, protocol_for, serve
 
 
 def start(device: str, memory_limit: str = "auto", **options: Any) -> LocalCluster:
@@ -23,7 +23,7 @@ def start(device: str, memory_limit: str = "auto", **options: Any) -> LocalClust
 if __name__ == "__main__":
     parser = ArgumentParser(description=__doc__)
     parser.add_argument("--device", choices=("cuda", "cpu"), default=device_here())
-    parser.add_argument("--workers", type=int, help="default: one for each GPU")
+    parser.add_argument("--workers", type=number, help="default: one for each GPU")
     parser.add_argument("--memory-limit", default="auto", help="of one worker, on the host")
     arguments = parser.parse_args()
-    serve(start(arguments.device, arguments.memory_limit, n_workers=arguments.workers))
+    serve(start, arguments.device, arguments.memory_limit, n_workers=arguments.workers)

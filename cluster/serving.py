@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
+from argparse import ArgumentTypeError
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +29,29 @@ def protocol_for(device: str) -> str:
     return "ucx"
 
 
-def serve(cluster: Any) -> None:
-    """Print the address for clients, and end the cluster at Ctrl-C or SIGTERM."""
+def number(text: str) -> int:
+    """A number of workers, jobs, GPUs or cores that a program was given."""
+    if not text.isdigit() or int(text) == 0:
+        raise ArgumentTypeError(f"{text!r}; give a number from 1 on")
+    return int(text)
+
+
+def serve(start: Callable[..., Any], *args: Any, **options: Any) -> None:
+    """Start a cluster, print the address for clients, and end it at Ctrl-C or SIGTERM."""
+    try:
+        cluster = start(*args, **options)
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
+    except (ImportError, OSError, RuntimeError, ValueError) as error:
+        cause: BaseException = error
+        # Dask's own say that a part did not start, and what they come from says why.
+        while isinstance(cause, RuntimeError) and cause.__cause__ is not None:
+            cause = cause.__cause__
+        remedy = "; README.md names the extra to install" if isinstance(cause, ImportError) else ""
+        sys.exit(f"{Path(sys.argv[0]).name}: no cluster was started: {cause}{remedy}")
     ended = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: ended.set())
+    for signal_number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signal_number, lambda *_: ended.set())
     with cluster:
         print(cluster.scheduler_address, flush=True)
         ended.wait()

@@ -10,8 +10,8 @@ import shutil
 from argparse import ArgumentParser
 from typing import Any
 
-from dask_jobqueue import SLURMCluster
-from serving import GPU_WORKER, device_here, protocol_for, serve
+from distributed import SpecCluster
+from serving import GPU_WORKER, device_here, number, protocol_for, serve
 
 
 def job_options(
@@ -38,8 +38,10 @@ def job_options(
     }
 
 
-def start(jobs: int, device: str, **options: Any) -> SLURMCluster:
+def start(jobs: int, device: str, **options: Any) -> SpecCluster:
     """A cluster of `jobs` jobs, with `options` as in `job_options`."""
+    from dask_jobqueue import SLURMCluster
+
     cluster = SLURMCluster(protocol=protocol_for(device), **job_options(device, **options))
     cluster.scale(jobs=jobs)
     return cluster
@@ -47,10 +49,10 @@ def start(jobs: int, device: str, **options: Any) -> SLURMCluster:
 
 if __name__ == "__main__":
     parser = ArgumentParser(description=__doc__)
-    parser.add_argument("--jobs", type=int, default=1, help="nodes to ask for")
+    parser.add_argument("--jobs", type=number, default=1, help="nodes to ask for")
     parser.add_argument("--device", choices=("cuda", "cpu"), default=device_here())
-    parser.add_argument("--gpus", type=int, default=4, help="of a node")
-    parser.add_argument("--cores", type=int, default=32, help="of a node")
+    parser.add_argument("--gpus", type=number, default=4, help="of a node")
+    parser.add_argument("--cores", type=number, default=32, help="of a node")
     parser.add_argument("--memory", default="256GB", help="of a node")
     parser.add_argument("--walltime", default="01:00:00")
     parser.add_argument("--queue", help="the partition")
@@ -59,4 +61,4 @@ if __name__ == "__main__":
     arguments = vars(parser.parse_args())
     if shutil.which("sbatch") is None:
         parser.error("there is no sbatch here; run it on a node from which jobs are submitted")
-    serve(start(arguments.pop("jobs"), arguments.pop("device"), **arguments))
+    serve(start, arguments.pop("jobs"), arguments.pop("device"), **arguments)

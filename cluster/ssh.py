@@ -40,11 +40,10 @@ if __name__ == "__main__":
     parser.add_argument("--python", help="the interpreter on the hosts; default: this one")
     arguments = parser.parse_args()
     serve(
-        start(
-            arguments.hosts,
-            arguments.device,
-            arguments.memory_limit,
-            arguments.interface,
-            remote_python=arguments.python,
-        )
+        start,
+        arguments.hosts,
+        arguments.device,
+        arguments.memory_limit,
+        arguments.interface,
+        remote_python=arguments.python,
     )

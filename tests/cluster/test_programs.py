@@ -62,6 +62,26 @@ def test_slurm_where_there_is_none(folder):
     assert "there is no sbatch here" in said.stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        ("one_host.py --workers 0", 2, "argument --workers: '0'; give a number from 1 on"),
+        ("slurm.py --jobs -1", 2, "argument --jobs"),
+        ("slurm.py --jobs two", 2, "argument --jobs: 'two'; give a number from 1 on"),
+        ("one_host.py --device cpu --memory-limit much", 1, "Could not interpret 'much'"),
+        ("ssh.py --device cpu host.invalid", 1, "ssh.py: no cluster was started: "),
+    ],
+)
+def test_mistakes_end_in_one_line(folder, arguments, code, said):
+    name, *options = arguments.split()
+    found = subprocess.run(
+        [sys.executable, folder / name, *options], capture_output=True, text=True, timeout=300
+    )
+    assert found.returncode == code
+    assert said in found.stderr.strip().splitlines()[-1]
+    assert "Traceback" not in found.stderr
+
+
 @pytest.mark.parametrize("program", ["slurm"], indirect=True)
 def test_slurm_job_of_a_node_with_gpus(program):
     from dask_jobqueue.slurm import SLURMJob
