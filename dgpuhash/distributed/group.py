@@ -24,6 +24,7 @@ from dgpuhash.distributed.exchange import (
 from dgpuhash.distributed.exchange.collective import CarrierLost
 from dgpuhash.distributed.exchange.membership import Membership
 from dgpuhash.distributed.exchange.worker_end import WorkerEnd
+from dgpuhash.distributed.importing import import_there
 from dgpuhash.distributed.phase import GRACE, installed, let_go, on_workers
 from dgpuhash.distributed.plugin import NAME, ShardHost
 from dgpuhash.distributed.relay import Failed, end_turn
@@ -182,6 +183,7 @@ def form_group(client: Client, workers: Sequence[str], exchange: Transport = "au
         raise SpecError(f"exchange={exchange!r}; give {', '.join(others)} or {last}")
     name = f"group-{uuid.uuid4().hex[:8]}"
     group = Group(name, tuple(workers), exchange)
+    import_there(client)
     installed(client, ShardHost())
     try:
         places = on_workers(client, group.workers, join_group, name, group.workers)

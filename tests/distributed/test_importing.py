@@ -11,6 +11,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 from dgpuhash.distributed import DistributedIndex
+from dgpuhash.distributed.group import form_group
 from dgpuhash.errors import UnsupportedError
 
 
@@ -25,7 +26,18 @@ def fresh() -> Iterator[Client]:
         yield client
 
 
-def test_no_event_loop_imports_it(fresh):
+def index_of(client: Client) -> None:
+    rows = pd.DataFrame({"k": [1, 2, 3], "v": [4, 5, 6]})
+    with DistributedIndex.build(rows, on="k", client=client) as index:
+        assert index.lookup([2])["v"].tolist() == [5]
+
+
+def group_of(client: Client) -> None:
+    form_group(client, list(client.nthreads())).close(client)
+
+
+@pytest.mark.parametrize("use", [index_of, group_of])
+def test_no_event_loop_imports_it(fresh, use):
     # Functions of this module would bring the library with them.
     def watch() -> None:
         import threading
@@ -45,9 +57,7 @@ def test_no_event_loop_imports_it(fresh):
         return sys.meta_path[0].imports
 
     fresh.run(watch)
-    rows = pd.DataFrame({"k": [1, 2, 3], "v": [4, 5, 6]})
-    with DistributedIndex.build(rows, on="k", client=fresh) as index:
-        assert index.lookup([2])["v"].tolist() == [5]
+    use(fresh)
     (found,) = fresh.run(imports).values()
     assert ("dgpuhash.distributed.plugin", False) in found
     assert [name for name, on_loop in found if on_loop and name.startswith("dgpuhash")] == []
