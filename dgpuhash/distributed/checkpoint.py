@@ -50,6 +50,7 @@ def save(client: Client, descriptor: Descriptor, url: str) -> Descriptor:
     A new local folder appears under its name when it is complete. Elsewhere, and where `url`
     holds a saved index already, files with new names are written beside the old ones, the
     manifest is replaced, and the old ones go; in the folder of the index's log, its records too.
+    So does what a client that was killed while it saved this index there has left.
 
     Returns
     -------
@@ -82,11 +83,12 @@ def save(client: Client, descriptor: Descriptor, url: str) -> Descriptor:
         )
     end = replace(descriptor, revision=revision)
     written, replaced = _write(client, end, folder, there, None, logged)
+    # What clients that were killed left behind goes, too; other indexes may be saved here just now.
+    left = ("log-", "shard-") if logged else f"shard-{_mark(end)}"
     stale = {rows.file for rows in replaced}
-    if logged:
-        # What clients that were killed left behind goes, too.
-        stale |= {name for name in folder.names() if name.startswith(("log-", "shard-"))}
+    stale |= {name for name in folder.names() if name.startswith(left)}
     folder.remove(stale - {rows.file for rows in written})
+    folder.clear_parts(_mark(end))
     return replace(end, saved=Saved(folder.url, descriptor.uid, revision))
 
 
@@ -191,8 +193,9 @@ def _write(
     logged: bool,
 ) -> tuple[Sequence[RowsFile], Sequence[RowsFile]]:
     """The files that were written, and those that a manifest named before."""
-    token = uuid.uuid4().hex[:12]
-    names = [f"shard-{part:05}-{token}.arrow" for part in range(len(descriptor.whole))]
+    mark = _mark(descriptor)
+    token = f"{mark}{uuid.uuid4().hex[:12]}"
+    names = [f"shard-{token}-{part:05}.arrow" for part in range(len(descriptor.whole))]
     files: Sequence[RowsFile] = ()
 
     def write(folder: Folder) -> bytes:
@@ -206,8 +209,13 @@ def _write(
             there = _manifest_in(folder)
         return Manifest.of(descriptor, files, frames_of(descriptor.meta), logged=logged).to_bytes()
 
-    target.fill(names, MANIFEST, write, fresh=there is None)
+    target.fill(names, MANIFEST, write, fresh=there is None, mark=mark)
     return files, there.shards if there else ()
+
+
+def _mark(descriptor: Descriptor) -> str:
+    """By which an index knows its files: one client at a time saves it."""
+    return f"{descriptor.uid[:12]}-"
 
 
 def _manifest_in(folder: Folder) -> Manifest | None:

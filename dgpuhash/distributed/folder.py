@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -147,15 +148,21 @@ class Folder:
                 self.system.rm_file(self._at(name))
 
     def fill(
-        self, names: Sequence[str], last: str, write: Callable[[Folder], bytes], *, fresh: bool
+        self,
+        names: Sequence[str],
+        last: str,
+        write: Callable[[Folder], bytes],
+        *,
+        fresh: bool,
+        mark: str = "",
     ) -> None:
         """Have `write` make the files `names`, and then put what it returns into the file `last`.
 
-        A local folder that is `fresh` appears under its name when it is complete. When this fails
-        nothing is left.
+        A local folder that is `fresh` appears under its name when it is complete; until then that
+        begins with its own and `mark`. When this fails nothing is left.
         """
         apart = self.local and fresh
-        folder = Folder(f"{self.url}.{uuid.uuid4().hex[:12]}.part") if apart else self
+        folder = Folder(f"{self.url}.{mark}{uuid.uuid4().hex[:12]}.part") if apart else self
         folder.make()
         try:
             folder.replace(last, write(folder))
@@ -163,10 +170,20 @@ class Folder:
                 folder.rename(self)
         except BaseException:
             if apart:
-                folder.system.rm(folder.path, recursive=True)
+                _clear(folder.path)
             else:
                 folder.remove(names)
             raise
+
+    def clear_parts(self, mark: str) -> None:
+        """Remove what `fill` has left beside a local folder, with this mark, when it was killed."""
+        if self.local:
+            path = Path(self.path)
+            # Where the folder beside may not be listed, it stays.
+            with suppress(OSError):
+                for each in path.parent.iterdir():
+                    if each.name.startswith(f"{path.name}.{mark}") and each.suffix == ".part":
+                        _clear(str(each))
 
     def rename(self, new: Folder) -> None:
         """Give a local folder the name of an empty one, or of none."""
@@ -195,6 +212,13 @@ class Folder:
 
     def _at(self, name: str) -> str:
         return f"{self.path}/{name}"
+
+
+def _clear(path: str) -> None:
+    """Remove a folder with all that is in it, as far as that can be."""
+    # Workers that go on although another one was lost may put a file there meanwhile.
+    for _ in range(3):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _sync(path: str) -> None:

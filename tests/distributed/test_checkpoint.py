@@ -5,7 +5,11 @@ from __future__ import annotations
 import errno
 import importlib
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import dask.dataframe as dd
@@ -452,6 +456,57 @@ def test_a_local_save_that_fails_leaves_what_was_there(threads, frame, tmp_path,
     assert [path.name for path in tmp_path.iterdir()] == ["good"]
     with DistributedIndex.load(tmp_path / "good", threads) as loaded:
         assert len(loaded) == len(frame)
+
+
+SAVER = """
+import os, signal, sys
+from distributed import Client
+from dgpuhash.distributed import DistributedIndex
+from dgpuhash.distributed.folder import Folder
+
+Folder.replace = lambda *args: os.kill(os.getpid(), signal.SIGKILL)
+with Client(sys.argv[1]) as client:
+    DistributedIndex.open("kept", client).save(sys.argv[2])
+"""
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+def test_the_next_save_removes_what_a_killed_client_left(processes, frame, tmp_path, fresh):
+    where = tmp_path / "saved"
+    with DistributedIndex.build(frame, on="count", client=processes, name="kept") as index:
+        if not fresh:
+            index.save(where)
+        program = [sys.executable, "-c", SAVER, processes.scheduler.address, where]
+        assert subprocess.run(program, timeout=120).returncode == -signal.SIGKILL
+        shards = [path for path in tmp_path.rglob("shard-*") if path.is_file()]
+        assert len(shards) == (2 if fresh else 4)
+        index.save(where)
+        assert [path.name for path in tmp_path.iterdir()] == ["saved"]
+        assert len(list(where.iterdir())) == 3
+    with DistributedIndex.load(where, processes) as loaded:
+        assert len(loaded) == len(frame)
+
+
+def test_a_failure_is_told_though_its_folder_is_not_removed_at_once(tmp_path, monkeypatch):
+    """As where a worker that goes on puts a file there meanwhile."""
+    rmdir, refused = os.rmdir, []
+
+    def rmdir_later(path, **options):
+        if not refused:
+            refused.append(path)
+            raise OSError(errno.ENOTEMPTY, "Directory not empty")
+        rmdir(path, **options)
+
+    def write(folder):
+        with folder.writing("rows") as file:
+            file.write(b"rows")
+        raise IndexLost("a worker is gone")
+
+    monkeypatch.setattr(os, "rmdir", rmdir_later)
+    with pytest.raises(IndexLost, match="a worker is gone"):
+        Folder(tmp_path / "saved").fill(["rows"], "last", write, fresh=True)
+    assert refused
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
