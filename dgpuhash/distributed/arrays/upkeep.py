@@ -93,7 +93,9 @@ class Upkeep(DistributedTable):
         """Write the table to a directory: an Arrow file for each part, and a manifest.
 
         Any Arrow library reads the columns ``key`` and ``value``: numbers and times as such, times
-        that Arrow has no unit for as int64, and values of other dtypes as fixed bytes.
+        that Arrow has no unit for as int64, and values of other dtypes as fixed bytes. A program
+        that is killed meanwhile leaves files that the manifest does not name, or, beside `url`, a
+        folder whose name ends with ``.part``: these may be removed.
 
         Parameters
         ----------
