@@ -347,6 +347,7 @@ def key_names(frame: Any, on: Hashable | Sequence[Hashable]) -> tuple[Hashable, 
         named = [name for name in levels if name in missing]
         remedy = "; it is an index level: call reset_index() first" if named else ""
         raise ColumnError(f"no column {missing!r}; the columns are {there!r}{remedy}")
+    _check_labels(names)
     return names
 
 
@@ -370,7 +371,7 @@ def kept_columns(
     Raises
     ------
     ColumnError
-        When `columns` names one that is not there.
+        When `columns` names one that is not there, or a label is a truth value or None.
     """
     there = list(frame.columns)
     asked = there if columns is None else column_labels(columns)
@@ -378,4 +379,13 @@ def kept_columns(
     if missing:
         raise ColumnError(f"no column {missing!r}; the columns are {there!r}")
     wanted = {*asked, *names}
-    return [label for label in there if label in wanted]
+    kept = [label for label in there if label in wanted]
+    _check_labels(kept)
+    return kept
+
+
+def _check_labels(labels: Sequence[Hashable]) -> None:
+    """Refuse truth values, lists of which pandas takes for masks of rows, and None."""
+    odd = [label for label in labels if isinstance(label, bool | np.bool_) or label is None]
+    if odd:
+        raise ColumnError(f"columns {odd!r} have truth values or None for labels; rename them")

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dgpuhash.errors import ColumnError, FormatError, KeyTypeError, SpecError
-from dgpuhash.frames import KeyEncoder
+from dgpuhash.frames import FrameIndex, KeyEncoder
 
 STAMP = pd.Timestamp("2020-02-29 12:00:00.000001")
 
@@ -224,6 +224,13 @@ def test_column_names_are_checked():
     for no_label in ({"a"}, [["a"]], pd.Index(["a"])):
         with pytest.raises(ColumnError, match=r"one of \['a'\], or a list"):
             KeyEncoder.for_frame(frame[["a"]], no_label)
+    for label in (True, None):
+        odd = pd.DataFrame([[1, 2]], columns=pd.Index([label, "a"], dtype=object))
+        for on in ([label], "a"):
+            with pytest.raises(ColumnError, match="None for labels; rename them"):
+                FrameIndex.build(odd, on)
+        kept = FrameIndex.build(odd, "a", columns=[])
+        assert list(kept.frame()) == ["a"]
     with pytest.raises(ColumnError, match="one column for each"):
         encoder([1], [2]).encode(frame[["a"]], "a")
 
