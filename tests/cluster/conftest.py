@@ -70,7 +70,7 @@ def index_works() -> Callable[[str, int], None]:
     def check(address: str, workers: int) -> None:
         planes = pd.DataFrame({"k": np.arange(3000) % 800, "v": np.arange(3000)})
         flights = pd.DataFrame({"k": np.arange(2000) % 900, "x": np.arange(2000) / 4})
-        with Client(address, timeout=60) as client:
+        with Client(address, timeout=200) as client:
             client.wait_for_workers(workers, timeout=120)
             prepare(client)
             source = dd.from_pandas(planes, npartitions=4, sort=False)

@@ -64,7 +64,7 @@ def cluster(
         hosts.start(host, worker, settings, logs / f"worker{host}")
     with (
         dask.config.set({"dataframe.convert-string": False}),
-        Client(scheduler, timeout=60) as client,
+        Client(scheduler, timeout=200) as client,
     ):
         client.wait_for_workers(3, timeout=120)
         prepare(client)
