@@ -5,7 +5,6 @@ from __future__ import annotations
 import dask
 import dask.array as da
 import dask.dataframe as dd
-import fsspec
 import numpy as np
 import pandas as pd
 import pytest
@@ -246,12 +245,6 @@ def test_bad_builds(threads, right, options, error, hint):
     with pytest.raises(UnsupportedError, match="different addresses"):
         DistributedIndex.build(right, on="k", client=threads, workers=workers + workers[:1])
     assert threads.list_datasets() == before
-
-
-def test_a_log_in_a_file_system_whose_package_is_missing(threads, right):
-    fsspec.register_implementation("absent", "no_such_module.FileSystem", errtxt="Install absent")
-    with pytest.raises(SpecError, match=r"'absent://place': Install absent"):
-        DistributedIndex.build(right, on="k", client=threads, durable="absent://place")
 
 
 def test_what_is_no_frame_or_no_index_is_refused(threads, left, right):
