@@ -8,6 +8,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -18,6 +19,7 @@ from paper_gpus import DeviceArray, Outgoing
 from dgpuhash.distributed.exchange import Collective, peer_collective, peer_line
 from dgpuhash.distributed.exchange.board import Board
 from dgpuhash.distributed.exchange.collective import Places
+from dgpuhash.errors import OutOfMemoryError
 
 SIZE, MESSAGE = 3, 4096
 TURNS, AHEAD = 25, 4
@@ -167,4 +169,60 @@ def exchange(end: Any) -> None:
 def test_rows_arrive_whole_and_in_the_order_of_ranks(ends: list[Collective]):
     with ThreadPoolExecutor(SIZE) as threads:
         for done in [threads.submit(exchange, end) for end in ends]:
+            done.result(60)
+
+
+def test_room_is_made_ahead_where_all_have_told_their_counts(ends: list[Collective]):
+    """So what comes next leaves the window beside what the caller does with what came."""
+    told = Barrier(SIZE, timeout=60)
+
+    def work(end: Any) -> list[Any]:
+        transfers = []
+        for turn in (1, 2, 3):
+            columns, counts = sent_by(end.rank, turn), between(turn)[end.rank]
+            transfers.append(end._carry(Outgoing(columns, counts, SIZE, None, None)))
+        told.wait()
+        came = [transfers[0].wait()]
+        ahead = [transfer.counts is not None for transfer in transfers]
+        nbytes = [transfer.nbytes for transfer in transfers]
+        came += [transfer.wait() for transfer in transfers[1:]]
+        end.driver.settle()
+        for turn, received in zip((1, 2, 3), came, strict=True):
+            for column, wanted in zip(received.columns, came_to(end.rank, turn), strict=True):
+                assert np.array_equal(column, wanted)
+        assert ahead == [True, True, True]
+        coming = [sum(column.nbytes for column in came_to(end.rank, turn)) for turn in (1, 2, 3)]
+        assert nbytes == [0, *coming[1:]]
+        assert [transfer.nbytes for transfer in transfers] == [0, 0, 0]
+        return transfers
+
+    with ThreadPoolExecutor(SIZE) as threads:
+        for done in [threads.submit(work, end) for end in ends]:
+            done.result(60)
+
+
+def test_memory_that_is_short_ahead_is_asked_for_again(ends: list[Collective]):
+    def work(end: Any) -> None:
+        outgoings, transfers = [], []
+        for turn in (1, 2):
+            columns, counts = sent_by(end.rank, turn), between(turn)[end.rank]
+            outgoings.append(Outgoing(columns, counts, SIZE, None, None))
+            transfers.append(end._carry(outgoings[-1]))
+        told.wait()
+        room = outgoings[1].room
+        outgoings[1].room = short
+        transfers[0].wait()
+        assert transfers[1].counts is None
+        outgoings[1].room = room
+        came = transfers[1].wait()
+        end.driver.settle()
+        for column, wanted in zip(came.columns, came_to(end.rank, 2), strict=True):
+            assert np.array_equal(column, wanted)
+
+    def short(counts: Any) -> Any:
+        raise OutOfMemoryError("none is left")
+
+    told = Barrier(SIZE, timeout=60)
+    with ThreadPoolExecutor(SIZE) as threads:
+        for done in [threads.submit(work, end) for end in ends]:
             done.result(60)

@@ -149,7 +149,8 @@ class Rounds:
         coming.append(self._answered(asked, came, answers, transfers))
         if number + 1 == asked.slices:
             self._serve_own(asked, asked.own[len(asked.own) // 2 :])
-        self._note(*{each for each, *_ in going} | {each.of for each in coming}, *coming)
+        pieces = {each for each, *_ in going} | {each.of for each in coming}
+        self._note(*pieces, *coming, more=sum(each.nbytes for *_, each in going))
 
     def _serve_own(self, asked: Sliced, some: list[slice]) -> None:
         """Serve rows of this rank, which need not travel."""

@@ -73,6 +73,11 @@ class Places:
 class Transfer(ABC):
     """An exchange under way."""
 
+    @property
+    def nbytes(self) -> int:
+        """Of the arrays that were made for what comes and was not waited for."""
+        return 0
+
     @abstractmethod
     def wait(self) -> Received:
         """What came, when all of it is there, and what was sent may be written to again.
@@ -223,6 +228,11 @@ class Outgoing:
             for column in columns
         ]
         self._to = to
+
+    @property
+    def has_places(self) -> bool:
+        """Whether it is given where to put what comes."""
+        return self._to is not None
 
     @cached_property
     def kind(self) -> Kind:

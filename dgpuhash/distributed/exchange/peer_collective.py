@@ -19,7 +19,7 @@ from dgpuhash.distributed.exchange.driver import Driver
 from dgpuhash.distributed.exchange.membership import Membership
 from dgpuhash.distributed.exchange.peer_line import Door, Letter, Stay, Way, letters
 from dgpuhash.distributed.exchange.peer_window import PeerWindow, message_nbytes
-from dgpuhash.errors import UnsupportedError
+from dgpuhash.errors import OutOfMemoryError, ShapeError, UnsupportedError
 
 __all__ = ["PeerCollective"]
 
@@ -121,23 +121,47 @@ class PeerCollective(CommCollective):
         self._under_way.append(transfer)
         return transfer
 
-    def finish(self) -> None:
-        """Wait for the transfer that was started first."""
+    def finish(self, *, ahead: bool = False) -> None:
+        """Wait for the transfer that was started first.
+
+        With those `ahead`, of which all ranks have told what they send, room is made for what comes
+        before the caller uses what came: so their rows need not wait for that.
+        """
         transfer = self._under_way[0]
         self._until(lambda: self._board.has_counts(transfer.number))
-        counts = self._board.counts(transfer.number)
-        if strangers := self._board.strangers(transfer.number, transfer.outgoing.kind.digest):
-            error = strange(strangers[0], self.rank)
-            self.abort(str(error))
-            raise error
-        self._board.set_read(transfer.number)
+        if transfer.counts is None:
+            if strangers := self._strangers(transfer):
+                error = strange(strangers[0], self.rank)
+                self.abort(str(error))
+                raise error
+            self._take(transfer)
+        if ahead:
+            self._take_ahead()
         if transfer.over_comm is not None:
             transfer.received = transfer.over_comm.wait()
         else:
-            transfer.take(counts)
             self._until(lambda: transfer.pending == 0)
-            transfer.arrive(counts)
+            transfer.arrive()
         self._under_way.popleft()
+
+    def _take_ahead(self) -> None:
+        for transfer in self._under_way:
+            if transfer.counts is not None:
+                continue
+            if not self._board.has_counts(transfer.number) or self._strangers(transfer):
+                return
+            try:
+                self._take(transfer)
+            except (OutOfMemoryError, ShapeError):
+                # There may be more memory when it is its turn, which is when errors are raised.
+                return
+
+    def _strangers(self, transfer: PeerTransfer) -> list[int]:
+        return self._board.strangers(transfer.number, transfer.outgoing.kind.digest)
+
+    def _take(self, transfer: PeerTransfer) -> None:
+        transfer.take(self._board.counts(transfer.number))
+        self._board.set_read(transfer.number)
 
     def release(self) -> None:
         super().release()
@@ -199,6 +223,8 @@ class PeerTransfer(Transfer):
     pending : int
         Messages that have not arrived in the others' windows, or not come out of this one, and
         pieces of what stays.
+    counts : int64 array or None
+        Rows from each rank, once there is room for them.
     """
 
     def __init__(self, end: PeerCollective, number: int, outgoing: Outgoing) -> None:
@@ -206,6 +232,7 @@ class PeerTransfer(Transfer):
         self.pending = 0
         self.over_comm: Transfer | None = None
         self.received: Received | None = None
+        self.counts: np.ndarray | None = None
         self._end = end
         self._columns: list[Any] = []
         self._ready, self._room, self._came = end.events[number % CALLS]
@@ -223,8 +250,11 @@ class PeerTransfer(Transfer):
     def take(self, counts: np.ndarray) -> None:
         """Make room for what comes, and let it be taken out of the window."""
         end, outgoing = self._end, self.outgoing
+        if self.over_comm is not None:
+            self.counts = counts
+            return
         room = outgoing.room(counts)
-        self._columns = room.columns
+        self._columns, self.counts = room.columns, counts
         columns, firsts, rows = self._lying(room.columns), room.starts.tolist(), counts.tolist()
         end.driver.record(self._room, self._stream)
         end.driver.wait(end.taking.ptr, self._room)
@@ -242,17 +272,24 @@ class PeerTransfer(Transfer):
         for (source, nbytes), (place, _) in zip(kept, places, strict=True):
             end.stay.expect(self, place, source, nbytes)
 
-    def arrive(self, counts: np.ndarray) -> None:
+    def arrive(self) -> None:
         """Let the current stream wait for what was taken."""
+        assert self.counts is not None
         self._end.driver.record(self._came, self._end.taking.ptr)
         self._end.driver.wait(self._stream, self._came)
-        self.received = Received(self._columns, counts)
+        self.received = Received(self._columns, self.counts)
 
     def wait(self) -> Received:
         with self._end.carrying():
             while self.received is None:
-                self._end.finish()
+                self._end.finish(ahead=True)
         return self.received
+
+    @property
+    def nbytes(self) -> int:
+        if self.received is not None or self.outgoing.has_places:
+            return 0
+        return sum(column.nbytes for column in self._columns)
 
     @property
     def _stream(self) -> int:
