@@ -273,7 +273,15 @@ class Backend(ABC):
         """
         return split(self, keys, values, parts=parts, seed=seed, numbered=numbered)
 
-    def deal(self, keys: Any, values: Any = None, *, parts: int, seed: int) -> Deal:
+    def deal(
+        self,
+        keys: Any,
+        values: Any = None,
+        *,
+        parts: int,
+        seed: int,
+        counted: Callable[[Any], object] | None = None,
+    ) -> Deal:
         """The batch in the order of its keys' owners, and the way back; see `Deal`.
 
         Examples
@@ -288,7 +296,7 @@ class Backend(ABC):
         >>> squares.tolist()
         [0, 1, 4, 9, 16, 25]
         """
-        return Deal(self, keys, values, parts=parts, seed=seed)
+        return Deal(self, keys, values, parts=parts, seed=seed, counted=counted)
 
     def sort_by_hash(self, keys: Any, values: Any, *, bits: int, seed: int) -> tuple[Any, Any]:
         """Keys and values in the order of the keys' hashes, as far as `bits` bits tell them apart.

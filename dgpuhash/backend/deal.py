@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dgpuhash.backend import partition_args as structs
 from dgpuhash.backend.partition import digits_of, split
-from dgpuhash.backend.partition_pass import move
+from dgpuhash.backend.partition_pass import Segments, move
 
 if TYPE_CHECKING:
     from dgpuhash.backend.base import Backend
@@ -34,6 +35,8 @@ class Deal:
         Number of owners, up to 65,536; a row's is that of `Backend.owner_of`.
     seed : int
         Of the hash.
+    counted : callable, optional
+        Is given `starts` once rows are counted, before they move where one pass is enough.
 
     Attributes
     ----------
@@ -43,7 +46,16 @@ class Deal:
         Where each owner's rows begin, and the last one's end; on this device.
     """
 
-    def __init__(self, backend: Backend, keys: Any, values: Any, *, parts: int, seed: int) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        keys: Any,
+        values: Any,
+        *,
+        parts: int,
+        seed: int,
+        counted: Callable[[Any], object] | None = None,
+    ) -> None:
         self._backend, self._before = backend, keys
         digit, *more = digits_of(backend, parts, seed, spread=parts)
         self._digit = digit
@@ -51,8 +63,15 @@ class Deal:
         if more:
             moved, self.starts = split(backend, keys, values, parts=parts, seed=seed, numbered=True)
             self._numbers = moved.numbers
+            if counted is not None:
+                counted(self.starts)
         else:
-            moved, self._segments = move(backend, keys, values, digit)
+
+            def told(segments: Segments) -> None:
+                if counted is not None:
+                    counted(segments.starts)
+
+            moved, self._segments = move(backend, keys, values, digit, counted=told)
             self.starts = self._segments.starts
         self.keys, self.values = moved.keys, moved.values
 

@@ -226,16 +226,19 @@ class Rounds:
         with self._side.use():
             keys, *values = self._take(piece)
             narrow = len(values) == 1 and values[0].ndim == 1
+            fetched: list[Callable[[], np.ndarray]] = []
             deal = self._backend.deal(
-                keys, values[0] if narrow else None, parts=parts, seed=OWNER_SEED
-            )
+                keys, values[0] if narrow else None, parts=parts, seed=OWNER_SEED,
+                counted=lambda starts: fetched.append(self._side.fetch(starts)),
+            )  # fmt: skip
             beside = [deal.values] if narrow else [deal.moved(column) for column in values]
-            fetched = self._side.fetch(deal.starts)
-        return _Dealing(piece, [deal.keys, *beside], deal, fetched)
+        return _Dealing(piece, [deal.keys, *beside], deal, fetched[0])
 
     def _sliced(self, dealing: _Dealing, slices: int) -> Sliced:
-        """A piece that is in order, cut into slices."""
+        """A piece that is in order for whatever follows here, cut into slices."""
         starts = dealing.starts().astype(np.int64)
+        # Rows are counted, and may still move.
+        self._side.rejoin()
         sent = Sent(dealing.piece, dealing.columns, dealing.deal, starts)
         return Sliced(self._backend, sent, slices, self._collective.rank)
 
