@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dgpuhash.distributed.exchange import Collective
-from dgpuhash.distributed.exchange.peer_window import MESSAGES, PeerWindow, message_nbytes
+from dgpuhash.distributed.exchange.peer_window import PeerWindow, message_nbytes, messages_of
 
 __all__ = ["peer_copies", "sockets"]
 
@@ -41,7 +41,7 @@ def peer_copies(host: Any, collective: Collective, nbytes: int, repeats: int) ->
     rank, size = collective.rank, collective.size
     window = PeerWindow(rank, size)
     window.open(collective.gather(window.handle))
-    span = MESSAGES * message_nbytes(size)
+    span = messages_of(size) * message_nbytes(size)
     rows = cupy.zeros(span, np.uint8)
     others = [(rank + step) % size for step in range(1, size)]
     streams = [cupy.cuda.Stream(non_blocking=True) for _ in others]

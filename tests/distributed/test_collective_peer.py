@@ -68,11 +68,13 @@ class PaperDriver:
 class PaperWindow:
     """Slots of messages in the memory of the process, for all ranks."""
 
+    messages = 4
+
     def __init__(self) -> None:
-        self._rows = np.full((SIZE, SIZE, peer_line.MESSAGES, MESSAGE), 255, np.uint8)
+        self._rows = np.full((SIZE, SIZE, self.messages, MESSAGE), 255, np.uint8)
 
     def place(self, source: int, target: int, message: int) -> int:
-        slot = self._rows[target, source, message % peer_line.MESSAGES]
+        slot = self._rows[target, source, message % self.messages]
         return int(slot.ctypes.data)
 
 

@@ -17,7 +17,7 @@ from dgpuhash.distributed.exchange.collective import STALL, Outgoing, Received, 
 from dgpuhash.distributed.exchange.comm_collective import CommCollective
 from dgpuhash.distributed.exchange.driver import Driver
 from dgpuhash.distributed.exchange.membership import Membership
-from dgpuhash.distributed.exchange.peer_line import Door, Letter, Stay, Way, letters
+from dgpuhash.distributed.exchange.peer_line import Door, Leaving, Letter, Stay, Way, letters
 from dgpuhash.distributed.exchange.peer_window import PeerWindow, message_nbytes
 from dgpuhash.errors import OutOfMemoryError, ShapeError, UnsupportedError
 
@@ -44,6 +44,7 @@ class PeerCollective(CommCollective):
         self._window: Any = None
         self._board: Any = None
         self.taking: Any = None
+        self.leaving: Any = None
         self._numbers = 0
         self._under_way: deque[PeerTransfer] = deque()
         self._lines: list[Way | Door | Stay] = []
@@ -95,8 +96,9 @@ class PeerCollective(CommCollective):
             [cupy.cuda.Event(disable_timing=True) for _ in range(3)] for _ in range(CALLS)
         ]
         between = (self.driver, self._board, self._window, self.rank)
+        self.leaving = Leaving(self.driver)
         for rank in self.membership.others():
-            self.ways[rank] = Way(*between, rank)
+            self.ways[rank] = Way(*between, rank, self.leaving)
             self.doors[rank] = Door(*between, rank, self.taking.ptr)
         self.stay = Stay(self.driver, self.taking.ptr)
         self._lines = [*self.ways.values(), *self.doors.values(), self.stay]
@@ -188,8 +190,8 @@ class PeerCollective(CommCollective):
         """Wait for the copies that were begun."""
         if self.taking is not None:
             self.taking.synchronize()
-        for way in self.ways.values():
-            way.settle()
+        if self.leaving is not None:
+            self.leaving.settle()
 
     def _progress(self) -> bool:
         """Do what can be done; whether anything was."""
@@ -241,11 +243,12 @@ class PeerTransfer(Transfer):
         """Put what goes to others on its way."""
         outgoing, end = self.outgoing, self._end
         end.driver.record(self._ready, self._stream)
+        end.leaving.after(self._ready)
         firsts, rows = outgoing.starts.tolist(), outgoing.counts.tolist()
         columns = self._lying(outgoing.columns)
         for rank, way in end.ways.items():
             if rows[rank]:
-                way.send(self._letters(columns, firsts[rank], rows[rank]), self._ready)
+                way.send(self._letters(columns, firsts[rank], rows[rank]))
 
     def take(self, counts: np.ndarray) -> None:
         """Make room for what comes, and let it be taken out of the window."""

@@ -9,10 +9,12 @@ from typing import Any, Protocol
 
 from dgpuhash.distributed.exchange.board import Board
 from dgpuhash.distributed.exchange.driver import Driver
-from dgpuhash.distributed.exchange.peer_window import MESSAGES, PeerWindow
+from dgpuhash.distributed.exchange.peer_window import PeerWindow
 
-__all__ = ["Door", "Letter", "Stay", "Way", "letters"]
+__all__ = ["Door", "Leaving", "Letter", "Stay", "Way", "letters"]
 
+# One copy begins while another ends.
+STREAMS = 2
 # Strips of a message begin at multiples of this.
 ALIGNMENT = 256
 # So much of what a rank keeps is copied before what comes may be.
@@ -76,25 +78,60 @@ def letters(owner: Owner, columns: Sequence[tuple[int, int]], room: int) -> list
     return found
 
 
+class Leaving:
+    """The streams of all copies to other ranks, which so leave in about the order of transfers.
+
+    With a stream for each rank the GPU is done with what one rank is sent, of later transfers too,
+    before it begins with the next rank's.
+    """
+
+    def __init__(self, driver: Driver) -> None:
+        import cupy
+
+        self._driver = driver
+        self._streams = [cupy.cuda.Stream(non_blocking=True) for _ in range(STREAMS)]
+        self._copies = 0
+
+    def after(self, ready: Any) -> None:
+        """Let what leaves from now on wait for `ready`."""
+        for stream in self._streams:
+            self._driver.wait(stream.ptr, ready)
+
+    def next(self) -> int:
+        """The stream of the next message."""
+        self._copies += 1
+        return int(self._streams[self._copies % len(self._streams)].ptr)
+
+    def settle(self) -> None:
+        """Wait for what was begun."""
+        for stream in self._streams:
+            stream.synchronize()
+
+
 class Way:
-    """To one rank; its copies are in the order of a stream of their own."""
+    """To one rank."""
 
     def __init__(
-        self, driver: Driver, board: Board, window: PeerWindow, mine: int, target: int
+        self,
+        driver: Driver,
+        board: Board,
+        window: PeerWindow,
+        mine: int,
+        target: int,
+        leaving: Leaving,
     ) -> None:
         import cupy
 
         self._driver, self._board, self._window = driver, board, window
         self._mine, self._target = mine, target
-        self._stream = cupy.cuda.Stream(non_blocking=True)
-        self._events = [cupy.cuda.Event(disable_timing=True) for _ in range(MESSAGES)]
+        self._leaving = leaving
+        self._events = [cupy.cuda.Event(disable_timing=True) for _ in range(window.messages)]
         self._waiting: deque[Letter] = deque()
         self._flying: deque[Letter] = deque()
         self._put = self._told = 0
 
-    def send(self, found: Sequence[Letter], ready: Any) -> None:
-        """Put these messages into the window, after `ready`, as soon as it has room."""
-        self._driver.wait(self._stream.ptr, ready)
+    def send(self, found: Sequence[Letter]) -> None:
+        """Put these messages into the window as soon as it has room."""
         self._waiting.extend(found)
 
     def progress(self) -> bool:
@@ -102,25 +139,22 @@ class Way:
         if not self._flying and not self._waiting:
             return False
         before = self._told, self._put
-        while self._flying and self._driver.done(self._events[self._told % MESSAGES]):
+        while self._flying and self._driver.done(self._events[self._told % len(self._events)]):
             self._told += 1
             self._flying.popleft().owner.pending -= 1
             self._board.set_sent(self._target, self._told)
         if self._waiting:
-            room = self._board.freed(self._mine, self._target) + MESSAGES
+            room = self._board.freed(self._mine, self._target) + len(self._events)
             while self._waiting and self._put < room:
                 self._put_letter(self._waiting.popleft())
         return before != (self._told, self._put)
 
-    def settle(self) -> None:
-        """Wait for what was begun."""
-        self._stream.synchronize()
-
     def _put_letter(self, letter: Letter) -> None:
         place = self._window.place(self._mine, self._target, self._put)
+        stream = self._leaving.next()
         for address, offset, nbytes in letter.strips:
-            self._driver.copy(place + offset, address, nbytes, self._stream.ptr)
-        self._driver.record(self._events[self._put % MESSAGES], self._stream.ptr)
+            self._driver.copy(place + offset, address, nbytes, stream)
+        self._driver.record(self._events[self._put % len(self._events)], stream)
         self._put += 1
         self._flying.append(letter)
 
@@ -136,7 +170,7 @@ class Door:
         self._driver, self._board, self._window = driver, board, window
         self._mine, self._source = mine, source
         self._stream = stream
-        self._events = [cupy.cuda.Event(disable_timing=True) for _ in range(MESSAGES)]
+        self._events = [cupy.cuda.Event(disable_timing=True) for _ in range(window.messages)]
         self._expected: deque[Letter] = deque()
         self._taken = self._told = 0
 
@@ -149,7 +183,7 @@ class Door:
         if self._told == self._taken and not self._expected:
             return False
         before = self._told, self._taken
-        while self._told < self._taken and self._driver.done(self._events[self._told % MESSAGES]):
+        while self._told < self._taken and self._driver.done(self._events[self._told % len(self._events)]):
             self._told += 1
             self._board.set_freed(self._source, self._told)
         if self._expected:
@@ -162,7 +196,7 @@ class Door:
         place = self._window.place(self._source, self._mine, self._taken)
         for address, offset, nbytes in letter.strips:
             self._driver.copy(address, place + offset, nbytes, self._stream)
-        self._driver.record(self._events[self._taken % MESSAGES], self._stream)
+        self._driver.record(self._events[self._taken % len(self._events)], self._stream)
         self._taken += 1
         letter.owner.pending -= 1
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["MESSAGES", "PeerWindow", "message_nbytes"]
+__all__ = ["PeerWindow", "message_nbytes", "messages_of"]
 
-# A receiver holds so many messages of each sender, with up to 512 MiB in all, so that what comes in
-# a step of a pipeline need not wait for its rank. Four H200s, 256 MiB leaving each: 0.94 ms with
-# messages of 43 MiB, 1.4 with 16.
-MESSAGES = 4
+# A receiver holds so many messages of each sender or more, and up to 1 GiB in all, so that what comes
+# in several steps of a pipeline need not wait for its rank.
+MESSAGES = 8
 MESSAGE_NBYTES = 64 << 20
-WINDOW_NBYTES = 512 << 20
+WINDOW_NBYTES = 1 << 30
 # Of GPU memory. Bare copies of 2 GiB between two H200s: 386 to 389 GB/s into windows with slots of
 # 64 MiB, 288 into one whose slots had 4 KiB more.
 PAGE_NBYTES = 2 << 20
@@ -25,6 +24,11 @@ def message_nbytes(size: int) -> int:
     return min(MESSAGE_NBYTES, max(1, pages) * PAGE_NBYTES)
 
 
+def messages_of(size: int) -> int:
+    """How many messages of each other rank a window has room for, between `size` ranks."""
+    return max(MESSAGES, WINDOW_NBYTES // max(1, size - 1) // message_nbytes(size))
+
+
 class PeerWindow:
     """This rank's memory for what comes, and the way into that of the others.
 
@@ -33,6 +37,11 @@ class PeerWindow:
     Parameters
     ----------
     rank, size : int
+
+    Attributes
+    ----------
+    messages : int
+        Of each other rank that it has room for.
     """
 
     def __init__(self, rank: int, size: int) -> None:
@@ -41,10 +50,11 @@ class PeerWindow:
         self._runtime: Any = cupy.cuda.runtime
         self._rank, self._size = rank, size
         self._slot = message_nbytes(size)
+        self.messages = messages_of(size)
         self._opened: dict[int, int] = {}
         self._base = 0
         if size > 1:
-            self._base = self._runtime.malloc((size - 1) * MESSAGES * self._slot)
+            self._base = self._runtime.malloc((size - 1) * self.messages * self._slot)
 
     @property
     def handle(self) -> bytes:
@@ -61,7 +71,7 @@ class PeerWindow:
         """The address of a message from `source` in the window of `target`, seen from here."""
         base = self._base if target == self._rank else self._opened[target]
         row = source - (source > target)
-        return base + (row * MESSAGES + message % MESSAGES) * self._slot
+        return base + (row * self.messages + message % self.messages) * self._slot
 
     def leave(self) -> None:
         """Give up the access to the others' windows."""
