@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import deque
 from collections.abc import Sequence
@@ -22,6 +23,8 @@ __all__ = ["Offer", "Placing"]
 
 # Rounds whose rows are on their way while one is placed.
 AHEAD = 2
+# The share of a round that the first one has.
+SHORT = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,37 +124,34 @@ class Placing:
         of_ranks = counts.sum(axis=(0, 2)), counts.sum(axis=(1, 2))
         ranks = self._collective.size
         travelling = int(np.max(of_ranks)) * (ranks - 1) / ranks
-        rounds = max(1, round(travelling / slice_rows))
-        step = math.ceil(self._ranges.number / rounds)
+        rounds = _rounds(self._ranges.number, max(1, round(travelling / slice_rows)))
         mine = counts[:, self._collective.rank]
         intake = self._part.intake(self._ranges, int(mine.sum()))
-        firsts = range(0, self._ranges.number, step)
-        going = deque([self._send(0, step)])
-        bounds = self._bounds([mine[:, first : first + step] for first in firsts])
-        coming = zip(firsts, bounds, strict=True)
-        held = 0
+        going = deque([self._send(*rounds[0])])
+        bounds = self._bounds([mine[:, first : first + number] for first, number in rounds])
+        coming = zip(rounds, bounds, strict=True)
+        came_nbytes = []
 
-        def place_next() -> int:
-            first, edges = next(coming)
+        def place_next() -> None:
+            (first, number), edges = next(coming)
             came = going.popleft().wait()
-            number = min(step, self._ranges.number - first)
             keys, *values = came.columns
             self._part.written = True
             intake.place(
                 keys, values[0] if values else None, edges,
                 first=first, number=number, shares=self._collective.size,
             )  # fmt: skip
-            return sum(column.nbytes for column in came.columns)
+            came_nbytes.append(sum(column.nbytes for column in came.columns))
 
-        for first in firsts[1:]:
-            going.append(self._send(first, step))
+        for first, number in rounds[1:]:
+            going.append(self._send(first, number))
             if len(going) > AHEAD:
-                held += place_next()
+                place_next()
         while going:
-            held += place_next()
+            place_next()
         sent = sum(column.nbytes for column in self._columns)
-        # Of the last rows that came, there is another copy by region.
-        self.peak_nbytes = sent + held + held // len(firsts)
+        # Of one round's rows there is another copy, by region.
+        self.peak_nbytes = sent + sum(came_nbytes) + max(came_nbytes)
         return intake
 
     def _bounds(self, counts: Sequence[np.ndarray]) -> list[Any]:
@@ -169,3 +169,14 @@ class Placing:
             return self._collective.start(
                 self._columns, some.sum(axis=1), starts=edges[:, first] - counts[:, first]
             )
+
+
+def _rounds(ranges: int, number: int) -> list[tuple[int, int]]:
+    """About so many rounds of `ranges`, each by its first one and how many they are.
+
+    The first is short, since nothing is placed before it is there.
+    """
+    step = math.ceil(ranges / number)
+    short = step if number == 1 else math.ceil(step / SHORT)
+    firsts = [0, *range(short, ranges, step)]
+    return [(first, stop - first) for first, stop in itertools.pairwise([*firsts, ranges])]
