@@ -9,7 +9,7 @@ from typing import Any
 from dgpuhash.backend import Backend, region_args
 from dgpuhash.tables.slots import Slots
 
-__all__ = ["LEAST_ROWS", "NewKeys", "all_new", "new_keys"]
+__all__ = ["LEAST_ROWS", "NewKeys", "all_new", "new_keys", "newness"]
 
 # Of fewer rows there is no sample to be had that is worth it.
 LEAST_ROWS = 2**17
@@ -60,6 +60,14 @@ def new_keys(backend: Backend, slots: Slots, keys: Any) -> NewKeys:
 
 def all_new(backend: Backend, slots: Slots, keys: Any) -> bool:
     """Whether every row seems to bring a key that neither `slots` nor another row has."""
+    return bool(newness(backend, slots, keys).all())
+
+
+def newness(backend: Backend, slots: Slots, keys: Any) -> Any:
+    """Of some rows, or of all, which bring a key that neither `slots` nor one of them has.
+
+    An array of the device, for which nobody waits.
+    """
     rows, witnesses = len(keys), keys
     if rows >= 8 * _STRETCHES:
         witnesses = backend.empty(3 * _STRETCHES, keys.dtype)
@@ -70,4 +78,4 @@ def all_new(backend: Backend, slots: Slots, keys: Any) -> bool:
     seen = Slots(backend, keys.dtype, None, slots=2 * len(witnesses), seed=0)
     seen.clear()
     fresh = seen.insert(witnesses, None)
-    return bool((fresh if slots.blank else fresh > slots.contains(witnesses)).all())
+    return fresh if slots.blank else fresh > slots.contains(witnesses)

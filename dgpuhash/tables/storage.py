@@ -124,9 +124,12 @@ class Storage:
             shift=self.backend.region_shift,
         )  # fmt: skip
 
-    def all_new(self, keys: Any) -> bool:
-        """Whether every row seems to bring a key that neither this table nor another row has."""
-        return expectation.all_new(self.backend, self._slots, keys)
+    def newness(self, keys: Any) -> Any:
+        """Of some rows, or of all, which bring a key that neither this table nor one of them has.
+
+        An array of the device, for which nobody waits.
+        """
+        return expectation.newness(self.backend, self._slots, keys)
 
     def intake(self, ranges: Ranges, rows: int) -> RegionIntake:
         """Begin to store at most `rows`, for which there is room, range by range."""

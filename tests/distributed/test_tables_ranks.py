@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from model import MapModel, MultiMapModel, SetModel, key_of, rows_of
 from strategies import key_pool, keys_from, random_keys
 
-from dgpuhash.backend import partition_args
+from dgpuhash.backend import Backend, partition_args
 from dgpuhash.distributed.arrays.asking import Asking
 from dgpuhash.distributed.arrays.part import Part, Verb
 from dgpuhash.distributed.arrays.plan import Chunk
@@ -289,7 +289,7 @@ def placed(monkeypatch):
 
     monkeypatch.setattr(RegionIntake, "place", place)
     monkeypatch.setattr(regions, "pays", lambda *batch: True)
-    monkeypatch.setattr(expectation, "all_new", lambda *batch: True)
+    monkeypatch.setattr(expectation, "newness", lambda home, *_: home.from_host(np.array([True])))
     return placed
 
 
@@ -348,7 +348,11 @@ def test_rows_that_are_put_in_order_in_vain_are_waited_for(device, placed, monke
         ask(asking, *args)
 
     monkeypatch.setattr(Asking, "_ask", asked)
-    monkeypatch.setattr(expectation, "all_new", lambda *batch: bool(left and left.pop()))
+
+    def newness(home: Backend, *_: Any) -> Any:
+        return home.from_host(np.array([bool(left and left.pop())]))
+
+    monkeypatch.setattr(expectation, "newness", newness)
     keys = np.random.default_rng(3).integers(0, 20_000, 60_000)
     ranks = Ranks(device, 3, (10**6, 6_000), "map", "int64", "int64", capacity=50_000)
     (fresh,) = ranks.joined(Verb("insert"), [10_000, 30_000], [0, 1, 2], keys, keys * 3)

@@ -76,10 +76,10 @@ class Asking:
         placing = None
         try:
             placing = Placing(self._backend, collective, self._part, ranges, columns)
-            # While rows are put in order.
-            if self._part.store.all_new(columns[0]):
+            offer = placing.offer()
+            if offer is not None:
                 self._placing, placing = placing, None
-                return self._placing.offer()
+            return offer
         except Exception as error:
             if not isinstance(error, OutOfMemoryError) and not backends.ran_out(error):
                 raise

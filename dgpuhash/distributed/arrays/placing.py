@@ -83,10 +83,13 @@ class Placing:
         # Memory of the current stream, which gives it to others while this stream reads it.
         self._given = columns
 
+        keys, *values = columns
+
         def counted(segments: Segments) -> None:
             self._starts = part.side.fetch(segments.starts)
+            # Once rows move, a GPU has no room for other kernels.
+            self._new = part.side.fetch(part.store.newness(keys))
 
-        keys, *values = columns
         part.side.follow()
         with part.side.use():
             moved = ranges.route(
@@ -98,8 +101,10 @@ class Placing:
         self._columns = [moved.keys, *([moved.values] if values else [])]
         self.peak_nbytes = 0
 
-    def offer(self) -> Offer:
-        """What the other ranks are told; waits until the rows are counted."""
+    def offer(self) -> Offer | None:
+        """What the other ranks are told, while rows move; None where not all keys seem new."""
+        if not self._new().all():
+            return None
         starts = self._starts().astype(np.int64)
         self._mine = np.diff(starts).reshape(self._collective.size, self._ranges.number)
         return Offer(self._ranges, self._part.table.capacity, self._mine)
@@ -108,6 +113,7 @@ class Placing:
         """Let the current stream wait until no row is moved any more."""
         self._part.side.rejoin()
         self._starts()
+        self._new()
 
     def agreed(self, offers: Sequence[Offer | None]) -> bool:
         """Whether all ranks have tables alike, with room for what comes: the same on all ranks."""
