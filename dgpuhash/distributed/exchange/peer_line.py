@@ -125,7 +125,8 @@ class Way:
         self._driver, self._board, self._window = driver, board, window
         self._mine, self._target = mine, target
         self._leaving = leaving
-        self._events = [cupy.cuda.Event(disable_timing=True) for _ in range(window.messages)]
+        self._room = window.messages
+        self._events = [cupy.cuda.Event(disable_timing=True) for _ in range(self._room)]
         self._waiting: deque[Letter] = deque()
         self._flying: deque[Letter] = deque()
         self._put = self._told = 0
@@ -139,12 +140,12 @@ class Way:
         if not self._flying and not self._waiting:
             return False
         before = self._told, self._put
-        while self._flying and self._driver.done(self._events[self._told % len(self._events)]):
+        while self._flying and self._driver.done(self._events[self._told % self._room]):
             self._told += 1
             self._flying.popleft().owner.pending -= 1
             self._board.set_sent(self._target, self._told)
         if self._waiting:
-            room = self._board.freed(self._mine, self._target) + len(self._events)
+            room = self._board.freed(self._mine, self._target) + self._room
             while self._waiting and self._put < room:
                 self._put_letter(self._waiting.popleft())
         return before != (self._told, self._put)
@@ -154,7 +155,7 @@ class Way:
         stream = self._leaving.next()
         for address, offset, nbytes in letter.strips:
             self._driver.copy(place + offset, address, nbytes, stream)
-        self._driver.record(self._events[self._put % len(self._events)], stream)
+        self._driver.record(self._events[self._put % self._room], stream)
         self._put += 1
         self._flying.append(letter)
 
@@ -170,7 +171,8 @@ class Door:
         self._driver, self._board, self._window = driver, board, window
         self._mine, self._source = mine, source
         self._stream = stream
-        self._events = [cupy.cuda.Event(disable_timing=True) for _ in range(window.messages)]
+        self._room = window.messages
+        self._events = [cupy.cuda.Event(disable_timing=True) for _ in range(self._room)]
         self._expected: deque[Letter] = deque()
         self._taken = self._told = 0
 
@@ -183,7 +185,7 @@ class Door:
         if self._told == self._taken and not self._expected:
             return False
         before = self._told, self._taken
-        while self._told < self._taken and self._driver.done(self._events[self._told % len(self._events)]):
+        while self._told < self._taken and self._driver.done(self._events[self._told % self._room]):
             self._told += 1
             self._board.set_freed(self._source, self._told)
         if self._expected:
@@ -196,7 +198,7 @@ class Door:
         place = self._window.place(self._source, self._mine, self._taken)
         for address, offset, nbytes in letter.strips:
             self._driver.copy(address, place + offset, nbytes, self._stream)
-        self._driver.record(self._events[self._taken % len(self._events)], self._stream)
+        self._driver.record(self._events[self._taken % self._room], self._stream)
         self._taken += 1
         letter.owner.pending -= 1
 

@@ -6,8 +6,8 @@ from typing import Any
 
 __all__ = ["PeerWindow", "message_nbytes", "messages_of"]
 
-# A receiver holds so many messages of each sender or more, and up to 1 GiB in all, so that what comes
-# in several steps of a pipeline need not wait for its rank.
+# A receiver holds so many messages of each sender or more, and up to 1 GiB in all, so that what
+# comes in several steps of a pipeline need not wait for its rank.
 MESSAGES = 8
 MESSAGE_NBYTES = 64 << 20
 WINDOW_NBYTES = 1 << 30
