@@ -17,7 +17,7 @@ from dgpuhash.distributed.exchange.collective import STALL, Outgoing, Received, 
 from dgpuhash.distributed.exchange.comm_collective import CommCollective
 from dgpuhash.distributed.exchange.driver import Driver
 from dgpuhash.distributed.exchange.membership import Membership
-from dgpuhash.distributed.exchange.peer_line import Door, Leaving, Letter, Stay, Way, letters
+from dgpuhash.distributed.exchange.peer_line import Door, Letter, Stay, Way, letters
 from dgpuhash.distributed.exchange.peer_window import PeerWindow, message_nbytes
 from dgpuhash.errors import OutOfMemoryError, ShapeError, UnsupportedError
 
@@ -43,8 +43,8 @@ class PeerCollective(CommCollective):
         super().__init__(membership, limit)
         self._window: Any = None
         self._board: Any = None
-        self.taking: Any = None
         self.leaving: Any = None
+        self.taking: Any = None
         self._numbers = 0
         self._under_way: deque[PeerTransfer] = deque()
         self._lines: list[Way | Door | Stay] = []
@@ -91,14 +91,14 @@ class PeerCollective(CommCollective):
 
         self.driver = Driver()
         self.message_nbytes = message_nbytes(self.size)
+        self.leaving = cupy.cuda.Stream(non_blocking=True)
         self.taking = cupy.cuda.Stream(non_blocking=True)
         self.events = [
             [cupy.cuda.Event(disable_timing=True) for _ in range(3)] for _ in range(CALLS)
         ]
         between = (self.driver, self._board, self._window, self.rank)
-        self.leaving = Leaving(self.driver)
         for rank in self.membership.others():
-            self.ways[rank] = Way(*between, rank, self.leaving)
+            self.ways[rank] = Way(*between, rank, self.leaving.ptr)
             self.doors[rank] = Door(*between, rank, self.taking.ptr)
         self.stay = Stay(self.driver, self.taking.ptr)
         self._lines = [*self.ways.values(), *self.doors.values(), self.stay]
@@ -188,10 +188,9 @@ class PeerCollective(CommCollective):
 
     def _settle(self) -> None:
         """Wait for the copies that were begun."""
-        if self.taking is not None:
-            self.taking.synchronize()
-        if self.leaving is not None:
-            self.leaving.settle()
+        for stream in (self.leaving, self.taking):
+            if stream is not None:
+                stream.synchronize()
 
     def _progress(self) -> bool:
         """Do what can be done; whether anything was."""
@@ -243,7 +242,7 @@ class PeerTransfer(Transfer):
         """Put what goes to others on its way."""
         outgoing, end = self.outgoing, self._end
         end.driver.record(self._ready, self._stream)
-        end.leaving.after(self._ready)
+        end.driver.wait(end.leaving.ptr, self._ready)
         firsts, rows = outgoing.starts.tolist(), outgoing.counts.tolist()
         columns = self._lying(outgoing.columns)
         for rank, way in end.ways.items():

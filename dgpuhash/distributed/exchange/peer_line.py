@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from dgpuhash.distributed.exchange.board import Board
 from dgpuhash.distributed.exchange.driver import Driver
 from dgpuhash.distributed.exchange.peer_window import PeerWindow
 
-__all__ = ["Door", "Leaving", "Letter", "Stay", "Way", "letters"]
+__all__ = ["Door", "Letter", "Stay", "Way", "letters"]
 
-# One copy begins while another ends.
-STREAMS = 2
 # Strips of a message begin at multiples of this.
 ALIGNMENT = 256
 # So much of what a rank keeps is copied before what comes may be.
@@ -47,7 +45,8 @@ class Letter:
 def letters(owner: Owner, columns: Sequence[tuple[int, int]], room: int) -> list[Letter]:
     """Messages of up to `room` bytes for the rows of all columns, one column after the other.
 
-    Both ends cut alike: it depends on the numbers of bytes alone.
+    They are as few as can be, and about equal. Both ends cut alike: it depends on the numbers of
+    bytes alone.
 
     Parameters
     ----------
@@ -55,12 +54,16 @@ def letters(owner: Owner, columns: Sequence[tuple[int, int]], room: int) -> list
     columns : sequence of (int, int)
         The address of each column's rows, and their bytes.
     room : int
+        A multiple of `ALIGNMENT`.
 
     Examples
     --------
     >>> [letter.strips for letter in letters(None, [(1000, 300), (5000, 600)], 1024)]
-    [[(1000, 0, 300), (5000, 512, 512)], [(5512, 0, 88)]]
+    [[(1000, 0, 300), (5000, 512, 256)], [(5256, 0, 344)]]
     """
+    blocks = sum(-(-nbytes // ALIGNMENT) for _, nbytes in columns)
+    number = max(1, -(-blocks * ALIGNMENT // room))
+    room = -(-blocks // number) * ALIGNMENT
     found: list[Letter] = []
     strips: list[tuple[int, int, int]] = []
     offset = 0
@@ -78,53 +81,21 @@ def letters(owner: Owner, columns: Sequence[tuple[int, int]], room: int) -> list
     return found
 
 
-class Leaving:
-    """The streams of all copies to other ranks, which so leave in about the order of transfers.
+class Way:
+    """To one rank; its copies are in the order of `stream`, which all ways share.
 
-    With a stream for each rank the GPU is done with what one rank is sent, of later transfers too,
-    before it begins with the next rank's.
+    With a stream for each rank the GPU had copied all that waited for one, of later transfers too,
+    before it began with the next rank's, and with two for all half of the messages came late.
     """
 
-    def __init__(self, driver: Driver) -> None:
-        import cupy
-
-        self._driver = driver
-        self._streams = [cupy.cuda.Stream(non_blocking=True) for _ in range(STREAMS)]
-        self._copies = 0
-
-    def after(self, ready: Any) -> None:
-        """Let what leaves from now on wait for `ready`."""
-        for stream in self._streams:
-            self._driver.wait(stream.ptr, ready)
-
-    def next(self) -> int:
-        """The stream of the next message."""
-        self._copies += 1
-        return int(self._streams[self._copies % len(self._streams)].ptr)
-
-    def settle(self) -> None:
-        """Wait for what was begun."""
-        for stream in self._streams:
-            stream.synchronize()
-
-
-class Way:
-    """To one rank."""
-
     def __init__(
-        self,
-        driver: Driver,
-        board: Board,
-        window: PeerWindow,
-        mine: int,
-        target: int,
-        leaving: Leaving,
+        self, driver: Driver, board: Board, window: PeerWindow, mine: int, target: int, stream: int
     ) -> None:
         import cupy
 
         self._driver, self._board, self._window = driver, board, window
         self._mine, self._target = mine, target
-        self._leaving = leaving
+        self._stream = stream
         self._room = window.messages
         self._events = [cupy.cuda.Event(disable_timing=True) for _ in range(self._room)]
         self._waiting: deque[Letter] = deque()
@@ -152,10 +123,9 @@ class Way:
 
     def _put_letter(self, letter: Letter) -> None:
         place = self._window.place(self._mine, self._target, self._put)
-        stream = self._leaving.next()
         for address, offset, nbytes in letter.strips:
-            self._driver.copy(place + offset, address, nbytes, stream)
-        self._driver.record(self._events[self._put % self._room], stream)
+            self._driver.copy(place + offset, address, nbytes, self._stream)
+        self._driver.record(self._events[self._put % self._room], self._stream)
         self._put += 1
         self._flying.append(letter)
 
