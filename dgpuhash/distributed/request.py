@@ -91,12 +91,27 @@ def begun(work: Awaitable[Result]) -> asyncio.Future[Result]:
 
 
 async def _round_trip(worker: Any, address: str, operation: str, message: dict[str, Any]) -> Any:
-    comm = await _connect(worker, address)
-    comm.name = operation
-    try:
-        return await send_recv(comm, op=operation, **message)
-    finally:
-        worker.rpc.reuse(address, comm)
+    while True:
+        comm = await _connect(worker, address)
+        comm.name = operation
+        try:
+            return await send_recv(comm, op=operation, **message)
+        except Exception as error:
+            if not _taken_for_an_end(error, operation):
+                raise
+        finally:
+            worker.rpc.reuse(address, comm)
+
+
+def _taken_for_an_end(error: Exception, operation: str) -> bool:
+    """Whether `error` says that no handler got the message, and the comm is good for the next one.
+
+    Dask puts a comm back into the pool also when it could not load, for want of memory, say, the
+    data that came over it (dask/distributed#7060). The other side still waits to be told that they
+    came, and answers whatever comes next that it is not that.
+    """
+    text = repr(error)
+    return "AssertionError" in text and operation in text
 
 
 async def _connect(worker: Any, address: str) -> Any:

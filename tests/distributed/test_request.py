@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import dask.dataframe as dd
+import numpy as np
 import pandas as pd
 import pytest
 from clusters import cluster_of
+from distributed import Client, wait
+from distributed.worker import get_data_from_worker
 
-from dgpuhash.distributed import DistributedIndex, request
+from dgpuhash.distributed import DistributedIndex, DistributedMap, request
 from dgpuhash.distributed.plugin import NAME
 from dgpuhash.errors import IndexLost
 
@@ -117,3 +120,47 @@ def test_a_slow_connection_is_waited_for_while_the_worker_is_there(monkeypatch):
 
     monkeypatch.setattr(request, "CONNECT", 0.01)
     asyncio.run(asyncio.wait_for(ask(), 20))
+
+
+def out_of_memory() -> NoReturn:
+    raise MemoryError("while it was loaded")
+
+
+class Unloadable:
+    """What takes more memory than its reader has."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return out_of_memory, ()
+
+
+async def fail_to_load(key: str, there: str, pings: int, dask_worker: Any) -> int:
+    """Let comms bring what this worker cannot load; how many pings are answered after that."""
+    pool, me = dask_worker.rpc, dask_worker.address
+    gets = [get_data_from_worker(pool, [key], there, who=me) for _ in range(3)]
+    came = await asyncio.gather(*gets, return_exceptions=True)
+    # Dask itself may meet a comm that was left so before.
+    assert any(isinstance(each, MemoryError) for each in came), came
+    asked = [request.request(dask_worker, there, "dgpuhash_ping", {}) for _ in range(pings)]
+    return len(await asyncio.gather(*asked))
+
+
+def test_comms_over_which_dask_brought_what_could_not_be_loaded(processes: Client) -> None:
+    """Their other side takes the next message for the end of that."""
+    with DistributedMap.from_arrays(np.arange(1000), np.arange(1000), client=processes) as table:
+        first, second = sorted(table.workers)
+        held = processes.submit(Unloadable, workers=[second])
+        wait(held)
+        for pings in (5, 0):
+            args = held.key, second, pings
+            assert processes.run(fail_to_load, *args, workers=[first]) == {first: pings}
+        values, found = table.find(np.arange(1000))
+        assert found.all()
+        assert (values == np.arange(1000)).all()
+
+
+def test_which_errors_say_that_a_message_was_taken_for_an_end() -> None:
+    ours = AssertionError({"op": "dgpuhash_put", "payload": "long"})
+    assert request._taken_for_an_end(ours, "dgpuhash_put")
+    assert request._taken_for_an_end(Exception(repr(ours)), "dgpuhash_put")
+    assert not request._taken_for_an_end(ours, "dgpuhash_match")
+    assert not request._taken_for_an_end(MemoryError("dgpuhash_put"), "dgpuhash_put")
