@@ -133,6 +133,9 @@ class DistributedIndex(Reading, Upkeep):
             When `durable` is not empty, or cannot be written.
         IndexLost
             When a worker is lost; nothing remains of the index then.
+        OutOfMemoryError
+            When a worker's memory, or a device's, does not hold the rows, or what makes them;
+            nothing remains then, either.
         """
         client = client_of(client)
         check_name(name)
@@ -293,6 +296,8 @@ class DistributedIndex(Reading, Upkeep):
             When columns are missing or do not fit, or a key of a unique index is there twice.
         IndexLost
             When a worker is lost.
+        OutOfMemoryError
+            When a worker's memory, or a device's, does not hold the rows, or what makes them.
         """
         return self._change("insert", rows, self._descriptor.meta.columns)
 

@@ -25,6 +25,7 @@ from dgpuhash.frames import (
     join_columns,
     lookup_rows,
 )
+from dgpuhash.tables.scarcity import call_says_memory
 
 __all__ = ["Lookups"]
 
@@ -48,6 +49,7 @@ class Lookups(Searchable):
     def _query(self, keys: Any) -> Query:
         return Query.of(keys, self._descriptor.encoder, self._descriptor.meta)
 
+    @call_says_memory
     def _look_up(self, asked: Any, columns: Sequence[Hashable] | None) -> Lookup:
         answers = self._answers(asked, _look_up, columns)
         if len(answers) == 1:
@@ -63,6 +65,7 @@ class Lookups(Searchable):
             frames.xp.concatenate([answer.found for answer in answers]),
         )
 
+    @call_says_memory
     def _found(self, asked: Any) -> Any:
         answers = self._answers(asked, _are_stored)
         return answers[0] if len(answers) == 1 else frames_of(asked).xp.concatenate(answers)

@@ -18,7 +18,7 @@ from dgpuhash.distributed.relay import Failed, relayed
 from dgpuhash.distributed.request import REMEDY, begun
 from dgpuhash.distributed.worker_data import Given, Needed
 from dgpuhash.errors import IndexLost
-from dgpuhash.tables.scarcity import call_says_memory
+from dgpuhash.tables.scarcity import call_says_memory, saying_memory
 
 __all__ = ["GRACE", "asked", "attended", "installed", "on_workers", "watched"]
 
@@ -181,11 +181,14 @@ def attended(
     ------
     IndexLost
         When one of `workers` left or is silent, or the scheduler has forgotten the tasks.
+    OutOfMemoryError
+        When a task ran out of memory, one of the user's too, or this process did.
     """
 
     async def attend() -> Result:
         try:
-            return await _watch(client, workers, begin(), look=look)
+            with saying_memory("a task, or who takes its result,"):
+                return await _watch(client, workers, begin(), look=look)
         except (FutureCancelledError, FuturesCancelledError, CommClosedError) as error:
             why = getattr(error, "reason", error)
             raise IndexLost(

@@ -28,6 +28,7 @@ from dgpuhash.frames import (
     merge_meta,
     moved_columns,
 )
+from dgpuhash.tables.scarcity import saying_memory
 
 __all__ = ["Probe", "SealedProbe"]
 
@@ -200,15 +201,16 @@ class Probe(WithMetas):
     def _ask(self, worker: Any, several: Sequence[Asking]) -> tuple[Any, list[Found]]:
         """The merge of the first of these, and what was found for the others."""
         host = host_of(worker)
-        return host.together.call(
-            partial(self._merged, worker),
-            several,
-            kind=id(self),
-            nbytes=sum(asking.keys_nbytes for asking in several),
-            most_nbytes=self._most_keys_nbytes,
-            at_once=AT_ONCE[frames_of(self.meta).device],
-            more=lambda: host.ahead.others_begin(worker),
-        )
+        with saying_memory("merge"):
+            return host.together.call(
+                partial(self._merged, worker),
+                several,
+                kind=id(self),
+                nbytes=sum(asking.keys_nbytes for asking in several),
+                most_nbytes=self._most_keys_nbytes,
+                at_once=AT_ONCE[frames_of(self.meta).device],
+                more=lambda: host.ahead.others_begin(worker),
+            )
 
     @property
     def _most_keys_nbytes(self) -> int:
@@ -304,7 +306,8 @@ class SealedProbe:
         return cls(Sealed.of(probe), probe.__dask_tokenize__())
 
     def __call__(self, left: Any) -> Any:
-        return self.seal.opened().merged(left, self)
+        with saying_memory("merge"):
+            return self.seal.opened().merged(left, self)
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         return self.token

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dgpuhash.errors import OutOfMemoryError
+from dgpuhash.backend import ran_out
 
 __all__ = ["Together"]
 
@@ -142,7 +142,7 @@ class Together:
                 self._tell(call)
         except BaseException as error:
             left = [call for call in batch if not call.answered]
-            again = len(batch) > 1 and isinstance(error, OutOfMemoryError)
+            again = len(batch) > 1 and ran_out(error)
             with self._changed:
                 for call in left:
                     call.alone, call.taken = again, not again

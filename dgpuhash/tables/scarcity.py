@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from dgpuhash.backend import ran_out
 from dgpuhash.errors import DgpuhashError, OutOfMemoryError
 
-__all__ = ["call_says_memory", "says_memory"]
+__all__ = ["call_says_memory", "saying_memory", "says_memory"]
 
 Rest = ParamSpec("Rest")
 Answer = TypeVar("Answer")
@@ -47,8 +48,23 @@ def call_says_memory(call: Callable[Rest, Answer]) -> Callable[Rest, Answer]:
         except Exception as error:
             if isinstance(error, DgpuhashError) or not ran_out(error):
                 raise
-            raise OutOfMemoryError(
-                f"{call.__name__} ran out of memory: {error}; free some, or take fewer rows at once"
-            ) from error
+            raise _said(call.__name__.lstrip("_"), error) from error
 
     return said
+
+
+@contextmanager
+def saying_memory(name: str) -> Iterator[None]:
+    """A block as a call that `call_says_memory` is about."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, DgpuhashError) or not ran_out(error):
+            raise
+        raise _said(name, error) from error
+
+
+def _said(name: str, error: Exception) -> OutOfMemoryError:
+    return OutOfMemoryError(
+        f"{name} ran out of memory: {error}; free some, or take fewer rows at once"
+    )

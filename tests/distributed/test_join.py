@@ -11,7 +11,15 @@ import pytest
 from clusters import assert_same, cluster_of, joined, wide_keys
 
 from dgpuhash.distributed import DistributedIndex
-from dgpuhash.errors import ColumnError, KeyTypeError, ShapeError, SpecError, UnsupportedError
+from dgpuhash.distributed.probe import Probe
+from dgpuhash.errors import (
+    ColumnError,
+    KeyTypeError,
+    OutOfMemoryError,
+    ShapeError,
+    SpecError,
+    UnsupportedError,
+)
 
 pytestmark = pytest.mark.cluster
 
@@ -245,6 +253,34 @@ def test_bad_builds(threads, right, options, error, hint):
     with pytest.raises(UnsupportedError, match="different addresses"):
         DistributedIndex.build(right, on="k", client=threads, workers=workers + workers[:1])
     assert threads.list_datasets() == before
+
+
+def test_a_task_that_runs_out_of_memory_changes_nothing(threads, right):
+    def full(part):
+        raise MemoryError("on purpose")
+
+    wide = lazy(right, 2).map_partitions(full, meta=right[:0])
+    said = "ran out of memory: on purpose; free some, or take fewer rows at once"
+    with pytest.raises(OutOfMemoryError, match=said):
+        DistributedIndex.build(wide, on="k", client=threads)
+    with DistributedIndex.build(right, on="k", client=threads) as index:
+        for change in (index.insert, index.erase):
+            with pytest.raises(OutOfMemoryError, match=said):
+                change(wide)
+        assert len(index) == len(right)
+
+
+def test_a_merge_without_memory_says_so(threads, left, right, monkeypatch):
+    def full(*arguments):
+        raise MemoryError("on purpose")
+
+    with DistributedIndex.build(right, on="k", client=threads) as index:
+        for step in ("asking", "put_together"):
+            with monkeypatch.context() as patch:
+                patch.setattr(Probe, step, full)
+                with pytest.raises(OutOfMemoryError, match="merge ran out of memory: on purpose"):
+                    index.merge(lazy(left, 2)).compute()
+        assert_same(index.merge(lazy(left, 2)).compute(), joined(left, right, ["k"], "inner"))
 
 
 def test_what_is_no_frame_or_no_index_is_refused(threads, left, right):

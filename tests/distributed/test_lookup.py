@@ -14,7 +14,13 @@ from distributed import Client
 
 from dgpuhash.distributed import DistributedIndex
 from dgpuhash.distributed.question import Asker
-from dgpuhash.errors import ColumnError, KeyTypeError, ShapeError, UnsupportedError
+from dgpuhash.errors import (
+    ColumnError,
+    KeyTypeError,
+    OutOfMemoryError,
+    ShapeError,
+    UnsupportedError,
+)
 
 pytestmark = pytest.mark.cluster
 
@@ -153,3 +159,13 @@ def test_refusals(client: Client, right):
                 verb(right[["y"]])
             with pytest.raises(UnsupportedError, match="Dask DataFrame with the index"):
                 verb(lazy)
+
+
+def test_a_lookup_without_memory_says_so(threads, right, asked, monkeypatch):
+    def full(*arguments):
+        raise MemoryError("on purpose")
+
+    with DistributedIndex.build(right, on="k", client=threads) as index:
+        monkeypatch.setattr("dgpuhash.distributed.lookup.lookup_rows", full)
+        with pytest.raises(OutOfMemoryError, match=r"ran out of memory: on purpose; free some"):
+            index.lookup(asked)

@@ -239,6 +239,22 @@ def test_without_memory_for_all_each_asks_for_itself(threads, monkeypatch):
     assert refused
 
 
+def test_without_memory_to_put_all_together_each_asks_for_itself(threads, monkeypatch):
+    """Not an error of a match, which says so itself."""
+    merged, refused = Probe._merged, []
+
+    def narrow(probe, worker, groups):
+        if sum(map(len, groups)) > 1:
+            refused.append(groups)
+            raise MemoryError("too many")
+        return merged(probe, worker, groups)
+
+    monkeypatch.setattr(Probe, "_merged", narrow)
+    with DistributedIndex.build(RIGHT, on="k", client=threads) as index:
+        assert_same(index.merge(persisted(threads)).compute(), MERGED)
+    assert refused
+
+
 def test_batches_are_bounded(threads, monkeypatch):
     monkeypatch.setattr("dgpuhash.distributed.probe.parcel_nbytes", lambda device: 8 * 100)
     sizes, ask = [], Probe._ask

@@ -22,6 +22,7 @@ from distributed import Client, futures_of, wait
 
 from dgpuhash.distributed import DistributedMap, DistributedMultiMap, DistributedSet, relay
 from dgpuhash.distributed.arrays.asking import Asking
+from dgpuhash.distributed.arrays.batch import HostBatch
 from dgpuhash.distributed.arrays.part import Part
 from dgpuhash.distributed.phase import on_workers
 from dgpuhash.distributed.plugin import ShardHost
@@ -400,6 +401,32 @@ def test_a_task_that_fails_changes_nothing(threads):
         with pytest.raises(ZeroDivisionError):
             table.insert(keys.map_blocks(fail, dtype=np.int64, meta=np.zeros(0, int)))
         assert table.contains(keys).compute().all()
+
+
+def test_a_task_that_runs_out_of_memory_changes_nothing(threads):
+    def full(chunk):
+        raise MemoryError("on purpose")
+
+    keys = da.arange(10, chunks=5)
+    wide = keys.map_blocks(full, dtype=np.int64, meta=np.zeros(0, int))
+    said = r"ran out of memory: on purpose; free some, or take fewer rows at once"
+    with pytest.raises(OutOfMemoryError, match=said):
+        DistributedMap.from_arrays(wide, wide)
+    with DistributedSet.from_keys(keys) as table:
+        for verb in (table.insert, table.contains):
+            with pytest.raises(OutOfMemoryError, match=said):
+                verb(wide)
+        assert table.contains(keys).compute().all()
+
+
+def test_answers_that_the_client_has_no_memory_for(threads, monkeypatch):
+    def full(*arguments):
+        raise MemoryError("on purpose")
+
+    with DistributedSet.from_keys(np.arange(10)) as table:
+        monkeypatch.setattr(HostBatch, "answer", full)
+        with pytest.raises(OutOfMemoryError, match="DistributedSet ran out of memory: on purpose"):
+            table.contains([1])
 
 
 def test_a_change_that_fails_halfway_loses_the_table(threads, monkeypatch):

@@ -116,14 +116,15 @@ def test_an_error_is_raised_in_each_call_without_an_answer(monkeypatch):
     assert call(together, 4) == 8
 
 
-def test_a_batch_that_runs_out_of_memory_is_tried_one_by_one(monkeypatch):
+@pytest.mark.parametrize("error", [MemoryError, OutOfMemoryError])
+def test_a_batch_that_runs_out_of_memory_is_tried_one_by_one(monkeypatch, error):
     monkeypatch.setattr("dgpuhash.distributed.together.PAUSE", 30)
     together, come, sizes = Together(), threading.Barrier(4), []
 
     def hungry(things):
         sizes.append(len(things))
         if len(things) > 1 or things[0] == 2:
-            raise OutOfMemoryError("too much")
+            raise error("too much")
         yield from things
 
     def one(number):
@@ -133,7 +134,7 @@ def test_a_batch_that_runs_out_of_memory_is_tried_one_by_one(monkeypatch):
     with ThreadPoolExecutor(come.parties) as pool:
         futures = [pool.submit(one, number) for number in range(come.parties)]
         assert [futures[number].result() for number in (0, 1, 3)] == [0, 1, 3]
-        with pytest.raises(OutOfMemoryError):
+        with pytest.raises(error):
             futures[2].result()
     assert sizes == [4, 1, 1, 1, 1]
 

@@ -39,6 +39,7 @@ from dgpuhash.errors import (
     UnsupportedError,
 )
 from dgpuhash.spec import TableSpec, check_capacity
+from dgpuhash.tables.scarcity import saying_memory
 from dgpuhash.tables.stats import bytes_in_words
 
 __all__ = ["MASK", "DistributedTable"]
@@ -377,7 +378,8 @@ class DistributedTable:
     @contextmanager
     def _at_work(self) -> Iterator[None]:
         """A block that one thread at a time is in, with a table that is there."""
-        with giving_way(self._client), self._turn, losing(self._client, lambda: self._workers):
+        lost = losing(self._client, lambda: self._workers)
+        with giving_way(self._client), self._turn, saying_memory(type(self).__name__), lost:
             self._check()
             yield
 

@@ -320,9 +320,9 @@ def until_done(client: Client, workers: Sequence[str], futures: Sequence[Future]
             return wait(futures)
 
     attended(client, workers, begin)
-    for future in futures:
-        if future.status != "finished":
-            future.result()
+    failed = [future for future in futures if future.status != "finished"]
+    if failed:
+        watched(client, workers, failed[:1])
 
 
 def _itself(array: Any) -> Any:
