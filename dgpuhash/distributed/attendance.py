@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 __all__ = ["Attendance", "unattended"]
 
 # Seconds, and looks, after which what nobody goes on with is lost: a machine may stand for a while.
 LOST, LOOKS = 10.0, 4
+# Of an error.
+TOLD = 200
 
 
 def unattended(dask_worker: Any) -> list[str]:
@@ -16,9 +18,14 @@ def unattended(dask_worker: Any) -> list[str]:
 
     A thread of Dask's ends without a word when memory runs out while it waits for work, and no
     other takes its place; nor does Dask hear of a task whose end its thread could not tell. What
-    sends messages to the scheduler can end so, too. The worker answers all the same.
+    sends messages to the scheduler can end so, too; and what came and could not be loaded is not
+    brought again (dask/distributed#6705). The worker answers all the same.
     """
-    return [*_tasks_in_no_thread(dask_worker), *_unsent(dask_worker.batched_stream)]
+    return [
+        *_tasks_in_no_thread(dask_worker),
+        *_unsent(dask_worker.batched_stream),
+        *_not_loaded(dask_worker.state.waiting),
+    ]
 
 
 def _tasks_in_no_thread(worker: Any) -> Iterator[str]:
@@ -38,6 +45,18 @@ def _tasks_in_no_thread(worker: Any) -> Iterator[str]:
 def _unsent(stream: Any) -> Iterator[str]:
     if stream is not None and stream.buffer:
         yield f"its messages to the scheduler after batch {stream.batch_count} are not sent"
+
+
+def _not_loaded(waiting: Iterable[Any]) -> Iterator[str]:
+    """Data that came for tasks and could not be made objects of; the scheduler hears of no error.
+
+    Dask's transfers end so, too, where they meet a comm over which others did.
+    """
+    wanted = {each.key: each for task in waiting for each in task.waiting_for_data}
+    for key, each in wanted.items():
+        if each.state == "error":
+            said = each.exception_text[:TOLD]
+            yield f"tasks wait for {key!r}, which came and could not be loaded ({said})"
 
 
 def _for_threads(task: Any) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from clusters import cluster_of, until
@@ -90,6 +90,29 @@ def test_a_worker_that_cannot_answer_is_lost(one: Client, monkeypatch: pytest.Mo
     with pytest.raises(IndexLost, match="no answer of it comes"):
         phase.watched(one, list(one.nthreads()), [waiting])
     over.set()
+
+
+def out_of_memory() -> NoReturn:
+    raise MemoryError("while it was loaded")
+
+
+class Unloadable:
+    """What takes more memory than its reader has."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return out_of_memory, ()
+
+
+def test_data_that_could_not_be_loaded_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dask lets the task that needs them wait on and on."""
+    monkeypatch.setattr(phase, "PATIENCE", 0.1)
+    monkeypatch.setattr(attendance, "LOST", 0.5)
+    with cluster_of(2, processes=True) as client:
+        first, second = client.nthreads()
+        held = client.submit(Unloadable, workers=[second])
+        wanted = client.submit(type, held, workers=[first])
+        with pytest.raises(IndexLost, match=r"could not be loaded .*while it was.*; end it"):
+            phase.watched(client, [first, second], [wanted])
 
 
 def wait_for_it() -> None:
