@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dgpuhash.distributed.exchange import Collective
-from dgpuhash.distributed.exchange.peer_window import PeerWindow, message_nbytes, messages_of
+from dgpuhash.distributed.exchange.peer_window import PeerWindow, Slots
 
 __all__ = ["peer_copies", "sockets"]
 
@@ -39,9 +39,10 @@ def peer_copies(host: Any, collective: Collective, nbytes: int, repeats: int) ->
     import cupy
 
     rank, size = collective.rank, collective.size
-    window = PeerWindow(rank, size)
+    slots = Slots.of(size)
+    window = PeerWindow(rank, size, slots)
     window.open(collective.gather(window.handle))
-    span = messages_of(size) * message_nbytes(size)
+    span = slots.number * slots.nbytes
     rows = cupy.zeros(span, np.uint8)
     others = [(rank + step) % size for step in range(1, size)]
     streams = [cupy.cuda.Stream(non_blocking=True) for _ in others]

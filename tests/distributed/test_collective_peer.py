@@ -19,6 +19,7 @@ from paper_gpus import DeviceArray, Outgoing
 from dgpuhash.distributed.exchange import Collective, peer_collective, peer_line
 from dgpuhash.distributed.exchange.board import Board
 from dgpuhash.distributed.exchange.collective import Places
+from dgpuhash.distributed.exchange.peer_window import Slots
 from dgpuhash.errors import OutOfMemoryError
 
 SIZE, MESSAGE = 3, 4096
@@ -68,13 +69,13 @@ class PaperDriver:
 class PaperWindow:
     """Slots of messages in the memory of the process, for all ranks."""
 
-    messages = 4
+    slots = Slots(4, MESSAGE)
 
     def __init__(self) -> None:
-        self._rows = np.full((SIZE, SIZE, self.messages, MESSAGE), 255, np.uint8)
+        self._rows = np.full((SIZE, SIZE, *self.slots), 255, np.uint8)
 
     def place(self, source: int, target: int, message: int) -> int:
-        slot = self._rows[target, source, message % self.messages]
+        slot = self._rows[target, source, message % self.slots.number]
         return int(slot.ctypes.data)
 
 
@@ -95,7 +96,6 @@ def ends(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     cupy.__dict__.update(cuda=cuda)
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     monkeypatch.setattr(peer_collective, "Driver", PaperDriver)
-    monkeypatch.setattr(peer_collective, "message_nbytes", lambda size: MESSAGE)
     monkeypatch.setattr(peer_line, "PIECE_NBYTES", 1000)
     monkeypatch.setattr(peer_collective.PeerTransfer, "_stream", CURRENT)
     path, window = Board.create("test", SIZE), PaperWindow()

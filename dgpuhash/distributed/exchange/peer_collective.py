@@ -18,7 +18,7 @@ from dgpuhash.distributed.exchange.comm_collective import CommCollective
 from dgpuhash.distributed.exchange.driver import Driver
 from dgpuhash.distributed.exchange.membership import Membership
 from dgpuhash.distributed.exchange.peer_line import Door, Letter, Stay, Way, letters
-from dgpuhash.distributed.exchange.peer_window import PeerWindow, message_nbytes
+from dgpuhash.distributed.exchange.peer_window import PeerWindow, Slots, window_nbytes
 from dgpuhash.errors import OutOfMemoryError, ShapeError, UnsupportedError
 
 __all__ = ["PeerCollective"]
@@ -63,11 +63,16 @@ class PeerCollective(CommCollective):
         UnsupportedError
             When a rank cannot.
         """
-        path, handle, trouble = "", b"", ""
+        path, handle, nbytes, trouble = "", b"", 0, ""
         try:
             if platform.machine() not in {"x86_64", "AMD64"}:
                 raise UnsupportedError(f"hosts of kind {platform.machine()} are not known to do")
-            self._window = PeerWindow(self.rank, self.size)
+            nbytes = window_nbytes()
+        except Exception as error:
+            trouble = str(error)
+        slots = Slots.of(self.size, min(self.agreed(nbytes, trouble)))
+        try:
+            self._window = PeerWindow(self.rank, self.size, slots)
             handle = self._window.handle
             if self.rank == 0:
                 path = str(Board.create(self.membership.name, self.size))
@@ -90,7 +95,7 @@ class PeerCollective(CommCollective):
         import cupy
 
         self.driver = Driver()
-        self.message_nbytes = message_nbytes(self.size)
+        self.message_nbytes = self._window.slots.nbytes
         self.leaving = cupy.cuda.Stream(non_blocking=True)
         self.taking = cupy.cuda.Stream(non_blocking=True)
         self.events = [

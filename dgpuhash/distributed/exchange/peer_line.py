@@ -96,7 +96,7 @@ class Way:
         self._driver, self._board, self._window = driver, board, window
         self._mine, self._target = mine, target
         self._stream = stream
-        self._room = window.messages
+        self._room = window.slots.number
         self._events = [cupy.cuda.Event(disable_timing=True) for _ in range(self._room)]
         self._waiting: deque[Letter] = deque()
         self._flying: deque[Letter] = deque()
@@ -141,7 +141,7 @@ class Door:
         self._driver, self._board, self._window = driver, board, window
         self._mine, self._source = mine, source
         self._stream = stream
-        self._room = window.messages
+        self._room = window.slots.number
         self._events = [cupy.cuda.Event(disable_timing=True) for _ in range(self._room)]
         self._expected: deque[Letter] = deque()
         self._taken = self._told = 0

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
-__all__ = ["PeerWindow", "message_nbytes", "messages_of"]
+__all__ = ["PeerWindow", "Slots", "window_nbytes"]
 
 # A receiver holds so many messages of each sender or more, and up to 1 GiB in all, so that what
-# comes in several steps of a pipeline need not wait for its rank.
+# comes in several steps of a pipeline need not wait for its rank; of small GPUs' memory 1 / 128.
 MESSAGES = 8
 MESSAGE_NBYTES = 64 << 20
 WINDOW_NBYTES = 1 << 30
+SHARE = 128
 # Of GPU memory. Bare copies of 2 GiB between two H200s: 386 to 389 GB/s into windows with slots of
 # 64 MiB, 288 into one whose slots had 4 KiB more.
 PAGE_NBYTES = 2 << 20
@@ -18,15 +19,35 @@ PAGE_NBYTES = 2 << 20
 LAZY_PEER_ACCESS = 1
 
 
-def message_nbytes(size: int) -> int:
-    """Of the messages between `size` ranks."""
-    pages = WINDOW_NBYTES // MESSAGES // max(1, size - 1) // PAGE_NBYTES
-    return min(MESSAGE_NBYTES, max(1, pages) * PAGE_NBYTES)
+class Slots(NamedTuple):
+    """How a window is cut; the same for all ranks."""
+
+    number: int
+    """Messages of each other rank that it has room for."""
+    nbytes: int
+    """Of the largest message."""
+
+    @classmethod
+    def of(cls, size: int, nbytes: int = WINDOW_NBYTES) -> Slots:
+        """Those of windows between `size` ranks, of `nbytes` or, with many ranks, somewhat more.
+
+        Examples
+        --------
+        >>> [(slots.number, slots.nbytes >> 20) for slots in map(Slots.of, [2, 4, 8])]
+        [(16, 64), (8, 42), (8, 18)]
+        """
+        each = nbytes // max(1, size - 1)
+        pages = max(1, each // MESSAGES // PAGE_NBYTES)
+        message_nbytes = min(MESSAGE_NBYTES, pages * PAGE_NBYTES)
+        return cls(max(MESSAGES, each // message_nbytes), message_nbytes)
 
 
-def messages_of(size: int) -> int:
-    """How many messages of each other rank a window has room for, between `size` ranks."""
-    return max(MESSAGES, WINDOW_NBYTES // max(1, size - 1) // message_nbytes(size))
+def window_nbytes() -> int:
+    """What this process's GPU has to give for a window."""
+    import cupy
+
+    _, total = cupy.cuda.runtime.memGetInfo()
+    return min(WINDOW_NBYTES, int(total) // SHARE)
 
 
 class PeerWindow:
@@ -37,24 +58,18 @@ class PeerWindow:
     Parameters
     ----------
     rank, size : int
-
-    Attributes
-    ----------
-    messages : int
-        Of each other rank that it has room for.
+    slots : Slots
     """
 
-    def __init__(self, rank: int, size: int) -> None:
+    def __init__(self, rank: int, size: int, slots: Slots) -> None:
         import cupy
 
         self._runtime: Any = cupy.cuda.runtime
-        self._rank, self._size = rank, size
-        self._slot = message_nbytes(size)
-        self.messages = messages_of(size)
+        self._rank, self.slots = rank, slots
         self._opened: dict[int, int] = {}
         self._base = 0
         if size > 1:
-            self._base = self._runtime.malloc((size - 1) * self.messages * self._slot)
+            self._base = self._runtime.malloc((size - 1) * slots.number * slots.nbytes)
 
     @property
     def handle(self) -> bytes:
@@ -71,7 +86,8 @@ class PeerWindow:
         """The address of a message from `source` in the window of `target`, seen from here."""
         base = self._base if target == self._rank else self._opened[target]
         row = source - (source > target)
-        return base + (row * self.messages + message % self.messages) * self._slot
+        number, nbytes = self.slots
+        return base + (row * number + message % number) * nbytes
 
     def leave(self) -> None:
         """Give up the access to the others' windows."""
