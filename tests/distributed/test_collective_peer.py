@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import random
 import sys
@@ -228,3 +229,21 @@ def test_memory_that_is_short_ahead_is_asked_for_again(ends: list[Collective]):
     with ThreadPoolExecutor(SIZE) as threads:
         for done in [threads.submit(work, end) for end in ends]:
             done.result(60)
+
+
+def test_windows_are_freed_as_soon_as_the_others_have_left(ends: list[Any], monkeypatch: Any):
+    naps: list[float] = []
+    freed: list[int] = []
+
+    async def nap(seconds: float) -> None:
+        naps.append(seconds)
+        if len(naps) in {3, 20}:
+            ends[len(naps) // 10]._board.leave()
+
+    monkeypatch.setattr(asyncio, "sleep", nap)
+    window = SimpleNamespace(free=lambda: freed.append(len(naps)))
+    ends[1]._board.leave()
+    asyncio.run(ends[1]._free(window))
+    assert freed == [20]
+    assert naps[:3] == [1e-3, 2e-3, 4e-3]
+    assert naps[10:] == [0.1] * 10

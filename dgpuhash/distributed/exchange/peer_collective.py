@@ -25,9 +25,10 @@ __all__ = ["PeerCollective"]
 
 # Seconds without anything to do before it takes naps of so many seconds.
 RESTLESS, NAP = 2e-3, 50e-6
-# Seconds between two looks whether the others have left, and how many looks. A rank that is stopped
-# for longer costs its peers the memory of their windows.
-LEAVE, LEAVES = 0.1, 600
+# Seconds between the first two looks whether the others have left, which double; the most; and how
+# many looks. A rank that is stopped for longer costs its peers the memory of their windows. What a
+# GPU does meanwhile waits for memory that is freed, so that is done before the next table's verbs.
+SOON, LEAVE, LEAVES = 1e-3, 0.1, 600
 
 
 class PeerCollective(CommCollective):
@@ -185,11 +186,11 @@ class PeerCollective(CommCollective):
 
     async def _free(self, window: PeerWindow) -> None:
         """Free the window when no other rank can write to it any more."""
-        for _ in range(LEAVES):
+        for look in range(LEAVES):
             if self._board is None or self._board.all_left():
                 await asyncio.to_thread(window.free)
                 return
-            await asyncio.sleep(LEAVE)
+            await asyncio.sleep(min(LEAVE, SOON * 2**look))
 
     def _settle(self) -> None:
         """Wait for the copies that were begun."""
