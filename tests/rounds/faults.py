@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from distributed import Client
+from distributed.protocol import core
 
 from dgpuhash.backend.cpu import CpuBackend
 from dgpuhash.distributed import change, phase, request
@@ -62,7 +63,7 @@ class Fault:
     needs: ClassVar[str | None] = None
     #: Whether the verb has to succeed.
     harmless: ClassVar[bool] = False
-    #: Whether memory ends, which tasks that read a source may meet before ours do.
+    #: Whether memory ends, which tasks that bring an answer that Dask has may meet as well.
     starves: ClassVar[bool] = False
     #: Whether the cluster forgets every index, and the scheduler needs a process of its own.
     forgets: ClassVar[bool] = False
@@ -201,6 +202,21 @@ class Memory(Fault):
         self.client.run(fail_allocation, None, workers=[self.victim])
 
 
+class Unread(Fault):
+    """Arrays that come to one worker cannot be loaded, as by one whose GPU has no memory left."""
+
+    name = "unread"
+    needs = "cpus"
+    starves = True
+    works = Late.works
+
+    def strike(self) -> None:
+        self.client.run(refuse_arrays, True, workers=[self.victim])
+
+    def undo(self) -> None:
+        self.client.run(refuse_arrays, False, workers=[self.victim])
+
+
 class Limit(Fault):
     """The address space of one worker ends, in the middle of whatever it does."""
 
@@ -287,6 +303,7 @@ FAULTS: dict[str, type[Fault]] = {
         Away,
         Cut,
         Memory,
+        Unread,
         Limit,
         Ballast,
         AtOnce,
@@ -340,3 +357,16 @@ def fail_allocation(number: int | None) -> None:
 
     empty.plain = plain
     CpuBackend.empty = plain if number is None else empty
+
+
+def refuse_arrays(refused: bool) -> None:
+    """On a worker: arrays that come fail to be loaded; or are loaded again."""
+    plain = getattr(core.merge_and_deserialize, "plain", core.merge_and_deserialize)
+
+    def load(header: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        if header.get("serializer") == "dask":
+            raise MemoryError("no array is loaded, by order of a test")
+        return plain(header, *args, **kwargs)
+
+    load.plain = plain
+    core.merge_and_deserialize = load if refused else plain

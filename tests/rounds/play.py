@@ -212,10 +212,10 @@ def judged(
 
 
 def understood(raised: Exception, work: Work, fault: type[Fault]) -> bool:
-    """Whether an error is ours; of an answer or a source that Dask has, it may be Dask's own."""
+    """Whether an error is ours; of an answer that Dask has, it may be Dask's own."""
     dasks = isinstance(raised, FutureCancelledError | FuturesCancelledError | Unfetched)
     starved = isinstance(raised, MemoryError) and fault.starves
-    return isinstance(raised, DgpuhashError) or (dasks and work.kept_by_dask) or starved
+    return isinstance(raised, DgpuhashError) or ((dasks or starved) and work.kept_by_dask)
 
 
 class Unfinished(Exception):
