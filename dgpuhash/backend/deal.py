@@ -10,7 +10,7 @@ import numpy as np
 
 from dgpuhash.backend import partition_args as structs
 from dgpuhash.backend.partition import digits_of, split
-from dgpuhash.backend.partition_pass import Segments, move
+from dgpuhash.backend.partition_pass import move
 
 if TYPE_CHECKING:
     from dgpuhash.backend.base import Backend
@@ -66,12 +66,10 @@ class Deal:
             if counted is not None:
                 counted(self.starts)
         else:
-
-            def told(segments: Segments) -> None:
-                if counted is not None:
-                    counted(segments.starts)
-
-            moved, self._segments = move(backend, keys, values, digit, counted=told)
+            moved, self._segments = move(
+                backend, keys, values, digit,
+                counted=None if counted is None else lambda segments: counted(segments.starts),
+            )  # fmt: skip
             self.starts = self._segments.starts
         self.keys, self.values = moved.keys, moved.values
 

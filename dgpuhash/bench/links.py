@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dgpuhash.distributed.exchange import Collective
-from dgpuhash.distributed.exchange.peer_window import PeerWindow, Slots
+from dgpuhash.distributed.exchange.peer_window import PeerWindow, WindowSlots, window_nbytes
 
 __all__ = ["peer_copies", "sockets"]
 
@@ -39,7 +39,7 @@ def peer_copies(host: Any, collective: Collective, nbytes: int, repeats: int) ->
     import cupy
 
     rank, size = collective.rank, collective.size
-    slots = Slots.of(size)
+    slots = WindowSlots.of(size, min(collective.gather(window_nbytes())))
     window = PeerWindow(rank, size, slots)
     window.open(collective.gather(window.handle))
     span = slots.number * slots.nbytes

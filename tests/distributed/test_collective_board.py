@@ -10,7 +10,7 @@ import pytest
 
 from dgpuhash.distributed.exchange.board import CALLS, Board
 from dgpuhash.distributed.exchange.peer_line import ALIGNMENT, letters
-from dgpuhash.distributed.exchange.peer_window import PAGE_NBYTES, Slots
+from dgpuhash.distributed.exchange.peer_window import PAGE_NBYTES, WindowSlots
 from dgpuhash.distributed.group import Place, ways_between
 
 
@@ -76,7 +76,7 @@ def test_windows_are_freed_when_all_ranks_left(boards):
 @pytest.mark.parametrize("rows", [0, 1, 700, 5_000_000])
 def test_messages_hold_all_rows_once_and_fit_the_window(rows):
     columns = [(2**40, 8 * rows), (2**41, rows), (2**42, 12 * rows)]
-    room, owner = Slots.of(4).nbytes, SimpleNamespace(pending=0)
+    room, owner = WindowSlots.of(4).nbytes, SimpleNamespace(pending=0)
     found = letters(owner, columns, room)
     expected = dict(columns)
     places = {first: first for first in expected}
@@ -101,7 +101,7 @@ def test_messages_hold_all_rows_once_and_fit_the_window(rows):
 @pytest.mark.parametrize("nbytes", [PAGE_NBYTES, 200 << 20, 1 << 30])
 def test_windows_have_room_for_several_messages_of_whole_pages(nbytes):
     for size in range(2, 17):
-        slots = Slots.of(size, nbytes)
+        slots = WindowSlots.of(size, nbytes)
         whole = (size - 1) * slots.number * slots.nbytes
         assert slots.number >= 8
         assert slots.nbytes % PAGE_NBYTES == 0

@@ -20,7 +20,7 @@ from paper_gpus import DeviceArray, Outgoing
 from dgpuhash.distributed.exchange import Collective, peer_collective, peer_line
 from dgpuhash.distributed.exchange.board import Board
 from dgpuhash.distributed.exchange.collective import Places
-from dgpuhash.distributed.exchange.peer_window import Slots
+from dgpuhash.distributed.exchange.peer_window import WindowSlots
 from dgpuhash.errors import OutOfMemoryError
 
 SIZE, MESSAGE = 3, 4096
@@ -68,9 +68,9 @@ class PaperDriver:
 
 
 class PaperWindow:
-    """Slots of messages in the memory of the process, for all ranks."""
+    """WindowSlots of messages in the memory of the process, for all ranks."""
 
-    slots = Slots(4, MESSAGE)
+    slots = WindowSlots(4, MESSAGE)
 
     def __init__(self) -> None:
         self._rows = np.full((SIZE, SIZE, *self.slots), 255, np.uint8)

@@ -224,32 +224,22 @@ def test_tasks_of_a_worker_are_asked_about_together(threads, groups):
     assert len(groups) == 3
 
 
-def test_without_memory_for_all_each_asks_for_itself(threads, monkeypatch):
-    ask, refused = Probe._ask, []
+@pytest.mark.parametrize(
+    ("step", "error"),
+    [("_ask", OutOfMemoryError("too many")), ("_merged", MemoryError("too many"))],
+)
+def test_without_memory_for_all_each_asks_for_itself(threads, monkeypatch, step, error):
+    """Where all are put together it is none of our errors, as a match's is."""
+    real, refused = getattr(Probe, step), []
 
-    def narrow(probe, worker, several):
-        if len(several) > 1:
-            refused.append(len(several))
-            raise OutOfMemoryError("too many")
-        return ask(probe, worker, several)
+    def narrow(probe, worker, askings):
+        rows = sum(map(len, askings)) if step == "_merged" else len(askings)
+        if rows > 1:
+            refused.append(rows)
+            raise error
+        return real(probe, worker, askings)
 
-    monkeypatch.setattr(Probe, "_ask", narrow)
-    with DistributedIndex.build(RIGHT, on="k", client=threads) as index:
-        assert_same(index.merge(persisted(threads)).compute(), MERGED)
-    assert refused
-
-
-def test_without_memory_to_put_all_together_each_asks_for_itself(threads, monkeypatch):
-    """Not an error of a match, which says so itself."""
-    merged, refused = Probe._merged, []
-
-    def narrow(probe, worker, groups):
-        if sum(map(len, groups)) > 1:
-            refused.append(groups)
-            raise MemoryError("too many")
-        return merged(probe, worker, groups)
-
-    monkeypatch.setattr(Probe, "_merged", narrow)
+    monkeypatch.setattr(Probe, step, narrow)
     with DistributedIndex.build(RIGHT, on="k", client=threads) as index:
         assert_same(index.merge(persisted(threads)).compute(), MERGED)
     assert refused

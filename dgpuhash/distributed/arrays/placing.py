@@ -82,7 +82,6 @@ class Placing:
         self._ranges = ranges
         # Memory of the current stream, which gives it to others while this stream reads it.
         self._given = columns
-
         keys, *values = columns
 
         def counted(segments: Segments) -> None:

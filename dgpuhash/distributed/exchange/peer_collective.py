@@ -18,7 +18,7 @@ from dgpuhash.distributed.exchange.comm_collective import CommCollective
 from dgpuhash.distributed.exchange.driver import Driver
 from dgpuhash.distributed.exchange.membership import Membership
 from dgpuhash.distributed.exchange.peer_line import Door, Letter, Stay, Way, letters
-from dgpuhash.distributed.exchange.peer_window import PeerWindow, Slots, window_nbytes
+from dgpuhash.distributed.exchange.peer_window import PeerWindow, WindowSlots, window_nbytes
 from dgpuhash.errors import OutOfMemoryError, ShapeError, UnsupportedError
 
 __all__ = ["PeerCollective"]
@@ -71,7 +71,7 @@ class PeerCollective(CommCollective):
             nbytes = window_nbytes()
         except Exception as error:
             trouble = str(error)
-        slots = Slots.of(self.size, min(self.agreed(nbytes, trouble)))
+        slots = WindowSlots.of(self.size, min(self.agreed(nbytes, trouble)))
         try:
             self._window = PeerWindow(self.rank, self.size, slots)
             handle = self._window.handle

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-__all__ = ["PeerWindow", "Slots", "window_nbytes"]
+__all__ = ["PeerWindow", "WindowSlots", "window_nbytes"]
 
 # A receiver holds so many messages of each sender or more, and up to 1 GiB in all, so that what
 # comes in several steps of a pipeline need not wait for its rank; of small GPUs' memory 1 / 128.
@@ -19,7 +19,7 @@ PAGE_NBYTES = 2 << 20
 LAZY_PEER_ACCESS = 1
 
 
-class Slots(NamedTuple):
+class WindowSlots(NamedTuple):
     """How a window is cut; the same for all ranks."""
 
     number: int
@@ -28,12 +28,12 @@ class Slots(NamedTuple):
     """Of the largest message."""
 
     @classmethod
-    def of(cls, size: int, nbytes: int = WINDOW_NBYTES) -> Slots:
+    def of(cls, size: int, nbytes: int = WINDOW_NBYTES) -> WindowSlots:
         """Those of windows between `size` ranks, of `nbytes` or, with many ranks, somewhat more.
 
         Examples
         --------
-        >>> [(slots.number, slots.nbytes >> 20) for slots in map(Slots.of, [2, 4, 8])]
+        >>> [(slots.number, slots.nbytes >> 20) for slots in map(WindowSlots.of, [2, 4, 8])]
         [(16, 64), (8, 42), (8, 18)]
         """
         each = nbytes // max(1, size - 1)
@@ -58,10 +58,10 @@ class PeerWindow:
     Parameters
     ----------
     rank, size : int
-    slots : Slots
+    slots : WindowSlots
     """
 
-    def __init__(self, rank: int, size: int, slots: Slots) -> None:
+    def __init__(self, rank: int, size: int, slots: WindowSlots) -> None:
         import cupy
 
         self._runtime: Any = cupy.cuda.runtime
