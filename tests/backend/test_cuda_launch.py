@@ -122,6 +122,14 @@ def test_struct_is_passed_by_value_and_the_kernel_loaded_once(recorder: Recorder
     assert recorder.loads == 1
 
 
+def test_a_kernel_can_be_loaded_before_it_is_launched(recorder: Recorder) -> None:
+    gpu = cuda.CudaBackend()
+    gpu.load(args.owner_of())
+    assert (recorder.loads, recorder.launches) == (1, [])
+    gpu.run(args.owner_of(), args.OWNER_OF, 10, parts=3)
+    assert (recorder.loads, len(recorder.launches)) == (1, 1)
+
+
 def test_each_thread_passes_memory_of_its_own_and_has_a_context(recorder: Recorder) -> None:
     gpu = cuda.CudaBackend()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -50,11 +51,17 @@ class Ranks:
     """A table in parts, each with a thread and an end of a local exchange."""
 
     def __init__(
-        self, device: Any, size: int, rows: tuple[int, int], *spec: Any, capacity: int = 0
+        self,
+        device: Any,
+        size: int,
+        rows: tuple[int, int],
+        *spec: Any,
+        capacity: int = 0,
+        **settings: Any,
     ) -> None:
         self.device, self.size = device, size
         self.piece_rows, self.slice_rows = rows
-        self.spec = TableSpec.of(*spec)
+        self.spec = TableSpec.of(*spec, **settings)
         self.parts = [Part(self.spec, capacity, device.name) for _ in range(size)]
         self.ends = LocalCollective.group(size, limit=120)
 
@@ -260,6 +267,37 @@ def test_own_rows_travel_in_a_single_slice_only(device, monkeypatch, slice_rows)
     else:
         assert sent["own"] > 0
         assert sent["all"] == 2 * 600
+
+
+def test_what_regions_leave_finds_its_kernels_loaded(device, placed, monkeypatch):
+    """Ranks wait for each other, so none may load one when only it has such rows."""
+    backend, loaded, late = type(device.backend), set(), set()
+    launch, load, finish = backend.launch, backend.load, RegionIntake.finish
+    finishing = threading.local()
+
+    def loads(self, *kernels):
+        loaded.update(kernel.expression for kernel in kernels)
+        load(self, *kernels)
+
+    def launches(self, kernel, *given):
+        if hasattr(finishing, "here"):
+            late.add(kernel.expression)
+        launch(self, kernel, *given)
+
+    def finishes(self):
+        finishing.here = True
+        return finish(self)
+
+    monkeypatch.setattr(backend, "load", loads)
+    monkeypatch.setattr(backend, "launch", launches)
+    monkeypatch.setattr(RegionIntake, "finish", finishes)
+    keys = np.random.default_rng(5).permutation(30_000)
+    rows, spec = (10**6, 6_000), ("map", "int64", "int64")
+    ranks = Ranks(device, 2, rows, *spec, capacity=15_300, max_load=0.99)
+    ranks.joined(Verb("add"), [15_000], [0, 1], keys, keys)
+    assert len(ranks) == len(keys) == sum(placed)
+    assert late
+    assert late <= loaded
 
 
 @pytest.mark.parametrize("switch", [True, "auto"])
