@@ -16,7 +16,6 @@ from dgpuhash.bench.workers import Workers
 from dgpuhash.bench.workload import Workload
 from dgpuhash.distributed import DistributedIndex
 from dgpuhash.distributed.probe import Probe, SealedProbe
-from dgpuhash.distributed.source import persisted
 
 __all__ = ["copies_floor", "merge_with_copies"]
 
@@ -54,8 +53,7 @@ def merge_with_copies(workers: Workers, load: Workload, repeats: int) -> Bulk:
         for _ in range(2):
             answers: list[Any] = []
             start = time.perf_counter()
-            answers = persisted(index.merge(asking, persist=True)) or []
-            workers.finish(answers)
+            answers = workers.computed(index.merge(asking, persist=True))
             seconds = time.perf_counter() - start
         checks = client.map(load.few_right, [workers.device] * load.workers, left, answers)
         require(all(client.gather(checks)), "an answer was wrong", verb=VERB)

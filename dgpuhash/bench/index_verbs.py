@@ -19,7 +19,6 @@ from dgpuhash.bench.figure import require
 from dgpuhash.bench.workers import Workers
 from dgpuhash.bench.workload import Seen, Workload
 from dgpuhash.distributed import DistributedIndex
-from dgpuhash.distributed.source import persisted
 
 __all__ = ["BULK", "MULTI", "IndexVerbs", "in_partitions", "of_workers"]
 
@@ -81,7 +80,7 @@ class IndexVerbs:
             with _Clock(seconds, "build + merge"):
                 # As one verb: nobody waits for the devices in between.
                 index = self._built(self._source)
-                answers = self._computed(index.merge(left, on="key", persist=True))
+                answers = self._workers.computed(index.merge(left, on="key", persist=True))
             index.close()
             self._check_merge("build + merge", checked, load, left, answers)
             del answers
@@ -157,7 +156,7 @@ class IndexVerbs:
         keys = self._workers.made(asked, *batch)
         frame = self._persisted(keys, self._left_meta[["key"]])
         start = time.perf_counter()
-        answers = self._computed(index.merge(frame, how=how, persist=True))
+        answers = self._workers.computed(index.merge(frame, how=how, persist=True))
         seconds = time.perf_counter() - start
         if checked:
             wanted = None
@@ -175,7 +174,7 @@ class IndexVerbs:
         left: Any,
     ) -> float:
         start = time.perf_counter()
-        answers = self._computed(merge(left, on="key"))
+        answers = self._workers.computed(merge(left, on="key"))
         seconds = time.perf_counter() - start
         self._check_merge(verb, checked, load, left, answers)
         return seconds
@@ -197,12 +196,6 @@ class IndexVerbs:
                 "Dask's merge", checked, self._load, self._left,
             )  # fmt: skip
         return {"merge": own}
-
-    def _computed(self, frame: Any) -> list[Any]:
-        """Futures of the partitions, all of them there."""
-        futures = persisted(frame) or self._workers.client.compute(frame.to_delayed())
-        self._workers.finish(futures)
-        return list(futures)
 
     def _check(
         self,

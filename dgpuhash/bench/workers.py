@@ -15,6 +15,7 @@ from distributed import Client, LocalCluster, wait
 from dgpuhash import backend
 from dgpuhash.backend import Backend
 from dgpuhash.distributed.phase import asked
+from dgpuhash.distributed.source import persisted
 from dgpuhash.errors import SpecError, UnsupportedError
 
 __all__ = ["Workers", "check_counts", "counts_for", "start"]
@@ -80,6 +81,16 @@ class Workers:
         futures = self.each(function, *args)
         self.finish(futures)
         return futures
+
+    def computed(self, frame: Any) -> list[Any]:
+        """Futures of the partitions of a Dask DataFrame, as `made` gives them.
+
+        Merges of persisted frames are there when their call returns.
+        """
+        futures = persisted(frame) or self.client.compute(frame.to_delayed())
+        if any(future.status != "finished" for future in futures):
+            self.finish(futures)
+        return list(futures)
 
     def finish(self, futures: Sequence[Any]) -> None:
         """Wait until the futures are there, and their devices have done all that was launched.

@@ -69,7 +69,7 @@ class Asked:
         passed, firsts = self.rows, groups.first_rows
         if passed is not None:
             firsts = passed[firsts]
-        if encoded.doubtful is not False:
+        if encoded.doubts is not False:
             like = firsts[groups.codes]
             if not bool(same_keys(encoded.columns, passed, encoded.columns, like).all()):
                 return

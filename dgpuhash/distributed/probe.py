@@ -232,10 +232,12 @@ class Probe(WithMetas):
         nbytes = sizeof(left) if arrays is None else sum(array.nbytes for array in arrays)
         return Asking(left, alike, arrays, keys, nbytes)
 
-    def put_together(self, asking: Asking, query_rows: Any, found: Payload | None) -> Any:
+    def put_together(
+        self, asking: Asking, query_rows: Any, found: Payload | None, *, whole: bool = False
+    ) -> Any:
         """The merge of a partition, out of its `Matches`, whose frame may be a payload."""
         if self.plain and asking.arrays is not None and found is not None and is_plain(found):
-            return assemble_plain(asking.arrays, query_rows, list(found), self.meta)
+            return assemble_plain(asking.arrays, query_rows, found, self.meta, whole=whole)
         if found is not None:
             found = frame_of_payload(found, self.index_meta[list(self.moved)])
         return assemble(

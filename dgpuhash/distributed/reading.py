@@ -58,7 +58,8 @@ class Reading(Handle):
             Compute it at once and keep it on the workers, as ``client.persist`` of the lazy merge
             does. Where `left` is persisted on workers with shards, and the columns that travel are
             numbers or moments without nulls, all workers do it together in one phase, which takes
-            less than a task for each partition.
+            less than a task for each partition; it is there then, and GPUs are done with it, when
+            this call returns.
         bloom_filter : {"auto", True, False}
             Whether workers leave rows without a match out before they ask the others, by a filter
             of 11 bits a row of the index, which each worker with a shard gets at first use and

@@ -256,7 +256,9 @@ def assemble(
     return frames.beside(kept, found, meta.columns)
 
 
-def assemble_plain(left: Sequence[Any], query_rows: Any, right: Sequence[Any], meta: Any) -> Any:
+def assemble_plain(
+    left: Sequence[Any], query_rows: Any, right: Sequence[Any], meta: Any, *, whole: bool = False
+) -> Any:
     """The merge result of columns without nulls in which no row of `left` is without a partner.
 
     Parameters
@@ -269,9 +271,12 @@ def assemble_plain(left: Sequence[Any], query_rows: Any, right: Sequence[Any], m
         The matched rows, in the order of `query_rows`.
     meta : DataFrame
         What `merge_meta` gives; its dtypes are those of the arrays.
+    whole : bool
+        Whether `query_rows` are known to be all rows, each once.
     """
-    columns = [array[query_rows] for array in left]
-    return frames_of(meta).from_arrays([*columns, *right], meta)
+    frames = frames_of(meta)
+    kept = frames.whole(left) if whole else [array[query_rows] for array in left]
+    return frames.from_arrays([*kept, *right], meta)
 
 
 def _inner_meta(

@@ -335,6 +335,11 @@ class FrameIndex(Searchable):
         check_same_library(keys, self._frames)
         return self._rows.erase(self._encoder.encode(keys, on))
 
+    @property
+    def one_row_per_key(self) -> bool:
+        """Whether each key is known to have one row at most."""
+        return self._rows.table.one_row_per_code
+
     def stats(self) -> FrameStats:
         """Rows, bytes and how the keys are kept."""
         return FrameStats(

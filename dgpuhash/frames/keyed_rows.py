@@ -65,13 +65,13 @@ class KeyedRows:
 
     def proven(self, encoded: EncodedKeys, query_rows: Any, rows: Any) -> tuple[Any, Any]:
         """Those of the pairs, found by code, that have equal keys."""
-        if encoded.doubtful is False or len(rows) == 0 or self._proved(encoded):
+        if encoded.doubts is False or len(rows) == 0 or self._proved(encoded):
             return query_rows, rows
         xp = self._xp
-        if encoded.doubtful is True:
+        if encoded.doubts is True:
             asked = xp.arange(len(rows))
         else:
-            asked = xp.flatnonzero(encoded.doubtful[query_rows])
+            asked = xp.flatnonzero(encoded.codes[query_rows] == encoded.doubts)
             if len(asked) == 0:
                 return query_rows, rows
         keys = self.store.take(rows[asked], self._encoder.names)
@@ -93,7 +93,7 @@ class KeyedRows:
 
     def found(self, encoded: EncodedKeys) -> Any:
         """Mask of the queries that match a row."""
-        if encoded.doubtful is False:
+        if encoded.doubts is False:
             found = self.table.contains(encoded.codes)
             return found if encoded.valid is None else found & encoded.valid
         found = self._xp.zeros(len(encoded), dtype=bool)
@@ -102,7 +102,7 @@ class KeyedRows:
 
     def erase(self, encoded: EncodedKeys) -> int:
         """Forget the rows that match; their memory is freed when they outnumber the others."""
-        if encoded.doubtful is False:
+        if encoded.doubts is False:
             valid = encoded.valid
             gone = self.table.erase(encoded.codes if valid is None else encoded.codes[valid])
         else:

@@ -35,16 +35,16 @@ class EncodedKeys:
     valid : bool array or None
         False where a row holds a value that no indexed row can have: it matches nothing, and its
         code means nothing (it may be sent to any owner). None: all rows are valid.
-    doubtful : bool array, bool
-        Where equal codes do not yet prove equal keys, so that hits must be verified. A plain bool
-        speaks for all rows.
+    doubts : bool, or a number
+        Whether equal codes do not yet prove equal keys, so that hits must be verified; the one code
+        that does not.
     columns : tuple of NormalColumn
         The key columns, for `same_keys`.
     """
 
     codes: Any
     valid: Any
-    doubtful: Any
+    doubts: Any
     columns: tuple[NormalColumn, ...]
 
     def __len__(self) -> int:
@@ -181,8 +181,8 @@ class KeyEncoder:
         for column in normal:
             if column.valid is not None:
                 valid = column.valid if valid is None else valid & column.valid
-        codes, doubtful = self._codes(normal, frames)
-        return EncodedKeys(codes, valid, doubtful, normal)
+        codes, doubts = self._codes(normal, frames)
+        return EncodedKeys(codes, valid, doubts, normal)
 
     def normalise(
         self, frame: Any, columns: Hashable | Sequence[Hashable] | None = None
@@ -232,7 +232,7 @@ class KeyEncoder:
             codes = only.bits.astype(dtype, copy=False)
             if only.nulls is not None:
                 codes = xp.where(only.nulls, reserved, codes)
-            return codes, codes == reserved
+            return codes, reserved
         codes = None
         for column in columns:
             bits = column.bits.astype(dtype, copy=False)

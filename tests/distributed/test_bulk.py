@@ -119,6 +119,29 @@ def test_copies_are_merged_with_where_partitions_lie(client, caplog, how, kind):
         assert_same(found.compute(), joined(left, right, ["k"], how))
 
 
+@pytest.mark.parametrize("mode", ["distributed", "replicated"])
+def test_rows_that_all_have_one_partner_are_no_longer_those_of_the_left(threads, caplog, mode):
+    right = pd.DataFrame({"k": np.arange(50), "v": np.arange(50) * 1.5})
+    left = pd.DataFrame({"k": np.random.default_rng(2).integers(0, 50, 300), "w": np.arange(300)})
+    before = left.copy(deep=True)
+    lefts = placed(threads, left, [1, 0, 0, 2])
+    with DistributedIndex.build(right, on="k", client=threads, mode=mode) as index:
+        with all_together(caplog):
+            found = index.merge(lefts, persist=True)
+        assert_same(found.compute(), left.merge(right, on="k"))
+        for part in threads.gather(threads.compute(found.to_delayed())):
+            part.loc[:, ["k", "w"]] = -1
+    pd.testing.assert_frame_equal(left, before)
+    pd.testing.assert_frame_equal(lefts.compute(), before)
+    # Doubles are more rows, or as many where as many have no partner.
+    twice = pd.concat([right, right.iloc[:10]])
+    left = left.assign(k=np.where(np.arange(300) % 2, left["k"] % 10, 60))
+    with DistributedIndex.build(twice, on="k", client=threads, mode=mode) as index:
+        found = index.merge(placed(threads, left, [1, 0, 0, 2]), persist=True)
+        assert len(found) == len(left)
+        assert_same(found.compute(), left.merge(twice, on="k"))
+
+
 @given(data=st.data())
 @settings(max_examples=25)
 def test_any_rows_anywhere(threads: Client, data: st.DataObject) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from clusters import assert_same_rows, device_frame, gpu_cluster, joined
-from distributed import Client
+from distributed import Client, futures_of, wait
 
 from dgpuhash.distributed import DistributedIndex
 from dgpuhash.errors import ColumnError
@@ -64,6 +64,21 @@ def test_merges_inserts_erases_and_saves(client, left, right, mode, tmp_path):
     with DistributedIndex.load(tmp_path / "saved", client, device="cuda") as loaded:
         result = loaded.merge(device_frame(left, 2)).compute()
         assert_same_rows(result, left.merge(now, on="k"))
+
+
+@pytest.mark.parametrize("mode", ["distributed", "replicated"])
+def test_a_persisted_merge_is_there_when_it_returns(client, left, mode):
+    rows = pd.DataFrame({"k": np.random.default_rng(3).permutation(3000), "y": np.arange(3000)})
+    lefts = client.persist(device_frame(left, 4))
+    wait(lefts)
+    with DistributedIndex.build(device_frame(rows, 3), "k", client=client, mode=mode) as index:
+        merged = index.merge(lefts, persist=True)
+        assert {future.status for future in futures_of(merged)} == {"finished"}
+        assert_same_rows(merged.compute(), left.merge(rows, on="k"))
+        # Of rows that all have one partner the result has the columns themselves.
+        del merged
+        assert_same_rows(index.merge(lefts, persist=True).compute(), left.merge(rows, on="k"))
+    assert_same_rows(lefts.compute(), left)
 
 
 @pytest.mark.parametrize("rule", ["first", "last", "min", "max", "sum"])

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-
-from dgpuhash.distributed.bulk.share import Share, merged
+from dgpuhash import backend
+from dgpuhash.distributed.bulk.share import Share, matches_of, merged
 from dgpuhash.distributed.exchange.rest import resting
 from dgpuhash.distributed.plugin import ShardHost
 from dgpuhash.distributed.probe import Probe
@@ -24,19 +23,13 @@ def merge_here(host: ShardHost, seal: Sealed[Probe], given: Given) -> Made[Share
     except KeyError as error:
         return Made(Share(f"partition {error} has left its worker"), {})
     shard = descriptor.shards[given.rank]
+    index = host.shards.at(descriptor.uid, descriptor.epoch, shard.incarnation)
     made = {}
     with resting(host.worker.loop.asyncio_loop, frames_of(descriptor.meta).device):
         for one, (left,) in zip(given.own, lefts, strict=True):
             asking = probe.asking(left)
-            rows, found, _ = host.shards.match(
-                descriptor.uid,
-                descriptor.epoch,
-                shard.incarnation,
-                asking.keys,
-                probe.how,
-                probe.moved,
-                0,
-                sys.maxsize,
-            )
-            made[merged(given, one)] = probe.put_together(asking, rows, found)
+            rows, found = matches_of(index, asking.keys, probe.how, probe.moved)
+            whole = index.one_row_per_key and len(rows) == len(left)
+            made[merged(given, one)] = probe.put_together(asking, rows, found, whole=whole)
+        backend.get(frames_of(descriptor.meta).device).synchronize()
     return Made(Share(), made)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -19,7 +18,7 @@ from dgpuhash.distributed.arrival import of_any
 from dgpuhash.distributed.bulk.copies import merge_here
 from dgpuhash.distributed.bulk.lying import needed, report
 from dgpuhash.distributed.bulk.parted import Parted, parted
-from dgpuhash.distributed.bulk.share import Share, merged
+from dgpuhash.distributed.bulk.share import Share, matches_of, merged
 from dgpuhash.distributed.bulk.standing import run_together
 from dgpuhash.distributed.clients import check_home
 from dgpuhash.distributed.descriptor import Placement
@@ -127,6 +126,7 @@ def merge_share(
             replica = _replica(index, sieve, sparing, collective)
         made = _merged(collective, index, asking, replica, given)
         sieve.spared(made.result.spared_rows)
+        backend.get(frames_of(descriptor.meta).device).synchronize()
         return made
 
 
@@ -239,20 +239,23 @@ class Asking:
         else:
             rows, order, self.matched = in_query_order(rows, self.rows, xp)
             payload = [column[order] for column in payload]
+        whole = len(rows) == self.matched == self.rows
         if len(self._partitions) == 1:
-            return [self._result(self._partitions[0], rows, payload)]
+            return [self._result(self._partitions[0], rows, payload, whole)]
         firsts = np.concatenate([[0], np.cumsum(self._lengths)])
         cuts = backend.get(frames.device).to_host(xp.searchsorted(rows, xp.asarray(firsts)))
         return [
-            self._result(one, rows[start:end] - int(first), [each[start:end] for each in payload])
+            self._result(
+                one, rows[start:end] - int(first), [each[start:end] for each in payload], whole
+            )
             for one, first, (start, end) in zip(
                 self._partitions, firsts, pairwise(cuts.tolist()), strict=False
             )
         ]
 
-    def _result(self, partition: Any, rows: Any, payload: Sequence[Any]) -> Any:
+    def _result(self, partition: Any, rows: Any, payload: Sequence[Any], whole: bool) -> Any:
         found = None if self.probe.how in {"semi", "anti"} else tuple(payload)
-        return self.probe.put_together(partition, rows, found)
+        return self.probe.put_together(partition, rows, found, whole=whole)
 
 
 def _answers(index: FrameIndex, came: Received, probe: Probe) -> tuple[Parted, str]:
@@ -261,17 +264,15 @@ def _answers(index: FrameIndex, came: Received, probe: Probe) -> tuple[Parted, s
     Also why tasks must do it.
     """
     frames, refused = frames_of(index.meta), ""
-    xp, keys = frames.xp, tuple(came.columns)
-    moved = list(probe.moved)
-    found: Any = ()
-    if probe.how in {"semi", "anti"}:
-        rows = index.match(keys, how="semi").query_rows
-    else:
-        (rows, found), _ = index.page(keys, nbytes=sys.maxsize, columns=moved, plain=True)
-        if not is_plain(found):
-            refused = "a stored column has nulls"
-            like = index.meta[moved]
-            rows, found = rows[:0], plain_arrays(like, like)
+    xp, moved = frames.xp, list(probe.moved)
+    how = "semi" if probe.how in {"semi", "anti"} else probe.how
+    rows, found = matches_of(index, tuple(came.columns), how, moved)
+    if found is None:
+        found = ()
+    elif not is_plain(found):
+        refused = "a stored column has nulls"
+        like = index.meta[moved]
+        rows, found = rows[:0], plain_arrays(like, like)
     ends = xp.asarray(np.cumsum(came.counts))
     ends = backend.get(frames.device).to_host(xp.searchsorted(rows, ends))
     counts = np.diff(ends, prepend=0).astype(np.int64)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from dgpuhash.distributed.bulk.lying import Lying
 from dgpuhash.distributed.worker_data import Given
+from dgpuhash.frames import FrameIndex, Matches
 
-__all__ = ["Share", "merged"]
+__all__ = ["Share", "matches_of", "merged"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,3 +31,13 @@ class Share:
 def merged(given: Given, partition: Lying) -> tuple[str, int]:
     """Under which the result of a partition is kept."""
     return f"dgpuhash-merged-{given.token}", partition.number
+
+
+def matches_of(index: FrameIndex, keys: Any, how: str, columns: Sequence[Hashable]) -> Matches:
+    """All that an index has for `keys`, a frame or a tuple of arrays.
+
+    A tuple of arrays, not a frame, where its columns are plain.
+    """
+    if how in {"semi", "anti"}:
+        return index.match(keys, how=how)
+    return index.page(keys, nbytes=sys.maxsize, columns=columns, plain=True).matches

@@ -71,6 +71,10 @@ class Frames(ABC):
     def from_arrays(self, arrays: Sequence[Any], like: Any) -> Any:
         """The frame with the columns and dtypes of `like` on these `arrays`; nothing is copied."""
 
+    def whole(self, arrays: Sequence[Any]) -> list[Any]:
+        """All rows of columns of a frame, for another frame, as `take` gives them."""
+        return [array.copy() for array in arrays]
+
     @abstractmethod
     def take(self, frame: Any, rows: Any) -> Any:
         """The rows at positions `rows`, numbered from 0."""

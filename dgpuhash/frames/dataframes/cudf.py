@@ -88,6 +88,10 @@ class CudfFrames(Frames):
             pylibcudf.Table(columns), {"columns": list(like)}
         )
 
+    def whole(self, arrays: Sequence[Any]) -> list[Any]:
+        # Frames share memory, as shallow copies do.
+        return list(arrays)
+
     def take(self, frame: Any, rows: Any) -> Any:
         # cuDF's own look for bounds, and move the index along: a fourth of their speed.
         rows = self._cp.asarray(rows)
