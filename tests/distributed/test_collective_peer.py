@@ -204,6 +204,35 @@ def test_room_is_made_ahead_where_all_have_told_their_counts(ends: list[Collecti
             done.result(60)
 
 
+def test_what_does_not_fit_the_windows_leaves_for_all_ranks_at_once(ends: list[Collective]):
+    streams: dict[tuple[int, int], list[int]] = {}
+
+    def work(end: Any) -> None:
+        copy = end.driver.copy
+
+        def copied_on(to: int, source: int, nbytes: int, stream: int) -> None:
+            if stream != end.taking.ptr:
+                streams.setdefault((end.rank, rows), []).append(stream)
+            copy(to, source, nbytes, stream)
+
+        end.driver.copy = copied_on
+        for rows in (1000, 2000, 3000):
+            column = np.arange(SIZE * rows).view(DeviceArray)
+            end._carry(Outgoing([column], [rows] * SIZE, SIZE, None, None)).wait()
+        end.driver.settle()
+
+    with ThreadPoolExecutor(SIZE) as threads:
+        for done in [threads.submit(work, end) for end in ends]:
+            done.result(60)
+    # A window has room for 4,096 numbers.
+    for end in ends:
+        ways = {way.stream.ptr for way in end.ways.values()}
+        assert [set(streams[end.rank, rows]) for rows in (1000, 2000, 3000)] == [
+            {end.leaving.ptr}, {end.leaving.ptr}, ways
+        ]  # fmt: skip
+        assert len(ways) == SIZE - 1
+
+
 def test_memory_that_is_short_ahead_is_asked_for_again(ends: list[Collective]):
     def work(end: Any) -> None:
         outgoings, transfers = [], []

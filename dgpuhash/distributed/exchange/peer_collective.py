@@ -97,6 +97,7 @@ class PeerCollective(CommCollective):
 
         self.driver = Driver()
         self.message_nbytes = self._window.slots.nbytes
+        self.window_nbytes = self._window.slots.nbytes_of(self.size)
         self.leaving = cupy.cuda.Stream(non_blocking=True)
         self.taking = cupy.cuda.Stream(non_blocking=True)
         self.events = [
@@ -104,7 +105,7 @@ class PeerCollective(CommCollective):
         ]
         between = (self.driver, self._board, self._window, self.rank)
         for rank in self.membership.others():
-            self.ways[rank] = Way(*between, rank, self.leaving.ptr)
+            self.ways[rank] = Way(*between, rank)
             self.doors[rank] = Door(*between, rank, self.taking.ptr)
         self.stay = Stay(self.driver, self.taking.ptr)
         self._lines = [*self.ways.values(), *self.doors.values(), self.stay]
@@ -194,7 +195,7 @@ class PeerCollective(CommCollective):
 
     def _settle(self) -> None:
         """Wait for the copies that were begun."""
-        for stream in (self.leaving, self.taking):
+        for stream in (self.leaving, self.taking, *(way.stream for way in self.ways.values())):
             if stream is not None:
                 stream.synchronize()
 
@@ -248,12 +249,21 @@ class PeerTransfer(Transfer):
         """Put what goes to others on its way."""
         outgoing, end = self.outgoing, self._end
         end.driver.record(self._ready, self._stream)
-        end.driver.wait(end.leaving.ptr, self._ready)
         firsts, rows = outgoing.starts.tolist(), outgoing.counts.tolist()
+        leaving = (sum(rows) - rows[end.rank]) * outgoing.kind.row_nbytes
+        # With a stream for each rank the GPU copies all that waits for one, of later transfers too,
+        # before it begins with the next rank's, and with two for all half of the messages of a
+        # pipeline came late. One copy after the other is slower where much leaves at once.
+        apart = leaving > end.window_nbytes
+        if not apart:
+            end.driver.wait(end.leaving.ptr, self._ready)
         columns = self._lying(outgoing.columns)
         for rank, way in end.ways.items():
             if rows[rank]:
-                way.send(self._letters(columns, firsts[rank], rows[rank]))
+                stream = way.stream.ptr if apart else end.leaving.ptr
+                if apart:
+                    end.driver.wait(stream, self._ready)
+                way.send(self._letters(columns, firsts[rank], rows[rank]), stream)
 
     def take(self, counts: np.ndarray) -> None:
         """Make room for what comes, and let it be taken out of the window."""

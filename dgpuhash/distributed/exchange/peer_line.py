@@ -82,29 +82,31 @@ def letters(owner: Owner, columns: Sequence[tuple[int, int]], room: int) -> list
 
 
 class Way:
-    """To one rank; its copies are in the order of `stream`, which all ways share.
+    """To one rank.
 
-    With a stream for each rank the GPU had copied all that waited for one, of later transfers too,
-    before it began with the next rank's, and with two for all half of the messages came late.
+    Attributes
+    ----------
+    stream : cupy.cuda.Stream
+        Of this way alone.
     """
 
     def __init__(
-        self, driver: Driver, board: Board, window: PeerWindow, mine: int, target: int, stream: int
+        self, driver: Driver, board: Board, window: PeerWindow, mine: int, target: int
     ) -> None:
         import cupy
 
         self._driver, self._board, self._window = driver, board, window
         self._mine, self._target = mine, target
-        self._stream = stream
+        self.stream = cupy.cuda.Stream(non_blocking=True)
         self._room = window.slots.number
         self._events = [cupy.cuda.Event(disable_timing=True) for _ in range(self._room)]
-        self._waiting: deque[Letter] = deque()
+        self._waiting: deque[tuple[Letter, int]] = deque()
         self._flying: deque[Letter] = deque()
         self._put = self._told = 0
 
-    def send(self, found: Sequence[Letter]) -> None:
-        """Put these messages into the window as soon as it has room."""
-        self._waiting.extend(found)
+    def send(self, found: Sequence[Letter], stream: int) -> None:
+        """Put these messages into the window, in the order of `stream`, as soon as it has room."""
+        self._waiting.extend((letter, stream) for letter in found)
 
     def progress(self) -> bool:
         """Do what can be done; whether anything was."""
@@ -118,14 +120,14 @@ class Way:
         if self._waiting:
             room = self._board.freed(self._mine, self._target) + self._room
             while self._waiting and self._put < room:
-                self._put_letter(self._waiting.popleft())
+                self._put_letter(*self._waiting.popleft())
         return before != (self._told, self._put)
 
-    def _put_letter(self, letter: Letter) -> None:
+    def _put_letter(self, letter: Letter, stream: int) -> None:
         place = self._window.place(self._mine, self._target, self._put)
         for address, offset, nbytes in letter.strips:
-            self._driver.copy(place + offset, address, nbytes, self._stream)
-        self._driver.record(self._events[self._put % self._room], self._stream)
+            self._driver.copy(place + offset, address, nbytes, stream)
+        self._driver.record(self._events[self._put % self._room], stream)
         self._put += 1
         self._flying.append(letter)
 

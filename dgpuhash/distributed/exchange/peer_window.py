@@ -41,6 +41,10 @@ class WindowSlots(NamedTuple):
         message_nbytes = min(MESSAGE_NBYTES, pages * PAGE_NBYTES)
         return cls(max(MESSAGES, each // message_nbytes), message_nbytes)
 
+    def nbytes_of(self, size: int) -> int:
+        """Of a window of one of `size` ranks."""
+        return (size - 1) * self.number * self.nbytes
+
 
 def window_nbytes() -> int:
     """What this process's GPU has to give for a window."""
@@ -69,7 +73,7 @@ class PeerWindow:
         self._opened: dict[int, int] = {}
         self._base = 0
         if size > 1:
-            self._base = self._runtime.malloc((size - 1) * slots.number * slots.nbytes)
+            self._base = self._runtime.malloc(slots.nbytes_of(size))
 
     @property
     def handle(self) -> bytes:
