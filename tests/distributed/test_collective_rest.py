@@ -33,7 +33,14 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 def naps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The seconds of each."""
     naps: list[float] = []
-    monkeypatch.setattr(rest, "time", SimpleNamespace(sleep=naps.append))
+
+    class Over(threading.Event):
+        def wait(self, seconds: float | None = None) -> bool:
+            assert seconds is not None
+            naps.append(seconds)
+            return self.is_set()
+
+    monkeypatch.setattr(rest, "threading", SimpleNamespace(Event=Over))
     return naps
 
 
@@ -56,6 +63,16 @@ def test_a_loop_rests_and_answers_until_the_block_ends(loop, naps):
     count = len(naps)
     asked(loop)
     assert len(naps) == count
+
+
+def test_a_nap_ends_with_the_block(loop, monkeypatch):
+    monkeypatch.setattr(rest, "SLEEP", 300)
+    asked(loop)
+    with rest.resting(loop, "cuda"):
+        pending = asyncio.run_coroutine_threadsafe(answer(), loop)
+        with pytest.raises(TimeoutError):
+            pending.result(0.05)
+    assert pending.result(60) == "there"
 
 
 def end_of(kind: type[Any], loop: asyncio.AbstractEventLoop) -> Any:

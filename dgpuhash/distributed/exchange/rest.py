@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -28,18 +28,23 @@ def resting(loop: asyncio.AbstractEventLoop, device: str) -> Iterator[None]:
     try:
         yield
     finally:
-        rest.over = True
+        rest.over.set()
 
 
 class Rest:
-    """Naps of an event loop, one after each round of what else it has to do."""
+    """Naps of an event loop, one after each round of what else it has to do.
+
+    Attributes
+    ----------
+    over : threading.Event
+        Ends the nap, and the naps.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self.over = False
+        self.over = threading.Event()
 
     def go_on(self) -> None:
         """Take a nap, and later the next."""
-        if not self.over:
-            time.sleep(SLEEP)
+        if not self.over.wait(SLEEP):
             self._loop.call_soon(self.go_on)
