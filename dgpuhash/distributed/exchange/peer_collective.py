@@ -29,6 +29,8 @@ RESTLESS, NAP = 2e-3, 50e-6
 # many looks. A rank that is stopped for longer costs its peers the memory of their windows. What a
 # GPU does meanwhile waits for memory that is freed, so that is done before the next table's verbs.
 SOON, LEAVE, LEAVES = 1e-3, 0.1, 600
+# Of streams; CUDA takes its own highest one for it.
+HIGHEST = -100
 
 
 class PeerCollective(CommCollective):
@@ -99,7 +101,8 @@ class PeerCollective(CommCollective):
         self.message_nbytes = self._window.slots.nbytes
         self.window_nbytes = self._window.slots.nbytes_of(self.size)
         self.leaving = cupy.cuda.Stream(non_blocking=True)
-        self.taking = cupy.cuda.Stream(non_blocking=True)
+        # Beside kernels that have all of a GPU, copies out of the window are what the others wait for.
+        self.taking = cupy.cuda.Stream(non_blocking=True, priority=HIGHEST)
         self.events = [
             [cupy.cuda.Event(disable_timing=True) for _ in range(3)] for _ in range(CALLS)
         ]
