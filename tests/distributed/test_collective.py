@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,7 +16,7 @@ import pytest
 from clusters import cluster_of, until
 from distributed import Client
 
-from dgpuhash.distributed.exchange import Collective, LocalCollective
+from dgpuhash.distributed.exchange import Collective, CommCollective, LocalCollective
 from dgpuhash.distributed.exchange.collective import Places
 from dgpuhash.distributed.group import Group, collective_of, form_group
 from dgpuhash.distributed.phase import on_workers
@@ -491,3 +492,11 @@ def test_large_and_small_values_are_gathered(ranks):
         for rank in range(ranks.size)
     ]
     assert ranks.run(gathered) == [wanted] * ranks.size
+
+
+def test_a_rank_alone_asks_nobody_for_values():
+    alone = CommCollective(SimpleNamespace(rank=0, size=1, broken=None))
+    assert alone.gather("mine") == ["mine"]
+    alone.membership.broken = IndexLost("given up")
+    with pytest.raises(IndexLost, match="given up"):
+        alone.gather("mine")

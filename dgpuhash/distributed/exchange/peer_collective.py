@@ -101,7 +101,7 @@ class PeerCollective(CommCollective):
         self.message_nbytes = self._window.slots.nbytes
         self.window_nbytes = self._window.slots.nbytes_of(self.size)
         self.leaving = cupy.cuda.Stream(non_blocking=True)
-        # Beside kernels that have all of a GPU, copies out of the window are what the others wait for.
+        # The others wait for copies out of the window, and kernels have all of a GPU.
         self.taking = cupy.cuda.Stream(non_blocking=True, priority=HIGHEST)
         self.events = [
             [cupy.cuda.Event(disable_timing=True) for _ in range(3)] for _ in range(CALLS)

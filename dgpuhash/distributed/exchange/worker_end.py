@@ -87,6 +87,11 @@ class WorkerEnd(Collective):
                 path.unlink()
 
     def gather(self, value: Any) -> list[Any]:
+        if self.size == 1:
+            # Over an event loop on UCXX it took 2.2 ms.
+            if self.membership.broken is not None:
+                raise self.membership.broken
+            return [value]
         number, self._gathered = self._gathered, self._gathered + 1
         if self._mailbox is not None:
             self._mailbox.put(number, value)
