@@ -25,6 +25,7 @@ from dgpuhash.frames.query import Query
 from dgpuhash.frames.saved import read_index, write_index
 from dgpuhash.frames.searchable import Searchable
 from dgpuhash.frames.stats import FrameStats
+from dgpuhash.tables.scarcity import call_says_memory
 from dgpuhash.tables.turns import Turns, changes, reads
 
 __all__ = ["FrameIndex"]
@@ -64,6 +65,7 @@ class FrameIndex(Searchable):
         self._turns = Turns()
 
     @classmethod
+    @call_says_memory
     def build(
         cls,
         frame: Any,
@@ -97,6 +99,8 @@ class FrameIndex(Searchable):
             When a column is missing or doubled, or `unique` keys are not.
         KeyTypeError
             When a column cannot be a key.
+        OutOfMemoryError
+            When the rows or the key table do not fit.
 
         Examples
         --------
@@ -140,16 +144,19 @@ class FrameIndex(Searchable):
     def __len__(self) -> int:
         return len(self._rows)
 
+    @call_says_memory
     @reads
     def codes(self) -> Any:
         """The codes of the keys of all rows, in no particular order."""
         return self._rows.table.codes()
 
+    @call_says_memory
     @reads
     def frame(self, columns: Sequence[Hashable] | None = None) -> Any:
         """The rows (or `columns` of them) in insertion order, numbered from 0."""
         return self._rows.store.take(self._rows.table.items()[1], columns)
 
+    @call_says_memory
     @changes
     def insert(self, frame: Any) -> None:
         """Add the rows of `frame`, which has at least the stored columns.
@@ -161,6 +168,8 @@ class FrameIndex(Searchable):
             unique; the index is as it was.
         KeyTypeError
             When a key value does not fit the index's key column; the index is as it was.
+        OutOfMemoryError
+            When the key table cannot grow; the index is as it was.
 
         Examples
         --------
@@ -179,11 +188,13 @@ class FrameIndex(Searchable):
             self._rows.refuse_doubles(rows, encoded)
         self._rows.insert(rows, encoded)
 
+    @call_says_memory
     @changes
     def insert_arrays(self, arrays: Sequence[Any]) -> None:
         """As `insert`, for the stored columns as `Frames.arrays` gives them, in their dtypes."""
         self._rows.insert_arrays(arrays, self._unique)
 
+    @call_says_memory
     @reads
     def match(
         self,
@@ -228,6 +239,7 @@ class FrameIndex(Searchable):
         query_rows, rows = self._rows.pairs(encoded)
         return Matches(query_rows, self._rows.store.take(rows, columns))
 
+    @call_says_memory
     @reads
     def page(
         self,
@@ -245,6 +257,7 @@ class FrameIndex(Searchable):
         wanted = list(self.meta if columns is None else columns)
         return first_page(self._rows, self._encoded(keys), wanted, nbytes, skip, plain)
 
+    @call_says_memory
     @reads
     def merge(
         self,
@@ -303,17 +316,20 @@ class FrameIndex(Searchable):
     def _query(self, keys: Any) -> Query:
         return Query.of(keys, self._encoder, self.meta)
 
+    @call_says_memory
     def _look_up(self, asked: Any, columns: Sequence[Hashable] | None) -> Lookup:
         def match(keys: Any, moved: Sequence[Hashable]) -> Matches:
             return self.match(keys, columns=moved)
 
         return lookup_rows(asked, self._encoder, self.meta, match, columns)
 
+    @call_says_memory
     @reads
     def _found(self, asked: Any) -> Any:
         check_same_library(asked, self._frames)
         return self._rows.found(self._encoder.encode(asked))
 
+    @call_says_memory
     @changes
     def erase(self, keys: Any, *, on: Hashable | Sequence[Hashable] | None = None) -> int:
         """Remove all rows with these keys; returns how many.
@@ -373,6 +389,7 @@ class FrameIndex(Searchable):
         write_index(path, self.frame(), self._encoder, self._unique)
 
     @classmethod
+    @call_says_memory
     def load(cls, path: str | os.PathLike[str], *, device: str | None = None) -> FrameIndex:
         """The index saved under `path`: its rows are read and their keys inserted anew.
 

@@ -57,18 +57,16 @@ class KeyTable:
         return self._table
 
     def insert(self, codes: Any, rows: Any) -> None:
-        """Add a row number for each code; inside a code, ascending order is kept."""
+        """Add a row number for each code, or none; inside a code, ascending order is kept."""
         if len(codes) == 0:
             return
         codes, rows = self._in(codes), self._in(rows)
         self._widen(int(rows[-1]))
         rows = _unsigned(rows, self._row_dtype)
         if self._pairs == 0:
-            self._fill(codes, rows)
+            self._table = self._filled(codes, rows)
         elif isinstance(self._table, HashMap):
-            late = ~self._table.insert(codes, rows)
-            if bool(late.any()):
-                self._to_multimap(codes[late], rows[late])
+            self._insert_in_map(self._table, codes, rows)
         else:
             self._table.insert(codes, rows)
         self._pairs += len(codes)
@@ -125,10 +123,16 @@ class KeyTable:
         distinct = xp.unique(self._in(codes))
         positions, stored = self.find(self._out(distinct))
         positions, stored = self._in(positions), self._in(stored)
+        order = xp.argsort(stored, kind="stable")
+        codes, stored = distinct[positions][order], stored[order]
         kept = ~xp.isin(stored, self._in(rows))
-        order = xp.argsort(stored[kept], kind="stable")
-        gone = self.erase(self._out(distinct)) - len(order)
-        self.insert(self._out(distinct[positions[kept]][order]), self._out(stored[kept][order]))
+        left = self._out(codes[kept]), self._out(stored[kept])
+        gone = self.erase(self._out(distinct)) - len(left[0])
+        try:
+            self.insert(*left)
+        except BaseException:
+            self.insert(self._out(codes), self._out(stored))
+            raise
         return gone
 
     def items(self) -> tuple[Any, Any]:
@@ -141,45 +145,54 @@ class KeyTable:
         """The codes, each as often as it has rows, in no particular order."""
         return self._out(self._table.items()[0])
 
-    def clear(self) -> None:
-        """Forget every pair."""
-        self._table = self._map()
-        self._pairs = 0
-
     @property
     def nbytes(self) -> int:
         """Memory that the table holds, in bytes."""
         return self._table.nbytes
 
-    def _fill(self, codes: Any, rows: Any) -> None:
-        """Insert the first rows; which of them are doubles is not asked."""
+    def _filled(self, codes: Any, rows: Any) -> HashMap | MultiMap:
+        """A table of the first rows; which of them are doubles is not asked."""
         device = self._backend.name
-        self._table = HashMap.from_arrays(codes, rows, device=device)
-        if len(self._table) < len(codes):
-            self._table = self._map()
-            self._table = MultiMap.from_arrays(codes, rows, device=device)
+        made = HashMap.from_arrays(codes, rows, device=device)
+        if len(made) == len(codes):
+            return made
+        del made
+        return MultiMap.from_arrays(codes, rows, device=device)
+
+    def _insert_in_map(self, table: HashMap, codes: Any, rows: Any) -> None:
+        """As `insert`; the map stays as it was until a multimap has what it cannot hold."""
+        fresh = table.insert(codes, rows)
+        if bool(fresh.all()):
+            return
+        try:
+            self._table = self._as_multimap(table, codes[~fresh], rows[~fresh])
+        except BaseException:
+            table.erase(codes[fresh])
+            raise
 
     def _map(self) -> HashMap:
         return HashMap(self._code_dtype, self._row_dtype, device=self._backend.name)
 
-    def _to_multimap(self, codes: Any, rows: Any) -> None:
+    def _as_multimap(self, table: HashMap, codes: Any, rows: Any) -> MultiMap:
+        """The pairs of a map, and more."""
         xp = self._backend.xp
-        stored_codes, stored_rows = self._table.items()
+        stored_codes, stored_rows = table.items()
         codes = xp.concatenate([stored_codes, codes])
         rows = xp.concatenate([stored_rows, rows])
         order = self._backend.stable_order(rows)
-        self._table = MultiMap(self._code_dtype, self._row_dtype, device=self._backend.name)
-        self._table.insert(codes[order], rows[order])
+        made = MultiMap(self._code_dtype, self._row_dtype, device=self._backend.name)
+        made.insert(codes[order], rows[order])
+        return made
 
     def _widen(self, last_row: int) -> None:
         if last_row <= np.iinfo(self._row_dtype).max:
             return
         codes, rows = self._table.items()
         order = self._backend.stable_order(rows)
-        self._row_dtype = np.dtype(np.uint64)
-        kind = type(self._table)
-        self._table = kind(self._code_dtype, self._row_dtype, device=self._backend.name)
-        self._table.insert(codes[order], rows[order].astype(self._row_dtype))
+        wide = np.dtype(np.uint64)
+        made = type(self._table)(self._code_dtype, wide, device=self._backend.name)
+        made.insert(codes[order], rows[order].astype(wide))
+        self._table, self._row_dtype = made, wide
 
     def _in(self, array: Any) -> Any:
         return self._backend.from_host(array) if self._moves else array

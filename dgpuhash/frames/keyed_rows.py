@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-from dgpuhash.errors import ColumnError
+from dgpuhash.backend import ran_out
+from dgpuhash.errors import ColumnError, OutOfMemoryError
 from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.key_table import KeyTable
 from dgpuhash.frames.keys import EncodedKeys, KeyEncoder, same_keys
@@ -31,7 +33,8 @@ class KeyedRows:
         self._xp = frames.xp
         self._encoder = encoder
         self.store = RowStore(meta)
-        self.table = KeyTable(encoder.code_dtype, device, frames.device)
+        self._new_table = partial(KeyTable, encoder.code_dtype, device, frames.device)
+        self.table = self._new_table()
 
     def __len__(self) -> int:
         return len(self.table)
@@ -127,10 +130,18 @@ class KeyedRows:
             )
 
     def _compact(self) -> None:
-        codes, rows = self.table.items()
-        self.store.keep(rows)
-        self.table.clear()
-        self.table.insert(codes, self._xp.arange(len(rows)))
+        """Free the memory of erased rows, where there is enough for a copy of the others."""
+        try:
+            codes, rows = self.table.items()
+            table = self._new_table()
+            table.insert(codes, self._xp.arange(len(rows)))
+            self.store.keep(rows)
+        except Exception as error:
+            # When rows are erased again there may be.
+            if not isinstance(error, OutOfMemoryError) and not ran_out(error):
+                raise
+            return
+        self.table = table
 
 
 def first_double(encoded: EncodedKeys, xp: Any) -> int:
