@@ -20,11 +20,11 @@ from dgpuhash.distributed.exchange import Receipt
 from dgpuhash.distributed.figures import row_count, shard_figures
 from dgpuhash.distributed.history import History, Step, acts_of
 from dgpuhash.distributed.merging import Merging
-from dgpuhash.distributed.registry import Registry
+from dgpuhash.distributed.registry import Registry, unknown
 from dgpuhash.distributed.shard import Change
 from dgpuhash.distributed.skew import Heavy
 from dgpuhash.distributed.source import check_library, collection_of
-from dgpuhash.errors import ClosedError, DgpuhashError, IndexLost
+from dgpuhash.errors import ClosedError, DgpuhashError
 
 __all__ = ["Handle"]
 
@@ -115,10 +115,7 @@ class Handle:
         self._check_open()
         newest = self._registry.find(self.name)
         if newest is None or newest.uid != self._descriptor.uid:
-            raise IndexLost(
-                f"index {self.name!r} is not known to the cluster: another client closed it, or "
-                "the scheduler was started anew; build or load it again"
-            )
+            raise unknown(self.name)
         self._descriptor = newest
 
     def close(self) -> None:
@@ -182,16 +179,20 @@ class Handle:
         step: Step | None = None,
         moved: Callable[[], list[Receipt]] | None = None,
         write: Callable[[Descriptor], None] = lambda newest: None,
+        *,
+        new: bool = False,
     ) -> int:
         """Move the index, and this handle, to `end`, and remember `step`; rows added or erased.
 
-        What `write` does is done when all is prepared, and before anything is seen.
+        What `write` does is done when all is prepared, and before anything is seen. One that is
+        `new` is known to nobody before.
         """
 
         def publish(heavy: Heavy) -> None:
             newest = replace(end, heavy=heavy)
             write(newest)
-            self._registry.publish(newest)
+            if not self._registry.publish(newest, new=new):
+                raise unknown(self.name)
             self._descriptor = newest
             if step is not None:
                 self._history.record(step)

@@ -270,6 +270,7 @@ class DistributedIndex(Reading, Upkeep):
                     acts,
                     step,
                     write=lambda newest: checkpoint.begin(client, newest, change, continued),
+                    new=True,
                 )
             except BaseException:
                 # Nothing is left of it, even when a worker is lost right after it was published.

@@ -13,9 +13,9 @@ from dgpuhash.distributed.calls import ask_scheduler
 from dgpuhash.distributed.clients import asking_the_scheduler
 from dgpuhash.distributed.descriptor import Descriptor
 from dgpuhash.distributed.lock import forget_lock, locked
-from dgpuhash.errors import SpecError
+from dgpuhash.errors import IndexLost, SpecError
 
-__all__ = ["Registry", "check_name", "drawn_name"]
+__all__ = ["Registry", "check_name", "drawn_name", "unknown"]
 
 PREFIX = "dgpuhash/"
 
@@ -42,12 +42,16 @@ class Registry:
             published = filter(_is_ours, self._client.list_datasets())
         return sorted(name.removeprefix(PREFIX) for name in published)
 
-    def publish(self, descriptor: Descriptor) -> None:
-        """Make `descriptor` the newest under its name."""
+    def publish(self, descriptor: Descriptor, *, new: bool = False) -> bool:
+        """Make `descriptor` the newest under its name; whether the scheduler did.
+
+        It does not where the index is not `new`, and it knows of no such: it was started anew, or
+        another client has closed the index.
+        """
         # Published datasets outlive client.restart(), which scheduler metadata does not. The
         # client's own way to publish waits up to 10 ms for its other messages to be gone.
-        packed = pickle.dumps(descriptor)
-        ask_scheduler(self._client, put_dataset, PREFIX + descriptor.name, packed)
+        packed, name = pickle.dumps(descriptor), PREFIX + descriptor.name
+        return ask_scheduler(self._client, put_dataset, name, packed, descriptor.uid, new)
 
     def remove(self, descriptor: Descriptor) -> None:
         """Forget an index."""
@@ -72,10 +76,14 @@ def packed_dataset(name: str, dask_scheduler: Any) -> bytes | None:
     return None if found is None else deserialize(found["data"].header, found["data"].frames)
 
 
-def put_dataset(name: str, packed: bytes, dask_scheduler: Any) -> None:
+def put_dataset(name: str, packed: bytes, uid: str, new: bool, dask_scheduler: Any) -> bool:
+    datasets = dask_scheduler.extensions["publish"].datasets
+    if not new and datasets.get(name, {}).get("uid") != uid:
+        return False
     data = Serialized(*serialize(packed))
     dask_scheduler.client_desires_keys((), f"published-{name}")
-    dask_scheduler.extensions["publish"].datasets[name] = {"data": data, "keys": ()}
+    datasets[name] = {"data": data, "keys": (), "uid": uid}
+    return True
 
 
 def drop_dataset(name: str, lock: str | None, dask_scheduler: Any) -> None:
@@ -84,6 +92,14 @@ def drop_dataset(name: str, lock: str | None, dask_scheduler: Any) -> None:
     dask_scheduler.clients.pop(f"published-{name}", None)
     if lock is not None:
         forget_lock(lock, dask_scheduler)
+
+
+def unknown(name: str) -> IndexLost:
+    """The error of a handle whose index the scheduler does not know."""
+    return IndexLost(
+        f"index {name!r} is not known to the cluster: another client closed it, or the scheduler "
+        "was started anew; build or load it again"
+    )
 
 
 def drawn_name(uid: str) -> str:

@@ -75,6 +75,7 @@ class Upkeep(Handle):
         """
         with self._changing() as current:
             self._descriptor = checkpoint.save(self._client, current, os.fspath(url))
+            # It is written, whether or not the scheduler still knows the index.
             self._registry.publish(self._descriptor)
 
     def rebalance(self, workers: Sequence[str] | None = None) -> int:

@@ -268,7 +268,7 @@ def test_a_change_that_nobody_saw_gives_its_place_to_the_next(
 ):
     """The client dies after the record was written, and before the change was published."""
 
-    def dies(self, descriptor):
+    def dies(self, descriptor, **options):
         raise KeyboardInterrupt
 
     with durable(frame[:300], tmp_path, threads, name="shared") as index:

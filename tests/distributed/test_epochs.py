@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import pickle
 import threading
@@ -18,6 +19,7 @@ from distributed import Client
 
 from dgpuhash.distributed import DistributedIndex, Placement
 from dgpuhash.distributed.plugin import NAME
+from dgpuhash.distributed.registry import Registry
 from dgpuhash.errors import ClosedError, ColumnError, IndexLost, KeyTypeError, UnsupportedError
 
 pytestmark = pytest.mark.cluster
@@ -267,6 +269,44 @@ def test_nothing_of_a_closed_index_stays_with_the_scheduler(threads, frame):
         assert len(threads.run_on_scheduler(kept, index.name)) == 3
         index.close()
         assert threads.run_on_scheduler(kept, index.name) == left
+
+
+@pytest.mark.parametrize("taken", [False, True])
+@pytest.mark.parametrize("verb", ["insert", "erase", "save"])
+def test_what_the_scheduler_has_forgotten_meanwhile_stays_forgotten(
+    threads, frame, tmp_path, monkeypatch, verb, taken
+):
+    """It was started anew, or another client closed the index, and perhaps built another."""
+    publish, others = Registry.publish, []
+
+    def published(self, descriptor, **options):
+        if not options.get("new"):
+            DistributedIndex.open("planes", threads).close()
+            if taken:
+                rows = frame[:10]
+                others.append(DistributedIndex.build(rows, "k", client=threads, name="planes"))
+        return publish(self, descriptor, **options)
+
+    index = DistributedIndex.build(frame, on="k", client=threads, name="planes")
+    given = str(tmp_path / "saved") if verb == "save" else frame[:5]
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(Registry, "publish", published)
+        meanwhile.setattr(Registry, "changing", lambda *_: contextlib.nullcontext())
+        # What was written is whole all the same.
+        refused = pytest.raises(IndexLost, match="'planes' is not known to the cluster")
+        with contextlib.nullcontext() if verb == "save" else refused:
+            getattr(index, verb)(given)
+    assert Registry(threads).names() == ["planes"] * taken
+    with pytest.raises(IndexLost, match="not known"):
+        index.refresh()
+    for other in others:
+        assert len(other) == 10
+        other.close()
+    if verb == "save":
+        with DistributedIndex.load(given, threads, name="planes") as loaded:
+            assert len(loaded) == len(frame)
+    with DistributedIndex.build(frame, "k", client=threads, name="planes") as again:
+        assert len(again) == len(frame)
 
 
 def test_a_closed_client_says_so(threads, frame):
