@@ -15,7 +15,10 @@ from dgpuhash.bench.floors import Floors
 from dgpuhash.bench.workers import Workers
 from dgpuhash.bench.workload import Workload
 from dgpuhash.distributed import DistributedIndex
-from dgpuhash.distributed.probe import Probe, SealedProbe
+from dgpuhash.distributed.bulk.copies import merge_with
+from dgpuhash.distributed.plugin import host_of, hosting_worker
+from dgpuhash.distributed.probe import Probe
+from dgpuhash.distributed.sealed import Sealed
 
 __all__ = ["copies_floor", "merge_with_copies"]
 
@@ -30,7 +33,7 @@ def merge_with_copies(workers: Workers, load: Workload, repeats: int) -> Bulk:
     -------
     Bulk
         ``seconds`` of the merge of a persisted frame, one partition a worker; ``worker_seconds`` of
-        that of a partition alone, in a task of the slowest worker.
+        that of a partition alone, on the slowest worker.
 
     Raises
     ------
@@ -58,15 +61,14 @@ def merge_with_copies(workers: Workers, load: Workload, repeats: int) -> Bulk:
         checks = client.map(load.few_right, [workers.device] * load.workers, left, answers)
         require(all(client.gather(checks)), "an answer was wrong", verb=VERB)
         del answers, checks
-        probe = SealedProbe.of(
-            Probe.of(metas[1], index._descriptor, ("key",), "inner", None, ("_x", "_y"))
-        )
+        probe = Probe.of(metas[1], index._descriptor, ("key",), "inner", None, ("_x", "_y"))
+        seal = Sealed.of(probe)
         alone = [
             client.submit(
-                _timed, workers.device, probe, frame, repeats,
+                _timed, workers.device, seal, rank, frame, repeats,
                 workers=[address], allow_other_workers=False, pure=False,
             )
-            for frame, address in zip(left, workers.addresses, strict=True)
+            for rank, (frame, address) in enumerate(zip(left, workers.addresses, strict=True))
         ]  # fmt: skip
         return Bulk(seconds, max(client.gather(alone)))
 
@@ -76,13 +78,17 @@ def copies_floor(workers: Workers, load: Workload, repeats: int) -> float:
     return min(workers.of_each(_floor, load.rows, load.few_rows, repeats))
 
 
-def _timed(device: str, probe: SealedProbe, left: Any, repeats: int) -> float:
-    used = backend.get(device)
+def _timed(device: str, seal: Sealed[Probe], rank: int, left: Any, repeats: int) -> float:
+    used, probe = backend.get(device), seal.opened()
+    descriptor = probe.descriptor
+    copy = descriptor.shards[rank]
+    shards = host_of(hosting_worker()).shards
+    index = shards.at(descriptor.uid, descriptor.epoch, copy.incarnation)
     seconds = []
     for _ in range(repeats + 1):
         used.synchronize()
         start = time.perf_counter()
-        answer = probe(left)
+        answer = merge_with(index, probe, left)
         used.synchronize()
         seconds.append(time.perf_counter() - start)
         del answer

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from dgpuhash import backend
 from dgpuhash.distributed.bulk.share import Share, matches_of, merged
 from dgpuhash.distributed.exchange.rest import resting
@@ -9,9 +11,9 @@ from dgpuhash.distributed.plugin import ShardHost
 from dgpuhash.distributed.probe import Probe
 from dgpuhash.distributed.sealed import Sealed
 from dgpuhash.distributed.worker_data import Given, Made
-from dgpuhash.frames import frames_of
+from dgpuhash.frames import FrameIndex, frames_of
 
-__all__ = ["merge_here"]
+__all__ = ["merge_here", "merge_with"]
 
 
 def merge_here(host: ShardHost, seal: Sealed[Probe], given: Given) -> Made[Share]:
@@ -27,9 +29,14 @@ def merge_here(host: ShardHost, seal: Sealed[Probe], given: Given) -> Made[Share
     made = {}
     with resting(host.worker.loop.asyncio_loop, frames_of(descriptor.meta).device):
         for one, (left,) in zip(given.own, lefts, strict=True):
-            asking = probe.asking(left)
-            rows, found = matches_of(index, asking.keys, probe.how, probe.moved)
-            whole = index.one_row_per_key and len(rows) == len(left)
-            made[merged(given, one)] = probe.put_together(asking, rows, found, whole=whole)
+            made[merged(given, one)] = merge_with(index, probe, left)
         backend.get(frames_of(descriptor.meta).device).synchronize()
     return Made(Share(), made)
+
+
+def merge_with(index: FrameIndex, probe: Probe, left: Any) -> Any:
+    """The merge of a partition with an index that has all rows."""
+    asking = probe.asking(left)
+    rows, found = matches_of(index, asking.keys, probe.how, probe.moved)
+    whole = index.one_row_per_key and len(rows) == len(left)
+    return probe.put_together(asking, rows, found, whole=whole)
