@@ -122,25 +122,25 @@ pytest=("$PYTHON" -m pytest)
 # A GPU has room for several tests at once.
 "$PYTHON" -c 'import xdist' 2>/dev/null && together=(-n 8) || together=()
 
-# lane NUMBER FUNCTION: with several GPUs, beside other lanes, on cores of its own, and a GPU of its own where
-# there are four.
+# lane NUMBER LANES FUNCTION: with several GPUs, beside other lanes, on cores of its own, and a GPU of its own
+# where there are as many.
 gpus=$(nvidia-smi -L | wc -l)
 lane() {
     if [ "$gpus" -lt 2 ]; then
-        "$2"
+        "$3"
         return
     fi
-    local cores=$(($(nproc) / 4))
+    local cores=$(($(nproc) / $2))
     (
         export CUDA_VISIBLE_DEVICES=$(($1 % gpus))
         taskset --pid --cpu-list $(($1 * cores))-$(($1 * cores + cores - 1)) $BASHPID
-        "$2"
+        "$3"
     ) &
 }
 table_tests() {
     step tests 240 "${pytest[@]}" "${together[@]}" -m "$selected" -q --junitxml="$OUT/tests.xml" tests
 }
-memory_check() { step memcheck 240 scripts/sanitize.sh memcheck; }
+memory_check() { step memcheck 300 scripts/sanitize.sh memcheck; }
 race_check() { step racecheck 240 scripts/sanitize.sh racecheck; }
 # The figures of one GPU take about two minutes; peers run where cuDF is installed.
 "$PYTHON" -c 'import cudf' 2>/dev/null && compare=--compare || compare=
@@ -158,15 +158,15 @@ figures_of_batches() {
 }
 
 proof() {
-    lane 1 table_tests
-    lane 2 memory_check
-    lane 3 race_check
+    lane 0 3 table_tests
+    lane 1 3 memory_check
+    lane 2 3 race_check
     wait
 }
 # Dozens of processes under compute-sanitizer make launches slow on the whole host, so never beside these.
 figures() {
-    lane 0 figures_of_tables
-    lane 1 figures_of_batches
+    lane 0 2 figures_of_tables
+    lane 1 2 figures_of_batches
     wait
 }
 # Each file starts clusters of its own, so they run side by side; but for the last, which looks at the
