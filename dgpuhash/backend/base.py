@@ -85,6 +85,8 @@ class Backend(ABC):
         ------
         CompileError
             As for `launch`.
+        DeviceError
+            When the device does not take them.
         """
 
     @abstractmethod

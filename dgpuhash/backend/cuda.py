@@ -99,7 +99,13 @@ class CudaBackend(Backend):
 
     def load(self, *kernels: Kernel) -> None:
         for kernel in kernels:
-            self._load(kernel, self._device())
+            try:
+                self._load(kernel, self._device())
+            except self._cuda_errors() as error:
+                raise DeviceError(
+                    f"{kernel.expression} cannot be loaded on {self.device_name()}: {error}; free "
+                    "memory there, or restart the process"
+                ) from error
 
     def empty(self, shape: Shape, dtype: DTypeLike) -> Any:
         try:

@@ -130,6 +130,15 @@ def test_a_kernel_can_be_loaded_before_it_is_launched(recorder: Recorder) -> Non
     assert (recorder.loads, len(recorder.launches)) == (1, 1)
 
 
+def test_a_device_that_does_not_take_a_kernel(recorder: Recorder) -> None:
+    def refuse(*given: Any) -> None:
+        raise DriverError("CUDA_ERROR_OUT_OF_MEMORY")
+
+    recorder.cuda.driver.funcSetAttribute = refuse
+    with pytest.raises(DeviceError, match=r"owner_of .*Stand-in.*: CUDA_ERROR_OUT_OF_MEM.*; free"):
+        cuda.CudaBackend().load(args.owner_of())
+
+
 def test_each_thread_passes_memory_of_its_own_and_has_a_context(recorder: Recorder) -> None:
     gpu = cuda.CudaBackend()
 
