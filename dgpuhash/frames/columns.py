@@ -10,6 +10,18 @@ from dgpuhash.errors import KeyTypeError
 __all__ = ["KeyColumn", "LogicalType", "NormalColumn", "Strings", "check_comparable"]
 
 NUMERIC = frozenset({"bool", "int", "uint", "float"})
+_MOMENTS = {(64, unit) for unit in ("s", "ms", "us", "ns")}
+# Of key columns, by kind.
+WIDTHS_AND_UNITS = {
+    "bool": {(1, "")},
+    "int": {(bits, "") for bits in (8, 16, 32, 64)},
+    "uint": {(bits, "") for bits in (8, 16, 32, 64)},
+    "float": {(32, ""), (64, "")},
+    "datetime": _MOMENTS,
+    "timedelta": _MOMENTS,
+    "date": {(32, "D"), (64, "ms")},
+    "string": {(0, "")},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +56,19 @@ class LogicalType:
         return int(self.nullable)
 
     def to_json(self) -> dict[str, Any]:
-        """A dictionary for `LogicalType(**…)`."""
+        """A dictionary of plain values for `from_json`."""
         return asdict(self)
+
+    @classmethod
+    def from_json(cls, saved: dict[str, Any]) -> LogicalType:
+        """The type that `to_json` described; TypeError or ValueError where that is none."""
+        made = cls(**saved)
+        kinds = str, int, str, bool, bool
+        fields = made.kind, made.bits, made.unit, made.aware, made.nullable
+        plain = all(type(field) is kind for field, kind in zip(fields, kinds, strict=True))
+        if not plain or (made.bits, made.unit) not in WIDTHS_AND_UNITS.get(made.kind, ()):
+            raise ValueError(f"no key column is {saved!r}")
+        return made
 
     def __str__(self) -> str:
         width = str(self.bits) if self.kind in {"int", "uint", "float"} else ""

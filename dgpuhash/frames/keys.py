@@ -292,9 +292,13 @@ class KeyEncoder:
             When the dictionary is not such a description.
         """
         try:
-            types = tuple(LogicalType(**type_) for type_ in saved["types"])
-            return cls(tuple(saved["names"]), types, int(saved["hash_bits"]))
-        except (KeyError, TypeError, ValueError) as error:
+            names, hash_bits = saved["names"], saved["hash_bits"]
+            types = tuple(LogicalType.from_json(type_) for type_ in saved["types"])
+            labels = type(names) is list and all(type(name) in {str, int, float} for name in names)
+            if not labels or not types or len(names) != len(types) or type(hash_bits) is not int:
+                raise ValueError(f"key columns {names!r} of {len(types)} types")
+            return cls(tuple(names), types, hash_bits)
+        except (KeyError, TypeError, ValueError, SpecError) as error:
             raise FormatError(
                 f"not the description of a key encoder ({error!r}); the file is damaged or foreign"
             ) from error

@@ -245,6 +245,20 @@ def test_rows_to_be_stored_must_fit():
 def test_bad_descriptions_are_refused():
     with pytest.raises(SpecError, match="hash_bits"):
         encoder([1], hash_bits=0)
-    for saved in ({}, {"names": ["a"], "types": [{"kin": 1}], "hash_bits": 64}):
+    right = encoder([1]).to_json()
+    (kind,) = right["types"]
+    assert KeyEncoder.from_json(right) == encoder([1])
+    bad = [
+        {},
+        *({field: it for field, it in right.items() if field != gone} for gone in right),
+        *({**right, "names": names} for names in ([], ["a", "b"], "a", None, [None], [["a"]])),
+        *({**right, "hash_bits": bits} for bits in (0, 65, "64", 64.0, None, True)),
+        *({**right, "types": types} for types in ([], None, [3], [{"kin": 1}], [kind, kind])),
+        *({**right, "types": [{**kind, "kind": it}]} for it in ("int8", "null", None, [], {}, 1)),
+        *({**right, "types": [{**kind, "bits": it}]} for it in (0, 7, -8, 2**70, "64", None, [1])),
+        *({**right, "types": [{**kind, "unit": it}]} for it in ("s", None, 1, [])),
+        *({**right, "types": [{**kind, flag: 1}]} for flag in ("aware", "nullable")),
+    ]
+    for saved in bad:
         with pytest.raises(FormatError, match="encoder"):
             KeyEncoder.from_json(saved)
