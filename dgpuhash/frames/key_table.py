@@ -123,15 +123,13 @@ class KeyTable:
         distinct = xp.unique(self._in(codes))
         positions, stored = self.find(self._out(distinct))
         positions, stored = self._in(positions), self._in(stored)
-        order = xp.argsort(stored, kind="stable")
-        codes, stored = distinct[positions][order], stored[order]
         kept = ~xp.isin(stored, self._in(rows))
-        left = self._out(codes[kept]), self._out(stored[kept])
+        left = self._by_row(distinct[positions[kept]], stored[kept])
         gone = self.erase(self._out(distinct)) - len(left[0])
         try:
             self.insert(*left)
         except BaseException:
-            self.insert(self._out(codes), self._out(stored))
+            self.insert(*self._by_row(distinct[positions], stored))
             raise
         return gone
 
@@ -161,13 +159,13 @@ class KeyTable:
 
     def _insert_in_map(self, table: HashMap, codes: Any, rows: Any) -> None:
         """As `insert`; the map stays as it was until a multimap has what it cannot hold."""
-        fresh = table.insert(codes, rows)
-        if bool(fresh.all()):
+        late = ~table.insert(codes, rows)
+        if not bool(late.any()):
             return
         try:
-            self._table = self._as_multimap(table, codes[~fresh], rows[~fresh])
+            self._table = self._as_multimap(table, codes[late], rows[late])
         except BaseException:
-            table.erase(codes[fresh])
+            table.erase(codes[~late])
             raise
 
     def _map(self) -> HashMap:
@@ -193,6 +191,11 @@ class KeyTable:
         made = type(self._table)(self._code_dtype, wide, device=self._backend.name)
         made.insert(codes[order], rows[order].astype(wide))
         self._table, self._row_dtype = made, wide
+
+    def _by_row(self, codes: Any, rows: Any) -> tuple[Any, Any]:
+        """Pairs as `insert` takes them."""
+        order = self._backend.stable_order(rows)
+        return self._out(codes[order]), self._out(rows[order])
 
     def _in(self, array: Any) -> Any:
         return self._backend.from_host(array) if self._moves else array

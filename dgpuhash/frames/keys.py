@@ -294,7 +294,7 @@ class KeyEncoder:
         try:
             names, hash_bits = saved["names"], saved["hash_bits"]
             types = tuple(LogicalType.from_json(type_) for type_ in saved["types"])
-            labels = type(names) is list and all(type(name) in {str, int, float} for name in names)
+            labels = type(names) is list and all(type(name) in {str, int} for name in names)
             if not labels or not types or len(names) != len(types) or type(hash_bits) is not int:
                 raise ValueError(f"key columns {names!r} of {len(types)} types")
             return cls(tuple(names), types, hash_bits)
