@@ -35,8 +35,8 @@ BLOCK_THREADS = 512
 DIGIT = _words("seed", "spread", "shift", "mask")
 ROUTE = _words("owners", "seed", "ranges", "scale")
 PARTITION = _words(
-    "keys", "values", "keys_to", "values_to", "numbers_to",
-    "counters", "bounds", "rows", "parts",
+    "keys", "values", "keys_to", "values_to", "numbers_to", "more_keys", "more_values",
+    "counters", "bounds", "rows", "more_first", "parts",
     "shares", "groups", "digit_first", "digit_step", "pieces", "step_rows", "segment_rows", "n",
     digit=DIGIT, route=ROUTE,
 )  # fmt: skip

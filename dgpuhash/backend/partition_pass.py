@@ -88,6 +88,8 @@ class Segments:
 
 
 NOWHERE = Route()
+# No row has this number, or a greater one.
+NO_MORE = 2**64 - 1
 
 
 def run_pass(
@@ -113,6 +115,7 @@ def move(
     digits: tuple[int, int] = (0, 0),
     most_segments: int | None = None,
     counted: Callable[[Segments], object] | None = None,
+    more: Partitioned | None = None,
     to: Partitioned | None = None,
 ) -> tuple[Partitioned, Segments]:
     """The batch in the order of one digit.
@@ -136,6 +139,9 @@ def move(
         About so many, or one for each group of each share.
     counted : callable, optional
         Is told where rows will go, before they move.
+    more : Partitioned, optional
+        The last rows, a share or several, which stand elsewhere: the columns have only room for
+        these.
     to : Partitioned, optional
         Another batch, whose arrays are written.
     """
@@ -168,7 +174,9 @@ def move(
     counters = backend.empty(runs * digit.parts * pieces, np.uint64)
     told = {
         "digit": digit.words, "route": route.words, "keys": keys, "bounds": bounds,
-        "rows": rows, "parts": digit.parts, "shares": shares, "groups": groups,
+        "rows": rows, "more_keys": None if more is None else more.keys,
+        "more_first": NO_MORE if more is None else rows - len(more.keys),
+        "parts": digit.parts, "shares": shares, "groups": groups,
         "digit_first": digits[0], "digit_step": digits[1],
         "pieces": pieces, "step_rows": least, "segment_rows": segment_rows,
     }  # fmt: skip
@@ -185,7 +193,8 @@ def move(
     move = structs.partition_scatter if in_order else structs.partition_strew
     backend.run(
         move(keys.dtype, None if values is None else values.dtype), structs.PARTITION, segments,
-        counters=places, values=values, keys_to=moved.keys, values_to=moved.values,
+        counters=places, values=values, more_values=None if more is None else more.values,
+        keys_to=moved.keys, values_to=moved.values,
         numbers_to=moved.numbers, **told,
     )  # fmt: skip
     return moved, laid_out

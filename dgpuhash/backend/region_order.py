@@ -178,6 +178,7 @@ class Ranges:
         *,
         first: int,
         shares: int,
+        more: Partitioned | None,
         to: Partitioned,
     ) -> tuple[Partitioned, Any]:
         """Rows of some ranges by part, and where each part's begin and the last one's end.
@@ -188,12 +189,14 @@ class Ranges:
             In shares, one after the other; each has the ranges from `first` on, in order.
         bounds : array of uint64
             Where the rows of each range of each share begin, and the last one's end.
+        more : Partitioned or None
+            The last shares, for which the columns have only room.
         to : Partitioned
             Which has room for them.
         """
         digit = Digit(self.seed, self.buckets, self._shift, 2**32 - 1, self.each)
         moved, starts = run_pass(
             backend, keys, values, digit, in_order=False, bounds=bounds, shares=shares,
-            digits=(first * self.each, self.each), most_segments=_RANGE_SEGMENTS, to=to,
+            digits=(first * self.each, self.each), most_segments=_RANGE_SEGMENTS, more=more, to=to,
         )  # fmt: skip
         return moved, backend.xp.ascontiguousarray(starts)

@@ -44,15 +44,24 @@ class RegionIntake:
         self.rows = 0
 
     def place(
-        self, keys: Any, values: Any, bounds: Any, *, first: int, number: int, shares: int
+        self,
+        keys: Any,
+        values: Any,
+        bounds: Any,
+        *,
+        first: int,
+        number: int,
+        shares: int,
+        more: Partitioned | None = None,
     ) -> None:
         """Store the rows of `number` ranges, from `first` on; see `Ranges.order`.
 
-        The columns are kept until `finish`, and overwritten.
+        The columns, which have room for all rows, are kept until `finish`, and overwritten; those
+        of `more` are only read.
         """
         moved, starts = self._ranges.order(
             self._backend, keys, values, bounds,
-            first=first, shares=shares, to=self._room(keys, values),
+            first=first, shares=shares, more=more, to=self._room(keys, values),
         )  # fmt: skip
         turn = len(self._left)
         self._pending[turn : turn + 1] = self._slots.insert_in_regions(

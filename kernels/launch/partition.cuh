@@ -14,12 +14,15 @@ struct PartitionArgs {
   const void* values;  // where `Value` is not void
   void* keys_to;       // or null
   void* values_to;
-  i64* numbers_to;  // or null; the rows' numbers, of rows that stay in order
-  u64* counters;    // groups x parts x shares x pieces: rows from the count, places for the scatter
+  i64* numbers_to;        // or null; the rows' numbers, of rows that stay in order
+  const void* more_keys;  // where rows from `more_first` on stand, which begins a share; or null
+  const void* more_values;
+  u64* counters;  // groups x parts x shares x pieces: rows from the count, places for the scatter
   // Or null; where groups begin and the last one ends: each is split by itself. Where the batch
   // comes in several shares, each has all groups, and those of one share follow those before.
   const u64* bounds;
   u64 rows;
+  u64 more_first;
   u64 parts;
   u64 shares;
   u64 groups;       // of a share
@@ -61,6 +64,14 @@ DG_FN PartSegment segment_at(const PartitionArgs& args, u64 number) {
           static_cast<u32>(args.digit_first + group * args.digit_step)};
 }
 
+/// A column, where the rows of a segment stand.
+template <class Word>
+DG_FN const Word* column_at(const PartitionArgs& args, const RowRange& rows, const void* column,
+                            const void* more) {
+  if (rows.first < args.more_first) return static_cast<const Word*>(column);
+  return static_cast<const Word*>(more) - args.more_first;
+}
+
 /// Between a segment's counters of two parts.
 DG_FN u64 counter_step(const PartitionArgs& args) { return args.shares * args.pieces; }
 
@@ -72,7 +83,8 @@ partition_count(Sharing<PartitionArgs, Threads, PartCounts> args) {
     for (u32 part = block.thread(); part < args.parts; part += block.threads) counts.of[part] = 0;
     block.sync();
     count_parts(block, counts, RoutedDigit{args.digit, args.route, segment.digit},
-                static_cast<const Key*>(args.keys), segment.first, segment.last);
+                column_at<Key>(args, segment, args.keys, args.more_keys), segment.first,
+                segment.last);
     block.sync();
     for (u32 part = block.thread(); part < args.parts; part += block.threads)
       args.counters[segment.counter + part * counter_step(args)] = counts.of[part];
@@ -83,11 +95,12 @@ partition_count(Sharing<PartitionArgs, Threads, PartCounts> args) {
 template <class Key, class Value, Within within, class Shared>
 DG_FN void scatter_segments(const Shared& args) {
   using Word = typename StoredAs<Value>::Type;
-  const PartColumns<Key, Word> columns{
-      static_cast<const Key*>(args.keys), static_cast<const Word*>(args.values),
-      static_cast<Key*>(args.keys_to), static_cast<Word*>(args.values_to), args.numbers_to};
   for_each_block(args, [&](auto block, auto& step, u64 number) {
     const PartSegment segment = segment_at(args, number);
+    const PartColumns<Key, Word> columns{
+        column_at<Key>(args, segment, args.keys, args.more_keys),
+        column_at<Word>(args, segment, args.values, args.more_values),
+        static_cast<Key*>(args.keys_to), static_cast<Word*>(args.values_to), args.numbers_to};
     for (u32 part = block.thread(); part < step.parts; part += block.threads)
       open_part(step, part,
                 part < args.parts ? args.counters[segment.counter + part * counter_step(args)] : 0);

@@ -106,15 +106,17 @@ class Asking:
             self._ask(collective, piece_rows, slice_rows)
             return self._result()
         intake = placing.go(slice_rows)
+        answered = self._part.answers(self._verb)
+        if answered:
+            # As they mostly are; nobody waits for it then.
+            self._answers = [self._backend.empty(self._rows, np.uint8)]
+            fill_ones(self._answers[0])
         all_new = intake.finish()
         peak_nbytes = self._part.peak_nbytes = placing.peak_nbytes
         del placing
-        if self._part.answers(self._verb):
-            if all(collective.gather(all_new)):
-                self._answers = [self._backend.empty(self._rows, np.uint8)]
-                fill_ones(self._answers[0])
-            else:
-                self._ask(collective, piece_rows, slice_rows, intake)
+        if answered and not all(collective.gather(all_new)):
+            self._answers = []
+            self._ask(collective, piece_rows, slice_rows, intake)
         self._part.peak_nbytes = max(self._part.peak_nbytes, peak_nbytes)
         return self._result()
 

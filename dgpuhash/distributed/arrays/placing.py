@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,17 +11,15 @@ from typing import Any
 import numpy as np
 
 from dgpuhash.backend import Backend
-from dgpuhash.backend.partition_pass import Segments
+from dgpuhash.backend.partition_pass import Partitioned, Segments
 from dgpuhash.backend.region_order import Ranges
 from dgpuhash.distributed.arrays.part import Part
-from dgpuhash.distributed.exchange.collective import Collective, Transfer
+from dgpuhash.distributed.exchange.collective import Collective, Places, Transfer
 from dgpuhash.frames.keys import OWNER_SEED
 from dgpuhash.tables.region_intake import RegionIntake
 
 __all__ = ["Offer", "Placing"]
 
-# Rounds whose rows are on their way while one is placed.
-AHEAD = 2
 # The share of a round that the first one has.
 SHORT = 4
 
@@ -132,48 +129,67 @@ class Placing:
         rounds = _rounds(self._ranges.number, max(1, round(travelling / slice_rows)))
         mine = counts[:, self._collective.rank]
         intake = self._part.intake(self._ranges, int(mine.sum()))
-        going = deque([self._send(*rounds[0])])
-        bounds = self._bounds([mine[:, first : first + number] for first, number in rounds])
-        coming = zip(rounds, bounds, strict=True)
-        came_nbytes = []
-
-        def place_next() -> None:
-            (first, number), edges = next(coming)
-            came = going.popleft().wait()
-            keys, *values = came.columns
+        # Those of other ranks, and this one's, which stay where they are until they are placed.
+        shares = np.roll(mine, ranks - 1 - self._collective.rank, axis=0)
+        bounds = self._bounds([shares[:, first : first + number] for first, number in rounds])
+        rooms = [self._room(shares[:, first : first + number]) for first, number in rounds]
+        self._part.side.follow()
+        self._part.side.rejoin()
+        # All set out before the first is placed: the host has time until rows have moved.
+        going = [
+            self._send(first, number, places)
+            for (first, number), places in zip(rounds, rooms, strict=True)
+        ]
+        for (first, number), edges, transfer in zip(rounds, bounds, going, strict=True):
+            keys, *values = transfer.wait().columns
+            own_keys, *own_values = self._own(first, number)
             self._part.written = True
             intake.place(
                 keys, values[0] if values else None, edges,
-                first=first, number=number, shares=self._collective.size,
+                first=first, number=number, shares=ranks,
+                more=Partitioned(own_keys, own_values[0] if own_values else None, None),
             )  # fmt: skip
-            came_nbytes.append(sum(column.nbytes for column in came.columns))
-
-        for first, number in rounds[1:]:
-            going.append(self._send(first, number))
-            if len(going) > AHEAD:
-                place_next()
-        while going:
-            place_next()
+        came_nbytes = [sum(column.nbytes for column in places.columns) for places in rooms]
         sent = sum(column.nbytes for column in self._columns)
         # Of one round's rows there is another copy, by region.
         self.peak_nbytes = sent + sum(came_nbytes) + max(came_nbytes)
         return intake
 
+    def _room(self, shares: np.ndarray) -> Places:
+        """For the rows of one round, of which those of this rank do not come.
+
+        All rounds have theirs from the start, so that no row waits for what is placed before it.
+        """
+        rows = shares.sum(axis=1)
+        starts = np.roll(np.cumsum(rows) - rows, self._collective.rank + 1 - len(rows))
+        columns = [self._backend.empty(int(rows.sum()), each.dtype) for each in self._columns]
+        return Places(columns, starts)
+
     def _bounds(self, counts: Sequence[np.ndarray]) -> list[Any]:
-        """For each round where the rows of each rank's ranges begin, and the last one's end."""
+        """For each round where the rows of each share's ranges begin, and the last one's end."""
         edges = [np.concatenate([[0], np.cumsum(each)]).astype(np.uint64) for each in counts]
         ends = np.cumsum([len(each) for each in edges]).tolist()
         on_device = self._backend.from_host(np.concatenate(edges))
         return [on_device[end - len(each) : end] for each, end in zip(edges, ends, strict=True)]
 
-    def _send(self, first: int, number: int) -> Transfer:
+    def _send(self, first: int, number: int, to: Places) -> Transfer:
+        starts, counts = self._cut(first, number)
+        counts[self._collective.rank] = 0
+        with self._part.side.use():
+            return self._collective.start(self._columns, counts, starts=starts, to=to)
+
+    def _own(self, first: int, number: int) -> list[Any]:
+        """The rank's own rows of some ranges."""
+        starts, counts = self._cut(first, number)
+        start = starts[self._collective.rank]
+        stop = start + counts[self._collective.rank]
+        return [column[start:stop] for column in self._columns]
+
+    def _cut(self, first: int, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """Where the rows of some ranges begin, by owner, and how many they are."""
         counts = self._mine
         edges = np.cumsum(counts.ravel()).reshape(counts.shape)
-        some = counts[:, first : first + number]
-        with self._part.side.use():
-            return self._collective.start(
-                self._columns, some.sum(axis=1), starts=edges[:, first] - counts[:, first]
-            )
+        return edges[:, first] - counts[:, first], counts[:, first : first + number].sum(axis=1)
 
 
 def _rounds(ranges: int, number: int) -> list[tuple[int, int]]:

@@ -129,7 +129,8 @@ class Collective(ABC):
         starts : sequence of int, optional
             Where each rank's rows begin; None: one rank's after the other's, all of the columns.
         to : Places, optional
-            Where to put what comes, which is then what comes; None: into arrays of its own.
+            Where to put what comes, which is then what comes; None: into arrays of its own. CuPy's
+            current stream must have been given all that still uses them.
 
         Raises
         ------

@@ -277,8 +277,13 @@ class PeerTransfer(Transfer):
         room = outgoing.room(counts)
         self._columns, self.counts = room.columns, counts
         columns, firsts, rows = self._lying(room.columns), room.starts.tolist(), counts.tolist()
-        end.driver.record(self._room, self._stream)
-        end.driver.wait(end.taking.ptr, self._room)
+        # Given places were there when the exchange was started: what the stream was given since
+        # need not end before they are written.
+        room = self._ready
+        if not outgoing.has_places:
+            room = self._room
+            end.driver.record(room, self._stream)
+        end.driver.wait(end.taking.ptr, room)
         for rank, door in end.doors.items():
             if rows[rank]:
                 door.expect(self._letters(columns, firsts[rank], rows[rank]))
