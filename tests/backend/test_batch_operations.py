@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -193,6 +194,50 @@ def test_order_by_bucket(
         expected = (ordered ^ keys.dtype.type(9)).astype(value)
         np.testing.assert_array_equal(used.to_host(made.values), expected)
         assert made.spare_values.dtype == value
+
+
+@pytest.mark.parametrize("tail", [0, 1, 40_000, 120_000])
+@pytest.mark.parametrize("words", [("u4", "u4"), ("u8", "u8"), ("u4", "u8"), ("u8", None)])
+def test_shares_in_two_places(used: Backend, words: tuple[str, Any], tail: int) -> None:
+    """The last share stands elsewhere, where the columns have only room for it."""
+    key, value = words
+    edges, groups, parts = [0, 30_000, 30_000, 120_000 - tail, 120_000], 3, 5
+    edges = sorted(edges)
+    random, rows = np.random.default_rng(tail), edges[-1]
+    keys = random.integers(0, groups * parts, rows).astype(key)
+    bounds = [0]
+    for start, stop in itertools.pairwise(edges):
+        # Each share has all groups, one after the other.
+        group = np.sort(random.integers(0, groups, stop - start))
+        keys[start:stop] = group * parts + keys[start:stop] % parts
+        bounds += (start + np.searchsorted(group, np.arange(groups), side="right")).tolist()
+    values = None if value is None else (np.arange(rows) * 3).astype(value)
+    split = rows - tail
+
+    def column(whole: Any) -> tuple[Any, Any]:
+        """Its first rows, with room for all, and the last ones."""
+        if whole is None:
+            return None, None
+        first = whole.copy()
+        first[split:] = 2**31 - 1
+        return used.from_host(first), used.from_host(whole[split:])
+
+    (first, last), (beside, more_beside) = column(keys), column(values)
+    digit = partition_pass.Digit(0, 0, 0, 2**32 - 1, parts)
+    moved, starts = partition_pass.run_pass(
+        used, first, beside, digit, in_order=False,
+        bounds=used.from_host(np.array(bounds, np.uint64)), shares=len(edges) - 1,
+        digits=(0, parts), most_segments=40,
+        more=partition_pass.Partitioned(last, more_beside, None),
+    )  # fmt: skip
+    found, ends = used.to_host(moved.keys), used.to_host(starts).astype(np.int64)
+    assert (found == np.sort(keys)).all()
+    assert (ends == np.searchsorted(found, np.arange(groups * parts + 1))).all()
+    if values is None:
+        return
+    numbers = used.to_host(moved.values) // 3
+    assert (np.sort(numbers) == np.arange(rows)).all()
+    assert (keys[numbers.astype(np.int64)] == found).all()
 
 
 def test_rows_that_crowd_one_region_are_not_ordered(used: Backend) -> None:

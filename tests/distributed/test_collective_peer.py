@@ -18,13 +18,13 @@ import pytest
 from paper_gpus import DeviceArray, Outgoing
 
 from dgpuhash.distributed.exchange import Collective, peer_collective, peer_line
-from dgpuhash.distributed.exchange.board import Board
+from dgpuhash.distributed.exchange.board import CALLS, Board
 from dgpuhash.distributed.exchange.collective import Places
 from dgpuhash.distributed.exchange.peer_window import WindowSlots
 from dgpuhash.errors import OutOfMemoryError
 
 SIZE, MESSAGE = 3, 4096
-TURNS, AHEAD = 25, 4
+TURNS = 25
 # The address of the current stream.
 CURRENT = 0
 
@@ -149,10 +149,10 @@ def copied(driver: PaperDriver, column: Any) -> Any:
     return copy
 
 
-def exchange(end: Any) -> None:
+def exchange(end: Any, ahead: int) -> None:
     """Several at once, every third one to places of the caller."""
     under_way: deque[tuple[int, Any]] = deque()
-    for turn in range(TURNS + AHEAD):
+    for turn in range(TURNS + ahead):
         if turn < TURNS:
             columns = [copied(end.driver, column) for column in sent_by(end.rank, turn)]
             coming = between(turn)[:, end.rank]
@@ -161,7 +161,7 @@ def exchange(end: Any) -> None:
             counts = between(turn)[end.rank]
             outgoing = Outgoing(columns, counts, SIZE, None, None if turn % 3 else to)
             under_way.append((turn, end._carry(outgoing)))
-        if turn >= AHEAD:
+        if turn >= ahead:
             done, transfer = under_way.popleft()
             came = [copied(end.driver, column) for column in transfer.wait().columns]
             end.driver.settle()
@@ -169,9 +169,36 @@ def exchange(end: Any) -> None:
                 assert np.array_equal(column, wanted)
 
 
-def test_rows_arrive_whole_and_in_the_order_of_ranks(ends: list[Collective]):
+@pytest.mark.parametrize("ahead", [4, CALLS + 3])
+def test_rows_arrive_whole_and_in_the_order_of_ranks(ends: list[Collective], ahead: int):
     with ThreadPoolExecutor(SIZE) as threads:
-        for done in [threads.submit(exchange, end) for end in ends]:
+        for done in [threads.submit(exchange, end, ahead) for end in ends]:
+            done.result(60)
+
+
+def test_given_places_are_written_beside_what_the_caller_does_later(ends: list[Collective]):
+    """So answers come while its GPU works, on its own stream, on what it was given since."""
+    turn = 2
+
+    def work(end: Any) -> None:
+        columns, coming = sent_by(end.rank, turn), between(turn)[:, end.rank]
+        room = [np.zeros((coming.sum(), *column.shape[1:]), column.dtype) for column in columns]
+        to = Places([column.view(DeviceArray) for column in room], coming.cumsum() - coming)
+        outgoing = Outgoing(columns, between(turn)[end.rank], SIZE, None, to)
+        transfer = end._carry(outgoing)
+        end.driver.busy = True
+        end.driver._given(CURRENT, lambda: not end.driver.busy)
+        transfer.wait()
+        # Once all that was given before is done, and none of what was given since.
+        while sum(map(len, end.driver._streams.values())) > len(end.driver._streams[CURRENT]):
+            end.driver.done(None)
+        for column, wanted in zip(room, came_to(end.rank, turn), strict=True):
+            assert np.array_equal(column, wanted)
+        end.driver.busy = False
+        end.driver.settle()
+
+    with ThreadPoolExecutor(SIZE) as threads:
+        for done in [threads.submit(work, end) for end in ends]:
             done.result(60)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -23,6 +23,7 @@ from dgpuhash.distributed.arrays.plan import Chunk
 from dgpuhash.distributed.arrays.rounds import TOGETHER, Rounds
 from dgpuhash.distributed.arrays.side_stream import SideStream
 from dgpuhash.distributed.exchange import LocalCollective
+from dgpuhash.distributed.exchange.board import CALLS
 from dgpuhash.distributed.sparing import Sparing
 from dgpuhash.spec import TableSpec
 from dgpuhash.tables import expectation, regions
@@ -371,6 +372,39 @@ def test_new_keys_range_by_range(
     ranks.joined(verb, *layout, keys[:100], *(column[:100] for column in values))
     assert sum(placed) <= len(keys)
     assert len(ranks) == len(model)
+
+
+@pytest.mark.parametrize("size", [2, 5])
+def test_own_new_rows_are_placed_from_where_they_lie(device, placed, monkeypatch, size):
+    """Of the rows that travel none is its sender's own, and all set out before one is placed."""
+    start, place, sent, steps = LocalCollective.start, RegionIntake.place, [], defaultdict(str)
+
+    def starts(end, columns, counts, **places):
+        sent.append((int(counts[end.rank]), int(counts.sum())))
+        steps[threading.get_ident()] += "s"
+        return start(end, columns, counts, **places)
+
+    def places(intake, *args, **options):
+        steps[threading.get_ident()] += "p"
+        place(intake, *args, **options)
+
+    monkeypatch.setattr(LocalCollective, "start", starts)
+    monkeypatch.setattr(RegionIntake, "place", places)
+    keys = np.random.default_rng(7).permutation(300_000)
+    ranks = Ranks(device, size, (10**6, 3_000), "map", "int64", "int64", capacity=320_000)
+    cuts = [40_000, 130_000, 140_000, 220_000]
+    (fresh,) = ranks.joined(Verb("insert"), cuts, list(range(size)), keys, keys * 3)
+    own, travelling = np.sum(sent, axis=0)
+    assert own == 0
+    assert travelling == pytest.approx((1 - 1 / size) * len(keys), rel=0.05)
+    assert len(sent) > size * CALLS
+    assert all(each == "".join(sorted(each, reverse=True)) for each in steps.values())
+    monkeypatch.setattr(LocalCollective, "start", start)
+    assert fresh.all()
+    assert sum(placed) == len(ranks) == len(keys)
+    found, there = ranks.joined(Verb("find"), [100_000], [0, 1], keys)
+    assert there.all()
+    assert (found == keys * 3).all()
 
 
 @pytest.mark.parametrize("refusing", [1, 3])
