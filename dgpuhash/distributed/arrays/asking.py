@@ -66,13 +66,15 @@ class Asking:
 
         All ranks tell each other, and then `go`.
         """
-        if collective.size == 1 or not 0 < self._rows <= piece_rows:
+        if collective.size == 1 or self._rows > piece_rows:
             return None
-        ranges = self._part.ranges(self._verb, self._nothing, self._rows, collective.size)
+        # A rank may have few rows, or none: what pays depends on those that come.
+        coming = sum(chunk.rows for chunks in self._chunks for chunk in chunks) // collective.size
+        ranges = self._part.ranges(self._verb, self._nothing, coming, collective.size)
         if ranges is None:
             return None
-        (piece,) = Plan([self._mine], most_rows=self._rows, in_order=False).pieces[0]
-        columns = self._take(piece)
+        plan = Plan([self._mine], most_rows=max(1, self._rows), in_order=False)
+        columns = self._take(plan.piece(0, 0))
         placing = None
         try:
             placing = Placing(self._backend, collective, self._part, ranges, columns)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,11 +80,13 @@ class Placing:
         # Memory of the current stream, which gives it to others while this stream reads it.
         self._given = columns
         keys, *values = columns
+        self._new: Callable[[], np.ndarray] = lambda: np.ones(0, bool)
 
         def counted(segments: Segments) -> None:
             self._starts = part.side.fetch(segments.starts)
             # Once rows move, a GPU has no room for other kernels.
-            self._new = part.side.fetch(part.store.newness(keys))
+            if len(keys):
+                self._new = part.side.fetch(part.store.newness(keys))
 
         part.side.follow()
         with part.side.use():
