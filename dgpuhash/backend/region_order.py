@@ -178,7 +178,7 @@ class Ranges:
         *,
         first: int,
         shares: int,
-        more: Partitioned | None,
+        more: Partitioned,
         to: Partitioned,
     ) -> tuple[Partitioned, Any]:
         """Rows of some ranges by part, and where each part's begin and the last one's end.
@@ -189,7 +189,7 @@ class Ranges:
             In shares, one after the other; each has the ranges from `first` on, in order.
         bounds : array of uint64
             Where the rows of each range of each share begin, and the last one's end.
-        more : Partitioned or None
+        more : Partitioned
             The last shares, for which the columns have only room.
         to : Partitioned
             Which has room for them.

@@ -52,7 +52,7 @@ class RegionIntake:
         first: int,
         number: int,
         shares: int,
-        more: Partitioned | None = None,
+        more: Partitioned,
     ) -> None:
         """Store the rows of `number` ranges, from `first` on; see `Ranges.order`.
 

@@ -41,7 +41,7 @@ def test_a_client_that_is_closed_before_its_tables(processes):
     with Client(processes.scheduler.address, set_as_default=False) as other:
         filled = DistributedMap.from_arrays(np.arange(9), np.arange(9), client=other)
         empty = DistributedSet("int64", client=other)
-        assert parts_held(processes) == [before[0] + 2, before[1] + 4]
+        assert parts_held(processes) == [before[0] + 2, before[1] + 2]
     until(lambda: parts_held(processes) == before)
     for table in (filled, empty):
         table.close()
@@ -56,7 +56,7 @@ def test_a_program_that_is_killed(processes):
         text=True,
     )
     assert program.stdout.readline() == "1000\n"
-    assert parts_held(processes) == [before[0] + 4, before[1] + 4]
+    assert parts_held(processes) == [before[0] + 4, before[1] + 2]
     program.kill()
     program.communicate()
     until(lambda: parts_held(processes) == before)

@@ -10,7 +10,7 @@
 * `layout.Layout` says what keys and values are while they travel.
 * `upkeep.Upkeep` has the verbs of a table as a whole, of which `contents` is what workers do: its
   items, copies, and files, which `columns` and `saved` read and write. `holding.Holding` frees what
-  workers hold for a handle that is gone.
+  workers hold for a handle that is gone; tables of a client share groups (`sharing`).
 """
 
 from __future__ import annotations

@@ -107,12 +107,13 @@ class Asking:
             del placing
             self._ask(collective, piece_rows, slice_rows)
             return self._result()
-        intake = placing.go(slice_rows)
         answered = self._part.answers(self._verb)
         if answered:
-            # As they mostly are; nobody waits for it then.
+            # As they mostly are: nobody waits for them then, and their memory is there before the
+            # table changes.
             self._answers = [self._backend.empty(self._rows, np.uint8)]
             fill_ones(self._answers[0])
+        intake = placing.go(slice_rows)
         all_new = intake.finish()
         peak_nbytes = self._part.peak_nbytes = placing.peak_nbytes
         del placing

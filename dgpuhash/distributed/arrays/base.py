@@ -24,9 +24,10 @@ from dgpuhash.distributed.arrays.holding import LIMIT, Holding
 from dgpuhash.distributed.arrays.hosted import Held, Order, Outcome
 from dgpuhash.distributed.arrays.loss import losing
 from dgpuhash.distributed.arrays.part import Verb
+from dgpuhash.distributed.arrays.sharing import Use, joined
 from dgpuhash.distributed.change import places
 from dgpuhash.distributed.clients import client_of, giving_way
-from dgpuhash.distributed.group import Group, Transport, form_group
+from dgpuhash.distributed.group import Transport
 from dgpuhash.distributed.phase import GRACE, on_workers
 from dgpuhash.distributed.sparing import Absences, Sparing, Switch
 from dgpuhash.distributed.worker_data import Elsewhere, Made
@@ -75,7 +76,7 @@ class DistributedTable:
         self._piece_rows = None if piece_rows is None else int(piece_rows)
         self._uid = uuid.uuid4().hex
         self._workers = [place.worker for place in places(self._client, workers)]
-        self._hold(form_group(self._client, self._workers, exchange))
+        self._hold(joined(self._client, self._workers, exchange))
         self._open = False
         self._epoch = 0
         self._absences = Absences()
@@ -84,10 +85,10 @@ class DistributedTable:
         self._closed = False
         self._turn = threading.RLock()
 
-    def _hold(self, group: Group) -> None:
+    def _hold(self, use: Use) -> None:
         """Have the workers free what they hold for this handle when it is gone."""
-        self._transport = group.exchange
-        self._holding = Holding(self._client, self._uid, self._workers, group)
+        self._transport = use.group.exchange
+        self._holding = Holding(self._client, self._uid, self._workers, use)
         self._finalizer = weakref.finalize(self, self._holding.abandon)
         self._finalizer.atexit = False
 
@@ -289,18 +290,20 @@ class DistributedTable:
         A worker that was silent for a while has ended it, also while nothing was asked. Elsewhere
         is raised where chunks lie with no rank.
         """
-        group, stood = self._holding.group, self._holding.group is not None
-        if group is None:
-            group = form_group(self._client, self._workers, self._exchange)
-            self._holding.renew(group)
-            self._transport = group.exchange
+        use, stood = self._holding.use, self._holding.use is not None
+        if use is None:
+            use = joined(self._client, self._workers, self._exchange)
+            self._holding.renew(use)
+            self._transport = use.group.exchange
+        group = use.group
         try:
             return group.run(self._client, hosted.carry_out, order, needed=batch.needed)
         except Elsewhere:
             raise
         except BaseException as error:
             # It is of no use any more.
-            self._holding.group = None
+            self._holding.use = None
+            use.give_up()
             with suppress(DgpuhashError, OSError, RuntimeError):
                 group.close(self._client)
             unchanged = isinstance(error, IndexLost) and self._as_before()

@@ -43,7 +43,7 @@ class DistributedSet(Upkeep):
         Addresses of the workers that shall hold the parts; default: all.
     exchange : {"auto", "comm", "nccl", "peer"}
         What carries rows between workers: Dask's comms; NCCL between GPUs; or GPUs of one host put
-        them into each other's memory, of which the table then holds up to 1 GiB on each, beside
+        them into each other's memory, of which the tables then share up to 1 GiB on each, beside
         any pool. ``"auto"``: the last that the workers can use. Where it fails between workers that
         are there, comms go on, and a warning says so.
     piece_rows : int, optional

@@ -10,7 +10,7 @@ from contextlib import suppress
 from distributed import Client
 
 from dgpuhash.distributed.arrays.leases import Lease, forget, give_back, take
-from dgpuhash.distributed.group import Group
+from dgpuhash.distributed.arrays.sharing import Use
 from dgpuhash.distributed.request import begun
 
 __all__ = ["LIMIT", "Holding"]
@@ -20,7 +20,7 @@ LIMIT = 10.0
 
 
 class Holding:
-    """The parts of a table, and its ends of an exchange.
+    """The parts of a table, and its use of a group.
 
     Parameters
     ----------
@@ -29,33 +29,33 @@ class Holding:
         Of the table.
     workers : sequence of str
         Addresses.
-    group : Group
+    use : Use
 
     Attributes
     ----------
-    group : Group or None
-        None when the last one failed.
+    use : Use or None
+        None when the last group failed.
     """
 
-    def __init__(self, client: Client, uid: str, workers: Sequence[str], group: Group) -> None:
+    def __init__(self, client: Client, uid: str, workers: Sequence[str], use: Use) -> None:
         self._client, self._uid, self._workers = client, uid, list(workers)
-        self.group: Group | None = None
-        self.renew(group)
+        self.use: Use | None = None
+        self.renew(use)
         # Before Dask ends the clients that are still there, as it was imported earlier.
         atexit.register(self.free)
 
-    def renew(self, group: Group) -> None:
-        """Hold another group in the place of one that failed.
+    def renew(self, use: Use) -> None:
+        """Use another group in the place of one that failed.
 
         The scheduler has it all freed when the client is gone without a word.
         """
-        take(self._client, Lease(self._uid, group.name, self._workers))
-        self.group = group
+        take(self._client, Lease(self._uid, use.group.name, self._workers))
+        self.use = use
 
     def free(self, seconds: float = LIMIT, *, parts: bool = True) -> None:
         """Let the workers that are there free it; who is busy for so many seconds does so later.
 
-        Without the `parts`, which another holding has from now on, its ends of the exchange alone.
+        Without the `parts`, which another holding has from now on, its use of the group alone.
         """
 
         async def wait() -> None:
@@ -79,11 +79,12 @@ class Holding:
             loop.add_callback(begin)
 
     async def _tell(self, parts: bool) -> None:
+        last = self.use is not None and self.use.leave()
         there = set(await self._client.scheduler.ncores()) & set(self._workers)
         await self._client.run(
             forget,
             self._uid if parts else None,
-            None if self.group is None else self.group.name,
+            self.use.group.name if self.use is not None and last else None,
             workers=sorted(there),
             on_error="ignore",
             asynchronous=True,

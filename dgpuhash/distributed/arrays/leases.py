@@ -26,7 +26,7 @@ PATIENCE = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The parts of a table, and the ends of an exchange, if any.
+    """The parts of a table, and the ends of an exchange that it may share with others, if any.
 
     Attributes
     ----------

@@ -17,12 +17,13 @@ from dgpuhash.distributed.arrays.hosted import open_part
 from dgpuhash.distributed.arrays.loss import losing
 from dgpuhash.distributed.arrays.part import Verb
 from dgpuhash.distributed.arrays.saved import SavedBatch, SavedTable
+from dgpuhash.distributed.arrays.sharing import joined
 from dgpuhash.distributed.change import places
 from dgpuhash.distributed.clients import client_of, giving_way, workers_of
 from dgpuhash.distributed.descriptor import Saved
 from dgpuhash.distributed.envelope import MANIFEST, loaded_from
 from dgpuhash.distributed.folder import Folder
-from dgpuhash.distributed.group import Transport, form_group
+from dgpuhash.distributed.group import Transport
 from dgpuhash.distributed.phase import on_workers
 from dgpuhash.distributed.rows_file import RowsFile, check_shared
 from dgpuhash.errors import FormatError, IndexLost
@@ -252,7 +253,7 @@ class Upkeep(DistributedTable):
         if apart:
             new = iter(spare)
             workers = [next(new) if part in lost else one for part, one in enumerate(self._workers)]
-        group = form_group(self._client, workers, self._exchange)
+        use = joined(self._client, workers, self._exchange)
         self._finalizer.detach()
         self._holding.free(parts=not apart)
         self._workers = workers
@@ -260,9 +261,9 @@ class Upkeep(DistributedTable):
         if not apart:
             self._uid, self._epoch, self._open = uuid.uuid4().hex, 0, False
             self._saved = self._saved and (self._saved[0], 0)
-            self._hold(group)
+            self._hold(use)
             return files
-        self._hold(group)
+        self._hold(use)
         on_workers(
             self._client, [workers[part] for part in lost], open_part,
             self._uid, self._epoch, self._spec, self._share, self._device,

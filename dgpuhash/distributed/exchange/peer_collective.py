@@ -279,11 +279,11 @@ class PeerTransfer(Transfer):
         columns, firsts, rows = self._lying(room.columns), room.starts.tolist(), counts.tolist()
         # Given places were there when the exchange was started: what the stream was given since
         # need not end before they are written.
-        room = self._ready
+        there = self._ready
         if not outgoing.has_places:
-            room = self._room
-            end.driver.record(room, self._stream)
-        end.driver.wait(end.taking.ptr, room)
+            there = self._room
+            end.driver.record(there, self._stream)
+        end.driver.wait(end.taking.ptr, there)
         for rank, door in end.doors.items():
             if rows[rank]:
                 door.expect(self._letters(columns, firsts[rank], rows[rank]))
