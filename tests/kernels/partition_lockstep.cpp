@@ -46,9 +46,12 @@ void partition(const Case& wanted, const std::vector<Key>& keys) {
                            keys_to.data(),
                            values_to.data(),
                            numbers.data(),
+                           nullptr,
+                           nullptr,
                            counters.data(),
                            nullptr,
                            wanted.rows,
+                           ~0ull,
                            wanted.parts,
                            1,
                            1,
@@ -114,9 +117,12 @@ void strew(u64 rows, u32 high, u32 low, const std::vector<Key>& keys) {
                              to.data(),
                              values_to.data(),
                              nullptr,
+                             nullptr,
+                             nullptr,
                              counters.data(),
                              bounds.data(),
                              rows,
+                             ~0ull,
                              parts,
                              1,
                              groups,
@@ -176,25 +182,17 @@ void route(u32 owners, u32 digits, u32 each, const std::vector<std::vector<Key>>
     values_to.assign(rows, 0);
     std::vector<u64> counters(owners * ranges * pieces, ~0ull);
     counters.reserve(counters.size() + 1);
-    const PartitionArgs args{whole,
-                             by_owner,
-                             keys.data(),
-                             values.data(),
-                             to.data(),
-                             values_to.data(),
-                             nullptr,
-                             counters.data(),
-                             nullptr,
-                             rows,
-                             owners * ranges,
-                             1,
-                             1,
-                             0,
-                             0,
-                             pieces,
-                             step_rows,
-                             step_rows,
-                             pieces};
+    const PartitionArgs args{whole,       by_owner,
+                             keys.data(), values.data(),
+                             to.data(),   values_to.data(),
+                             nullptr,     nullptr,
+                             nullptr,     counters.data(),
+                             nullptr,     rows,
+                             ~0ull,       owners * ranges,
+                             1,           1,
+                             0,           0,
+                             pieces,      step_rows,
+                             step_rows,   pieces};
     partition_count<Key, Threads>({args});
     CHECK(sum_up(counters) == rows);
     counters.push_back(rows);
@@ -215,6 +213,15 @@ void route(u32 owners, u32 digits, u32 each, const std::vector<std::vector<Key>>
   values_to.assign(rows, 0);
   std::vector<u64> counters(some * each * shares * pieces, ~0ull);
   counters.reserve(counters.size() + 1);
+  // The last share stands elsewhere.
+  const u64 split = bounds[(shares - 1) * some];
+  std::vector<Key> more(came.begin() + static_cast<i64>(split), came.end());
+  std::vector<Word> more_values(values_came.begin() + static_cast<i64>(split), values_came.end());
+  // Memory, also of no rows.
+  more.reserve(1);
+  more_values.reserve(1);
+  std::fill(came.begin() + static_cast<i64>(split), came.end(), static_cast<Key>(~Key{0}));
+  std::fill(values_came.begin() + static_cast<i64>(split), values_came.end(), Word{});
   const PartitionArgs args{whole,
                            Route{},
                            came.data(),
@@ -222,9 +229,12 @@ void route(u32 owners, u32 digits, u32 each, const std::vector<std::vector<Key>>
                            to.data(),
                            values_to.data(),
                            nullptr,
+                           more.data(),
+                           more_values.data(),
                            counters.data(),
                            bounds.data(),
                            rows,
+                           split,
                            each,
                            shares,
                            some,
@@ -288,9 +298,12 @@ void partition_crowd() {
                            keys_to.data(),
                            values_to.data(),
                            within == Within::order ? numbers.data() : nullptr,
+                           nullptr,
+                           nullptr,
                            counters.data(),
                            nullptr,
                            rows,
+                           ~0ull,
                            Step::parts,
                            1,
                            1,
