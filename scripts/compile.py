@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 from dgpuhash.backend.compiler import ARCHITECTURES, compile_kernels, nvrtc_version
 from dgpuhash.backend.cpu import native
+from dgpuhash.backend.partition_args import block_threads
 from dgpuhash.errors import CompileError
 
 # 256 threads a block and 64 registers leave 1,024 resident threads on a multiprocessor.
@@ -31,6 +32,8 @@ SHARED_KIB = {75: 64, 80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 120: 99}
 SHOWN_LINES = 8
 SHOWN_PROBLEMS = 10
 
+# Instances for blocks of so many threads.
+_PARTITION = re.compile(r"dg::partition_.*,(\d+)>")
 _ENTRY = re.compile(r"Compiling entry function '(\w+)'")
 _LOCAL = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _REGISTERS = re.compile(r"Used (\d+) registers")
@@ -45,6 +48,12 @@ class Outcome:
     arch: int
     registers: int
     problem: str
+
+
+def is_launched(expression: str, arch: int) -> bool:
+    """Whether a GPU of the architecture has blocks of the instance's size."""
+    sized = _PARTITION.fullmatch(expression)
+    return sized is None or int(sized[1]) == block_threads(arch)
 
 
 def compile_batch(file: str, expressions: list[str], arch: int) -> list[Outcome]:
@@ -99,8 +108,8 @@ def print_table(outcomes: list[Outcome], architectures: list[int], every_instanc
     for row, cells in sorted(rows.items()):
         spans = []
         for arch in architectures:
-            low, high = min(cells[arch]), max(cells[arch])
-            spans.append(str(low) if low == high else f"{low}-{high}")
+            low, high = min(cells[arch], default=0), max(cells[arch], default=0)
+            spans.append((str(low) if low == high else f"{low}-{high}") if high else "")
         print(row.ljust(width), *(span.rjust(8) for span in spans))
 
 
@@ -139,10 +148,11 @@ def main() -> int:
         if options.match in expression:
             files[file].append(expression)
     batches = [
-        (file, sorted(names)[first : first + PROGRAM_INSTANCES], arch)
+        (file, sorted(launched)[first : first + PROGRAM_INSTANCES], arch)
         for file, names in files.items()
-        for first in range(0, len(names), PROGRAM_INSTANCES)
         for arch in options.arch
+        for launched in [[name for name in names if is_launched(name, arch)]]
+        for first in range(0, len(launched), PROGRAM_INSTANCES)
     ]
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(options.processes, mp_context=context) as pool:

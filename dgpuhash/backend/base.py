@@ -21,6 +21,7 @@ from dgpuhash.backend.partition import (
     sort_by_hash,
     split,
 )
+from dgpuhash.backend.partition_args import BLOCK_THREADS, CPU_BLOCKS
 from dgpuhash.backend.partition_pass import Partitioned
 from dgpuhash.backend.region_args import REGION_SHIFT
 from dgpuhash.backend.words import packing, words_of
@@ -48,6 +49,16 @@ class Backend(ABC):
     def region_shift(self) -> int:
         """A region, which a block builds in its own memory, has 2 to this power buckets."""
         return REGION_SHIFT
+
+    @property
+    def partition_threads(self) -> int:
+        """Threads of a block that partitions a batch."""
+        return BLOCK_THREADS
+
+    @property
+    def partition_blocks(self) -> int:
+        """Segments of a batch that are worth being partitioned at once."""
+        return CPU_BLOCKS
 
     @property
     def part_rows(self) -> int:

@@ -17,6 +17,7 @@ from dgpuhash.backend.compiler import architecture_for
 from dgpuhash.backend.kernel import Kernel
 from dgpuhash.backend.memory import ran_out
 from dgpuhash.backend.part_args import PART_ROWS, SMALL_PART_ROWS
+from dgpuhash.backend.partition_args import block_threads
 from dgpuhash.backend.passed import Passed
 from dgpuhash.backend.placement import device_of, reject_nulls, require_gpu
 from dgpuhash.backend.region_args import REGION_SHIFT, SMALL_REGION_SHIFT
@@ -55,6 +56,7 @@ class CudaBackend(Backend):
     def __init__(self) -> None:
         self._cupy = _import_cupy()
         self._loaded: dict[tuple[int, str, int], _Loaded] = {}
+        self._processor_counts: dict[int, int] = {}
         self._passed = Passed()
         _require_gpu_machine(self._cupy)
         self._capability(self._device())
@@ -66,6 +68,14 @@ class CudaBackend(Backend):
     @property
     def region_shift(self) -> int:
         return REGION_SHIFT if self._roomy() else SMALL_REGION_SHIFT
+
+    @property
+    def partition_threads(self) -> int:
+        return block_threads(self._capability(self._device()))
+
+    @property
+    def partition_blocks(self) -> int:
+        return self._processors(self._device())
 
     @property
     def part_rows(self) -> int:
@@ -210,6 +220,14 @@ class CudaBackend(Backend):
     def _roomy(self) -> bool:
         return self._capability(self._device()) >= ROOMY_CAPABILITY
 
+    def _processors(self, device: int) -> int:
+        # CuPy asks for all attributes at once.
+        found = self._processor_counts.get(device)
+        if found is None:
+            found = int(self._cupy.cuda.Device(device).attributes["MultiProcessorCount"])
+            self._processor_counts[device] = found
+        return found
+
     def _load(self, kernel: Kernel, device: int) -> _Loaded:
         # A string keeps its hash, a kernel makes it anew.
         key = device, kernel.expression, kernel.threads
@@ -228,8 +246,8 @@ class CudaBackend(Backend):
             per_processor = driver.occupancyMaxActiveBlocksPerMultiprocessor(
                 function.ptr, kernel.threads, shared_nbytes
             )
-            processors = self._cupy.cuda.Device(device).attributes["MultiProcessorCount"]
-            found = _Loaded(function, max(1, per_processor) * processors, shared_nbytes)
+            resident = max(1, per_processor) * self._processors(device)
+            found = _Loaded(function, resident, shared_nbytes)
             self._loaded[key] = found
         return found
 

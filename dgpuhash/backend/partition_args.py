@@ -10,13 +10,17 @@ from dgpuhash.backend.words import struct_of_words as _words
 
 __all__ = [
     "ANY_ORDER_PARTS",
+    "BLOCK_ROWS",
     "BLOCK_THREADS",
+    "CPU_BLOCKS",
     "DIGIT",
     "PARTITION",
     "PASS_PARTS",
     "PASS_ROWS",
     "PUT_BACK",
+    "SMALL_BLOCK_THREADS",
     "STRUCTS",
+    "block_threads",
     "partition_count",
     "partition_scatter",
     "partition_strew",
@@ -26,11 +30,15 @@ __all__ = [
 # Parts of one pass where rows of a part stay in order, and where they do not, as in
 # kernels/batch/part_step.cuh.
 PASS_PARTS = {"cpu": 2048, "cuda": 256}
-ANY_ORDER_PARTS = {"cpu": 2048, "cuda": 384}
+ANY_ORDER_PARTS = {"cpu": 2048, "cuda": 512}
 # Rows of one pass: on a GPU 31 bits number granules of at least 4 rows.
 PASS_ROWS = 2**33
-# Threads of a block.
-BLOCK_THREADS = 512
+# Threads of a block that has a multiprocessor to itself, and of others.
+BLOCK_THREADS, SMALL_BLOCK_THREADS = 1024, 512
+# On a CPU, for as many threads as are usual.
+CPU_BLOCKS = 16
+# Rows that the former takes up at a time, by the bytes of its widest column, as in part_step.cuh.
+BLOCK_ROWS = {4: 2**14, 8: 3 * 2**12}
 
 DIGIT = _words("seed", "spread", "shift", "mask")
 ROUTE = _words("owners", "seed", "ranges", "scale")
@@ -56,26 +64,34 @@ STRUCTS = {
 }
 
 
-def partition_count(key: DTypeLike) -> Kernel:
+def block_threads(architecture: int) -> int:
+    """Threads of a block of `partition_…` on GPUs of an architecture (90: 9.0).
+
+    Many where it may have 163 KiB of shared memory or more, as in kernels/core/platform.cuh.
+    """
+    return BLOCK_THREADS if architecture in (80, 90, 100) else SMALL_BLOCK_THREADS
+
+
+def partition_count(key: DTypeLike, threads: int) -> Kernel:
     """Counts each segment's rows by part; takes `PARTITION`, a row is a segment."""
-    return _kernel(f"dg::partition_count<{_word(key)},{BLOCK_THREADS}>")
+    return _kernel(f"dg::partition_count<{_word(key)},{threads}>", threads)
 
 
-def partition_scatter(key: DTypeLike, value: DTypeLike | None) -> Kernel:
+def partition_scatter(key: DTypeLike, value: DTypeLike | None, threads: int) -> Kernel:
     """Moves rows by part, in order; takes `PARTITION`, a row is a segment."""
-    return _kernel(f"dg::partition_scatter<{_word(key)},{_word(value)},{BLOCK_THREADS}>")
+    return _kernel(f"dg::partition_scatter<{_word(key)},{_word(value)},{threads}>", threads)
 
 
-def partition_strew(key: DTypeLike, value: DTypeLike | None) -> Kernel:
+def partition_strew(key: DTypeLike, value: DTypeLike | None, threads: int) -> Kernel:
     """As `partition_scatter`, but rows of one part come in any order."""
-    return _kernel(f"dg::partition_strew<{_word(key)},{_word(value)},{BLOCK_THREADS}>")
+    return _kernel(f"dg::partition_strew<{_word(key)},{_word(value)},{threads}>", threads)
 
 
 def put_back(key: DTypeLike, word: DTypeLike) -> Kernel:
     """Brings words and flags to the rows of their keys; takes `PUT_BACK`, a row is a segment."""
-    name = f"dg::put_back<{_word(key)},{_word(word)},{BLOCK_THREADS}>"
-    return _kernel(name, "launch/put_back.cuh")
+    name = f"dg::put_back<{_word(key)},{_word(word)},{SMALL_BLOCK_THREADS}>"
+    return _kernel(name, SMALL_BLOCK_THREADS, "launch/put_back.cuh")
 
 
-def _kernel(expression: str, file: str = "launch/partition.cuh") -> Kernel:
-    return Kernel(expression, file, BLOCK_THREADS, BLOCK_THREADS)
+def _kernel(expression: str, threads: int, file: str = "launch/partition.cuh") -> Kernel:
+    return Kernel(expression, file, threads, threads)

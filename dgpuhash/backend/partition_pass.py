@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +17,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Digit", "Partitioned", "Route", "Segments", "move", "run_pass"]
 
-# Segments enough for a device's blocks or threads; more would cut more of a GPU's granules.
-_SEGMENTS = {"cpu": 16, "cuda": 2048}
 # The fewest rows of a segment, of which the others have a multiple: on a GPU whole steps.
 _LEAST_ROWS = {"cpu": 2**12, "cuda": 2**13}
+# Turns of a device's blocks. Of rows in order so many that `put_back`, whose blocks are smaller,
+# has enough too.
+_TURNS, _ORDERED_TURNS = range(1, 17), range(4, 17)
+# What a segment costs besides its rows, in steps: it cuts granules where it begins and ends.
+_CUT_STEPS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +116,6 @@ def move(
     bounds: Any = None,
     shares: int = 1,
     digits: tuple[int, int] = (0, 0),
-    most_segments: int | None = None,
     counted: Callable[[Segments], object] | None = None,
     more: Partitioned | None = None,
     to: Partitioned | None = None,
@@ -135,8 +137,6 @@ def move(
         How many rows of all groups there are, one share after the other.
     digits : (int, int)
         The least digit of the first group, and how much greater that of the next one is.
-    most_segments : int, optional
-        About so many, or one for each group of each share.
     counted : callable, optional
         Is told where rows will go, before they move.
     more : Partitioned, optional
@@ -145,7 +145,7 @@ def move(
     to : Partitioned, optional
         Another batch, whose arrays are written.
     """
-    rows, device = len(keys), backend.name
+    rows = len(keys)
     runs = 1 if bounds is None else len(bounds) - 1
     groups = runs // shares
 
@@ -166,11 +166,11 @@ def move(
         raise SpecError(
             f"{rows:,} rows; {structs.PASS_ROWS:,} at most are partitioned at once: split the batch"
         )
-    least = _LEAST_ROWS[device]
-    segment_rows = least * math.ceil(rows / (most_segments or _SEGMENTS[device]) / least)
-    pieces = math.ceil(rows / runs / segment_rows)
-    if most_segments is not None:
-        pieces = min(pieces, max(1, most_segments // runs))
+    threads = backend.partition_threads
+    least = _least_rows(backend, threads, keys, values)
+    turns = _ORDERED_TURNS if in_order else _TURNS
+    pieces = _pieces(runs, rows / runs / least, backend.partition_blocks, turns)
+    segment_rows = least * math.ceil(rows / runs / pieces / least)
     counters = backend.empty(runs * digit.parts * pieces, np.uint64)
     told = {
         "digit": digit.words, "route": route.words, "keys": keys, "bounds": bounds,
@@ -182,8 +182,9 @@ def move(
     }  # fmt: skip
     segments = runs * pieces
     backend.run(
-        structs.partition_count(keys.dtype), structs.PARTITION, segments, counters=counters, **told
-    )
+        structs.partition_count(keys.dtype, threads), structs.PARTITION, segments,
+        counters=counters, **told,
+    )  # fmt: skip
     # A GPU counts while the host allocates.
     places, moved = backend.zeros(len(counters) + 1, np.uint64), made()
     backend.xp.cumsum(counters, out=places[1:])
@@ -192,9 +193,25 @@ def move(
         counted(laid_out)
     move = structs.partition_scatter if in_order else structs.partition_strew
     backend.run(
-        move(keys.dtype, None if values is None else values.dtype), structs.PARTITION, segments,
-        counters=places, values=values, more_values=None if more is None else more.values,
+        move(keys.dtype, None if values is None else values.dtype, threads), structs.PARTITION,
+        segments, counters=places, values=values, more_values=None if more is None else more.values,
         keys_to=moved.keys, values_to=moved.values,
         numbers_to=moved.numbers, **told,
     )  # fmt: skip
     return moved, laid_out
+
+
+def _least_rows(backend: Backend, threads: int, keys: Any, values: Any) -> int:
+    if threads < structs.BLOCK_THREADS or backend.name == "cpu":
+        return _LEAST_ROWS[backend.name]
+    widest = max(keys.itemsize, 0 if values is None else values.itemsize)
+    return structs.BLOCK_ROWS[widest]
+
+
+def _pieces(runs: int, steps: float, blocks: int, turns: Iterable[int]) -> int:
+    """Into how many pieces runs of so many steps are cut, for blocks to be done about together."""
+
+    def cost(pieces: int) -> float:
+        return math.ceil(runs * pieces / blocks) * (max(1, steps / pieces) + _CUT_STEPS)
+
+    return min((max(1, number * blocks // runs) for number in turns), key=cost)

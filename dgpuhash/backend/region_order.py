@@ -20,9 +20,6 @@ __all__ = ["Ordered", "Ranges", "order_by_bucket"]
 
 # A part is crowded with so many times the mean of rows, and some that come by chance in small ones.
 _CROWDED, _CROWD_ROWS = 2, 2**10
-# As many blocks as an H200 has room for at once, for the few rows that come at a time: shorter
-# segments would cut more granules.
-_RANGE_SEGMENTS = 256
 # Blocks of so many regions read the same rows, which stay in the L2 cache.
 _MOST_PART_SHIFT = 2
 
@@ -138,7 +135,8 @@ class Ranges:
             return None
         for part_shift in range(_MOST_PART_SHIFT + 1):
             parts = -(-buckets >> shift + part_shift)
-            each = max(2, math.ceil(parts / (most // owners)))
+            # About as many parts in either pass: the more, the slower.
+            each = max(2, math.isqrt(parts * owners), math.ceil(parts / (most // owners)))
             if each <= most and parts * each < 2**32:
                 return cls(buckets, seed, shift, part_shift, each, math.ceil(parts / each))
         return None
@@ -197,6 +195,6 @@ class Ranges:
         digit = Digit(self.seed, self.buckets, self._shift, 2**32 - 1, self.each)
         moved, starts = run_pass(
             backend, keys, values, digit, in_order=False, bounds=bounds, shares=shares,
-            digits=(first * self.each, self.each), most_segments=_RANGE_SEGMENTS, more=more, to=to,
+            digits=(first * self.each, self.each), more=more, to=to,
         )  # fmt: skip
         return moved, backend.xp.ascontiguousarray(starts)

@@ -20,7 +20,7 @@ enum class Within { order, any_order };
 template <class Block, Within within>
 inline constexpr u32 kPassParts = Block::threads == 1       ? 2048
                                   : within == Within::order ? 256
-                                                            : 384;
+                                                            : 512;
 
 /// What a pass moves.
 template <class Key, class Value>
@@ -32,8 +32,19 @@ struct PartColumns {
   i64* numbers_to;  // or null; the rows' numbers, of rows that stay in order
 };
 
-/// Rows that a thread brings to a step, in bytes of the widest column.
-inline constexpr u32 kItemNbytes = kBlockKib < 99 ? 16 : kBlockKib < 227 ? 32 : 64;
+/// Rows that a thread brings to a step, in bytes of the widest column. Where a block has room they are so many
+/// that it has a multiprocessor to itself: few blocks leave few lines unfinished, and these stay in the L2 cache
+/// until they are whole. With more, and where the columns differ, they would spill.
+DG_FN constexpr u32 item_nbytes(u32 narrow, u32 wide, bool pairs_in_order) {
+  const u32 usual = kBlockKib < 99 ? 16 : kBlockKib < 163 ? 32 : 64;
+  if (kBlockKib < 227) return narrow < wide ? usual / 4 * 3 : usual;
+  return narrow < sizeof(u64) ? usual : pairs_in_order ? 72 : 96;
+}
+
+/// Of the narrowest column; half a sector where there is no room for held rows of all parts.
+DG_FN constexpr u32 granule_nbytes(u32 narrow, u32 wide, bool in_order) {
+  return kBlockKib < 99 || (kBlockKib < 163 && narrow < wide && !in_order) ? 16 : 32;
+}
 
 /// A step's rows in shared memory. What is written are granules: 32 aligned bytes of the narrowest
 /// column. Rows that do not fill one are held until others of their part come.
@@ -48,10 +59,9 @@ struct PartStep {
   static constexpr u32 narrow = sizeof(Key) < value_nbytes ? sizeof(Key) : value_nbytes;
   static constexpr u32 wide = sizeof(Key) < value_nbytes ? value_nbytes : sizeof(Key);
 
-  // Where the columns differ, as many as with equal ones would spill.
-  static constexpr u32 items = (narrow == wide ? kItemNbytes : kItemNbytes / 4 * 3) / wide;
+  static constexpr u32 items = item_nbytes(narrow, wide, in_order&& has_values) / wide;
   static constexpr u32 rows = Block::threads * items;
-  static constexpr u32 granule = (kBlockKib < 99 ? 16 : 32) / narrow;
+  static constexpr u32 granule = granule_nbytes(narrow, wide, in_order) / narrow;
   static constexpr u32 held = parts * granule;
   // A part's held rows are fewer than a granule.
   static constexpr u32 room = rows + held;

@@ -128,11 +128,15 @@ DG_FN void scatter_parts(Block block, PartStep<Block, Key, Value, within>& step,
       if (moved.numbers_to) moved.numbers_to[place] = static_cast<i64>(row);
     }
   } else {
+    constexpr u32 some = Step::items / 3;
+    // Since what tells whether there is a row takes registers.
+    constexpr u32 few = 2;
     u64 start = first;
     for (; start + Step::rows <= last; start += Step::rows)
       scatter_step<Step::items>(block, step, AllRows{}, digit, columns, first, start);
-    // With fewer items, since what tells whether there is a row takes registers.
-    constexpr u32 few = 2;
+    if constexpr (some > few)
+      for (; start + some * Block::threads <= last; start += some * Block::threads)
+        scatter_step<some>(block, step, AllRows{}, digit, columns, first, start);
     for (; start < last; start += few * Block::threads)
       scatter_step<few>(block, step, FirstRows{last - start}, digit, columns, first, start);
     block.sync();

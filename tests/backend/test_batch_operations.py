@@ -128,7 +128,7 @@ def test_partition_of_unequal_parts(used: Backend) -> None:
 def test_partition_of_long_segments(
     used: Backend, monkeypatch: pytest.MonkeyPatch, parts: int, key: str
 ) -> None:
-    monkeypatch.setitem(partition_pass._SEGMENTS, used.name, 3)
+    monkeypatch.setattr(type(used), "partition_blocks", 1)
     keys = np.random.default_rng(parts).integers(0, 2**32, 200_003).astype(key)
     check_partition(used, keys, keys + keys.dtype.type(1), parts, numbered=True)
 
@@ -177,7 +177,7 @@ def test_order_by_bucket(
     the backend's own."""
     most = min(most, partition_args.ANY_ORDER_PARTS[used.name])
     monkeypatch.setitem(partition_args.ANY_ORDER_PARTS, used.name, most)
-    monkeypatch.setitem(partition_pass._SEGMENTS, used.name, 40)
+    monkeypatch.setattr(type(used), "partition_blocks", 40)
     key, value = words
     keys = np.random.default_rng(regions).integers(0, 2**32, 200_003).astype(key)
     values = None if value is None else used.from_host((keys ^ keys.dtype.type(9)).astype(value))
@@ -198,8 +198,11 @@ def test_order_by_bucket(
 
 @pytest.mark.parametrize("tail", [0, 1, 40_000, 120_000])
 @pytest.mark.parametrize("words", [("u4", "u4"), ("u8", "u8"), ("u4", "u8"), ("u8", None)])
-def test_shares_in_two_places(used: Backend, words: tuple[str, Any], tail: int) -> None:
+def test_shares_in_two_places(
+    used: Backend, monkeypatch: pytest.MonkeyPatch, words: tuple[str, Any], tail: int
+) -> None:
     """The last share stands elsewhere, where the columns have only room for it."""
+    monkeypatch.setattr(type(used), "partition_blocks", 40)
     key, value = words
     edges, groups, parts = [0, 30_000, 30_000, 120_000 - tail, 120_000], 3, 5
     edges = sorted(edges)
@@ -227,7 +230,7 @@ def test_shares_in_two_places(used: Backend, words: tuple[str, Any], tail: int) 
     moved, starts = partition_pass.run_pass(
         used, first, beside, digit, in_order=False,
         bounds=used.from_host(np.array(bounds, np.uint64)), shares=len(edges) - 1,
-        digits=(0, parts), most_segments=40,
+        digits=(0, parts),
         more=partition_pass.Partitioned(last, more_beside, None),
     )  # fmt: skip
     found, ends = used.to_host(moved.keys), used.to_host(starts).astype(np.int64)
@@ -314,3 +317,34 @@ def test_combining_different_lengths(used: Backend) -> None:
     short, long = (used.from_host(np.zeros(n, np.uint64)) for n in (2, 3))
     with pytest.raises(ShapeError, match="2 and 3"):
         used.hash_combine(short, long)
+
+
+@pytest.mark.parametrize("owners", [1, 2, 3, 4, 8, 64])
+@pytest.mark.parametrize("regions", [1, 5, 700, 40_960, 65_536, 300_001])
+def test_ranges_of_regions(used: Backend, owners: int, regions: int) -> None:
+    """Each region is in one range, and both passes have about as many parts."""
+    most = partition_args.ANY_ORDER_PARTS[used.name]
+    buckets = regions * 16 - 3
+    made = region_order.Ranges.of(used, buckets=buckets, seed=1, owners=owners, shift=4)
+    if made is None:
+        assert regions * owners > most**2 * 2
+        return
+    assert made.number * owners <= most
+    assert made.each <= most
+    spans = [made.regions(first, 1) for first in range(made.number)]
+    assert spans[0][0] == 0
+    assert all(first + number == start for (first, number), (start, _) in itertools.pairwise(spans))
+    assert sum(spans[-1]) == regions
+    assert all(number > 0 for _, number in spans)
+    assert made.part_shift == 0 or owners * regions >> made.part_shift - 1 > (most - owners) ** 2
+
+
+def test_pieces_of_runs() -> None:
+    """As many as fill a device's blocks, and no more than pay."""
+    pieces = partition_pass._pieces
+    assert pieces(1, 10_000, 132, range(1, 17)) == 132
+    assert pieces(132, 1000, 132, range(1, 17)) == 1
+    assert pieces(66, 40, 132, range(1, 17)) == 2
+    assert pieces(100, 40, 132, range(1, 17)) > 1
+    assert pieces(1000, 3, 132, range(1, 17)) == 1
+    assert pieces(1, 10_000, 132, range(4, 17)) == 4 * 132

@@ -70,6 +70,14 @@ def test_failures(script: ModuleType, monkeypatch: pytest.MonkeyPatch, warning: 
     assert "66560 bytes of shared memory, 64 KiB" in outcomes["sharing"].problem
 
 
+def test_architectures_have_blocks_of_one_size(script: ModuleType) -> None:
+    small, large = (f"dg::partition_strew<dg::u32,void,{threads}>" for threads in (512, 1024))
+    launched = {arch: script.is_launched(large, arch) for arch in script.ARCHITECTURES}
+    assert launched == {75: False, 80: True, 86: False, 89: False, 90: True, 100: True, 120: False}
+    assert all(script.is_launched(small, arch) != large for arch, large in launched.items())
+    assert all(script.is_launched("dg::put_back<dg::u32,dg::u32,512>", arch) for arch in launched)
+
+
 def test_failures_are_told_once_each(
     script: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -161,9 +161,10 @@ def test_what_is_too_long_to_pass_is_refused(recorder: Recorder) -> None:
 
 
 def test_blocks_get_the_shared_memory_that_they_ask_for(recorder: Recorder) -> None:
-    kernel = partition_args.partition_scatter("u4", "u4")
-    cuda.CudaBackend().launch(kernel, bytes(partition_args.PARTITION.itemsize), 5)
-    cuda.CudaBackend().launch(args.owner_of(), bytes(args.OWNER_OF.itemsize), 5)
+    backend = cuda.CudaBackend()
+    kernel = partition_args.partition_scatter("u4", "u4", backend.partition_threads)
+    backend.launch(kernel, bytes(partition_args.PARTITION.itemsize), 5)
+    backend.launch(args.owner_of(), bytes(args.OWNER_OF.itemsize), 5)
     scatter, none = recorder.shared
     assert scatter > partition_args.BLOCK_THREADS
     assert none == 0
