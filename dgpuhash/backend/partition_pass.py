@@ -168,7 +168,7 @@ def move(
         )
     threads = backend.partition_threads
     least = _least_rows(backend, threads, keys, values)
-    turns = _ORDERED_TURNS if in_order else _TURNS
+    turns = _ORDERED_TURNS if in_order and backend.name == "cuda" else _TURNS
     pieces = _pieces(runs, rows / runs / least, backend.partition_blocks, turns)
     segment_rows = least * math.ceil(rows / runs / pieces / least)
     counters = backend.empty(runs * digit.parts * pieces, np.uint64)
@@ -214,4 +214,6 @@ def _pieces(runs: int, steps: float, blocks: int, turns: Iterable[int]) -> int:
     def cost(pieces: int) -> float:
         return math.ceil(runs * pieces / blocks) * (max(1, steps / pieces) + _CUT_STEPS)
 
-    return min((max(1, number * blocks // runs) for number in turns), key=cost)
+    # None of a run of usual length is without rows.
+    most = max(1, math.ceil(steps))
+    return min((min(most, max(1, number * blocks // runs)) for number in turns), key=cost)

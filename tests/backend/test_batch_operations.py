@@ -348,3 +348,5 @@ def test_pieces_of_runs() -> None:
     assert pieces(100, 40, 132, range(1, 17)) > 1
     assert pieces(1000, 3, 132, range(1, 17)) == 1
     assert pieces(1, 10_000, 132, range(4, 17)) == 4 * 132
+    assert pieces(1, 4.2, 132, range(4, 17)) == 5
+    assert pieces(3, 0.1, 132, range(1, 17)) == 1
