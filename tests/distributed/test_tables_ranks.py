@@ -6,6 +6,7 @@ import itertools
 import threading
 from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from model import MapModel, MultiMapModel, SetModel, key_of, rows_of
 from strategies import key_pool, keys_from, random_keys
 
 from dgpuhash.backend import Backend, partition_args
+from dgpuhash.backend.region_order import Ranges
 from dgpuhash.distributed.arrays.asking import Asking
 from dgpuhash.distributed.arrays.part import Part, Verb
 from dgpuhash.distributed.arrays.plan import Chunk
@@ -391,6 +393,14 @@ def test_own_new_rows_are_placed_from_where_they_lie(device, placed, monkeypatch
         steps[threading.get_ident()] += "p"
         place(intake, *args, **options)
 
+    def short_ranges(backend, **options):
+        """More rounds than a group has calls under way."""
+        made = ranges_of(backend, **options)
+        parts = -(-made.buckets >> made.shift)
+        return replace(made, part_shift=0, each=2, number=-(-parts // 2))
+
+    ranges_of = Ranges.of
+    monkeypatch.setattr(Ranges, "of", short_ranges)
     monkeypatch.setattr(LocalCollective, "start", starts)
     monkeypatch.setattr(RegionIntake, "place", places)
     keys = np.random.default_rng(7).permutation(300_000)
