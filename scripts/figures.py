@@ -144,7 +144,8 @@ def proofs(receipts: dict[str, dict[str, Any]]) -> list[str]:
             if tool in receipt["tests"]
         ]
         outcome = ", ".join([outcome, *again])
-        found.append(f"{outcome} on {receipt['machine']['gpu']}{remark(receipt)}")
+        where = f"{receipt['machine']['gpu']} at commit {receipt['commit'][:7]}"
+        found.append(f"{outcome} on {where}{remark(receipt)}")
     return found
 
 

@@ -73,10 +73,11 @@ def test_figures_become_a_table():
     assert "| 4,096 | 1,024 | cuDF 26.10 | 6.8 (50%) |" in text
     assert "gather" not in text.partition("|")[2]
     assert text.startswith("One of 4 x G, driver 1.2, cupy-cuda13x 14.1, 2030-01-02 03:04 UTC.")
-    assert "5 tests passed on 1 x G; 3 tests passed, 1 failed on 4 x G; 3 tests passed on" in text
+    where = "1 x G at commit 0123456; 3 tests passed, 1 failed on 4 x G at commit 0123456; 3 tests"
+    assert f"5 tests passed on {where} passed on" in text
     remarked = receipt("1 x G", 5, 1) | {"remark": "a wrong test"}
     text = figures.section({"figures": remarked, "gpu": remarked})
-    assert "5 tests passed, 1 failed on 1 x G (a wrong test)." in text
+    assert "5 tests passed, 1 failed on 1 x G at commit 0123456 (a wrong test)." in text
 
 
 def test_figures_of_several_gpus():

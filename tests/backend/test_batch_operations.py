@@ -128,7 +128,7 @@ def test_partition_of_unequal_parts(used: Backend) -> None:
 def test_partition_of_long_segments(
     used: Backend, monkeypatch: pytest.MonkeyPatch, parts: int, key: str
 ) -> None:
-    monkeypatch.setattr(type(used), "partition_blocks", 1)
+    monkeypatch.setattr(type(used), "partition_blocks", 2)
     keys = np.random.default_rng(parts).integers(0, 2**32, 200_003).astype(key)
     check_partition(used, keys, keys + keys.dtype.type(1), parts, numbered=True)
 
