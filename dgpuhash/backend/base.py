@@ -139,6 +139,10 @@ class Backend(ABC):
         """
         return lambda: self.to_host(data)
 
+    def mark(self) -> Any:
+        """An event of what the current stream of a GPU was given so far; None on a CPU."""
+        return None
+
     @abstractmethod
     def pointer(self, data: Any) -> int:
         """The address of the first element; 0 for None and for empty arrays."""

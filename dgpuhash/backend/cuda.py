@@ -165,14 +165,18 @@ class CudaBackend(Backend):
         pinned = self._cupy.cuda.alloc_pinned_memory(data.nbytes)
         host = np.frombuffer(pinned, data.dtype, data.size).reshape(data.shape)
         data.get(out=host, blocking=False)
-        copied = self._cupy.cuda.Event(disable_timing=True)
-        copied.record()
+        copied = self.mark()
 
         def wait() -> np.ndarray:
             copied.synchronize()
             return host
 
         return wait
+
+    def mark(self) -> Any:
+        made = self._cupy.cuda.Event(disable_timing=True)
+        made.record()
+        return made
 
     def pointer(self, data: Any) -> int:
         if data is None or data.size == 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -53,16 +54,18 @@ class RegionIntake:
         number: int,
         shares: int,
         more: Partitioned,
+        meanwhile: Callable[[], object],
     ) -> None:
         """Store the rows of `number` ranges, from `first` on; see `Ranges.order`.
 
         The columns, which have room for all rows, are kept until `finish`, and overwritten; those
-        of `more` are only read.
+        of `more` are only read. While the device puts rows in order, `meanwhile` is called.
         """
         moved, starts = self._ranges.order(
             self._backend, keys, values, bounds,
             first=first, shares=shares, more=more, to=self._room(keys, values),
         )  # fmt: skip
+        meanwhile()
         turn = len(self._left)
         self._pending[turn : turn + 1] = self._slots.insert_in_regions(
             *self._ranges.regions(first, number),
@@ -88,9 +91,11 @@ class RegionIntake:
         Waits for the device.
         """
         self._slots.hold()
-        for (keys, values), left in zip(
-            self._left, self._backend.to_host(self._pending).tolist(), strict=False
-        ):
+        # Both are read while the device is at work.
+        pending, counted = self._backend.fetch(self._pending), self._slots.counting()
+        numbers = pending().tolist()
+        counted()
+        for (keys, values), left in zip(self._left, numbers, strict=False):
             if left:
                 some = keys[:left], None if values is None else values[:left]
                 fresh = self._slots.insert(*some)

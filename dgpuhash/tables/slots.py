@@ -177,6 +177,15 @@ class Slots:
         assert self._counted is not None
         return self._counted
 
+    def counting(self) -> Callable[[], None]:
+        """Begin to read the counts; the call waits for those that stood when it was begun."""
+        fetched = self._backend.fetch(self._state)
+
+        def wait() -> None:
+            self._count(fetched().view(args.OPEN_STATE)[0])
+
+        return wait
+
     def _count(self, state: np.ndarray) -> np.ndarray:
         self._counted = State(int(state["occupied"]), int(state["erased"]))
         return state
@@ -279,11 +288,20 @@ class Slots:
         values = None
         if self._value is not None:
             values = self._backend.empty(len(keys), self._value if dtype is None else dtype)
-        return values, self._find(keys, values, default)
+        found = self._backend.empty(len(keys), _BOOL)
+        self.find_to(keys, values, found, default)
+        return values, found
+
+    def find_to(self, keys: Any, values: Any, found: Any, default: int) -> None:
+        """As `find`, written to arrays of words as wide, and of bytes."""
+        rows = len(keys)
+        self._find_rows(rows, keys, values, found, rows, default)
 
     def contains(self, keys: Any) -> Any:
         """Which keys are stored."""
-        return self._find(keys, None, 0)
+        found = self._backend.empty(len(keys), _BOOL)
+        self.find_to(keys, None, found, 0)
+        return found
 
     def erase(self, keys: Any) -> Any:
         """Remove keys; true in one row of each that was stored."""
@@ -371,12 +389,6 @@ class Slots:
         self._change()
         rows = len(keys)
         self._insert_rows(rows, keys, values, fresh, pending, rows, limit, int(overwrite))
-
-    def _find(self, keys: Any, values: Any, default: int) -> Any:
-        rows = len(keys)
-        found = self._backend.empty(rows, _BOOL)
-        self._find_rows(rows, keys, values, found, rows, default)
-        return found
 
     @functools.cached_property
     def _insert_rows(self) -> Callable[..., None]:

@@ -145,6 +145,10 @@ class Storage:
         """
         return self._slots.find(keys, default, dtype)
 
+    def find_to(self, keys: Any, values: Any, found: Any, default: int) -> None:
+        """As `find`, written to arrays of words as wide, and of bytes."""
+        self._slots.find_to(keys, values, found, default)
+
     def contains(self, keys: Any) -> Any:
         """Which keys are stored."""
         return self._slots.contains(keys)

@@ -14,6 +14,8 @@ from dgpuhash.tables.storage import Storage
 
 __all__ = ["Values", "values_for"]
 
+_QUARTER = 16
+
 
 class Values(Protocol):
     """Values of one dtype beside, or inside, a `Storage`."""
@@ -36,6 +38,11 @@ class Values(Protocol):
 
     def find(self, store: Storage, bits: Any, default: np.ndarray) -> tuple[Any, Any]:
         """Values and 1 where found."""
+
+    def find_to(
+        self, store: Storage, bits: Any, default: np.ndarray, values: Any, found: Any
+    ) -> bool:
+        """As `find`, written to `values` and `found`; False where that cannot be."""
 
     def decode(self, words: Any) -> Any:
         """The values that words from the slots stand for."""
@@ -80,9 +87,19 @@ class InlineValues:
 
     def find(self, store: Storage, bits: Any, default: np.ndarray) -> tuple[Any, Any]:
         """See `Values`."""
-        absent = int.from_bytes(default.tobytes(), sys.byteorder)
-        words, found = store.find(bits, absent, self._found)
+        words, found = store.find(bits, _word_of(default), self._found)
         return (self.decode(words) if self._found is None else words), found
+
+    def find_to(
+        self, store: Storage, bits: Any, default: np.ndarray, values: Any, found: Any
+    ) -> bool:
+        """See `Values`."""
+        # Answers are written as quarters of a bucket.
+        aligned = not any(self._backend.pointer(each) % _QUARTER for each in (values, found))
+        if self._found is None or not aligned:
+            return False
+        store.find_to(bits, values, found, _word_of(default))
+        return True
 
     def decode(self, words: Any) -> Any:
         """See `Values`."""
@@ -146,6 +163,12 @@ class WideValues:
         numbers, found = store.find(bits)
         return self._payload.take(numbers.view(np.int64), found, default), found
 
+    def find_to(
+        self, store: Storage, bits: Any, default: np.ndarray, values: Any, found: Any
+    ) -> bool:
+        """See `Values`."""
+        return False
+
     def decode(self, words: Any) -> Any:
         """See `Values`."""
         return self._payload.take(words.view(np.int64))
@@ -169,3 +192,7 @@ class WideValues:
         kept = self._payload.kept(numbers.view(np.int64))
         store.replace(bits, self._backend.xp.arange(live, dtype=np.uint64))
         self._payload = kept
+
+
+def _word_of(default: np.ndarray) -> int:
+    return int.from_bytes(default.tobytes(), sys.byteorder)

@@ -9,6 +9,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from threading import Barrier
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -93,7 +94,9 @@ class PaperStream:
 @pytest.fixture
 def ends(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     cupy = ModuleType("cupy")
-    cuda = SimpleNamespace(Stream=PaperStream, Event=lambda **_: object())
+    cuda = SimpleNamespace(
+        Stream=PaperStream, Event=lambda **_: object(), get_current_stream=nullcontext
+    )
     cupy.__dict__.update(cuda=cuda)
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     monkeypatch.setattr(peer_collective, "Driver", PaperDriver)

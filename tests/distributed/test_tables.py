@@ -432,10 +432,10 @@ def test_answers_that_the_client_has_no_memory_for(threads, monkeypatch):
 def test_a_change_that_fails_halfway_loses_the_table(threads, monkeypatch):
     serve = Part.serve
 
-    def no_memory(self, verb, columns, counts):
+    def no_memory(self, verb, columns, counts, to):
         if (columns[0] == 5).any():
             raise OutOfMemoryError("on purpose")
-        return serve(self, verb, columns, counts)
+        return serve(self, verb, columns, counts, to)
 
     with DistributedSet.from_keys(np.arange(100)) as table:
         monkeypatch.setattr(Part, "serve", no_memory)

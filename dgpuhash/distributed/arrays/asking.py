@@ -112,8 +112,10 @@ class Asking:
             # As they mostly are: nobody waits for them then, and their memory is there before the
             # table changes.
             self._answers = [self._backend.empty(self._rows, np.uint8)]
+        placing.set_out(slice_rows)
+        if answered:
             fill_ones(self._answers[0])
-        intake = placing.go(slice_rows)
+        intake = placing.place()
         all_new = intake.finish()
         peak_nbytes = self._part.peak_nbytes = placing.peak_nbytes
         del placing
@@ -135,10 +137,10 @@ class Asking:
         in_order = part.in_order(verb)
         spared, chunks = self._spare(collective)
 
-        def serve(columns: list[Any], counts: np.ndarray) -> list[Answer]:
+        def serve(columns: list[Any], counts: np.ndarray, to: list[list[Any]]) -> list[Answer]:
             if claiming is None:
                 part.written |= verb.changes
-                return part.serve(verb, columns, counts)
+                return part.serve(verb, columns, counts, to)
             keys, *values = columns
             return [Answer([claiming.claim(keys, values[0] if values else None)], counts)]
 

@@ -143,8 +143,13 @@ class Part:
         self.replica = None
         return self.store.intake(ranges, rows)
 
-    def serve(self, verb: Verb, columns: list[Any], counts: np.ndarray) -> list[Answer]:
-        """Carry out `verb` on rows that came, of which each rank has sent `counts`."""
+    def serve(
+        self, verb: Verb, columns: list[Any], counts: np.ndarray, to: list[list[Any]]
+    ) -> list[Answer]:
+        """Carry out `verb` on rows that came, of which each rank has sent `counts`.
+
+        `to` are columns for the first answers, which may be written there.
+        """
         table, keys = self.table, columns[0]
         if verb.stores:
             self.replica = None
@@ -153,7 +158,7 @@ class Part:
         if verb.name == "count":
             return [Answer([table.count(keys)], counts)]
         if verb.name == "find":
-            return self._find(verb, keys, counts)
+            return self._find(verb, keys, counts, to)
         given = [keys, *(self.layout.to_store(column) for column in columns[1:])]
         if verb.name == "add":
             table._add(*given)
@@ -165,10 +170,12 @@ class Part:
         fresh = table.insert(*given, **options)
         return [] if fresh is None else [Answer([fresh.view(np.uint8)], counts)]
 
-    def _find(self, verb: Verb, keys: Any, counts: np.ndarray) -> list[Answer]:
+    def _find(self, verb: Verb, keys: Any, counts: np.ndarray, to: list[list[Any]]) -> list[Answer]:
         layout, backend = self.layout, self.backend
         if self._spec.kind == "map":
             default = None if verb.default is None else layout.default(backend, verb.default)
+            if to and self.table._find_to(keys, default, *to[0]):
+                return [Answer(to[0], counts)]
             values, found = self.table.find(keys, default)
             return [Answer([layout.from_store(values), found.view(np.uint8)], counts)]
         values, offsets = self.table.find(keys)

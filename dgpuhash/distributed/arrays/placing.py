@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,8 +19,11 @@ from dgpuhash.tables.region_intake import RegionIntake
 
 __all__ = ["Offer", "Placing"]
 
-# The share of a round that the first one has.
-SHORT = 4
+# Rounds begin at multiples of so many rows in their room, as arrays of their own would.
+ALIGNED = 64
+# The first rounds, and the last, in shares of others: nothing is placed before the first is there,
+# and nothing goes on while the last is placed.
+OPENING, CLOSING = (0.25, 0.5), (0.75, 0.5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,16 @@ class Offer:
     ranges: Ranges
     room: int
     counts: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """Some ranges, from `first` on, whose rows are on their way."""
+
+    first: int
+    counts: np.ndarray
+    """Rows by rank, the others' first, and range."""
+    transfer: Transfer
 
 
 class Placing:
@@ -84,19 +96,21 @@ class Placing:
 
         def counted(segments: Segments) -> None:
             self._starts = part.side.fetch(segments.starts)
-            # Once rows move, a GPU has no room for other kernels.
-            if len(keys):
-                self._new = part.side.fetch(part.store.newness(keys))
 
         part.side.follow()
         with part.side.use():
+            # Once rows move, a GPU has no room for other kernels.
+            if len(keys):
+                self._new = part.side.fetch(part.store.newness(keys))
             moved = ranges.route(
                 backend, keys, values[0] if values else None,
                 owners=collective.size, owner_seed=OWNER_SEED, counted=counted,
             )  # fmt: skip
-        self._mine = np.zeros((0, 0), np.int64)
+        self._edges = self._mine = np.zeros((0, 0), np.int64)
         self._counts = np.zeros((0, 0, 0), np.int64)
         self._columns = [moved.keys, *([moved.values] if values else [])]
+        self._intake: RegionIntake | None = None
+        self._going: list[_Round] = []
         self.peak_nbytes = 0
 
     def offer(self) -> Offer | None:
@@ -104,7 +118,8 @@ class Placing:
         if not self._new().all():
             return None
         starts = self._starts().astype(np.int64)
-        self._mine = np.diff(starts).reshape(self._collective.size, self._ranges.number)
+        shape = self._collective.size, self._ranges.number
+        self._edges, self._mine = starts[:-1].reshape(shape), np.diff(starts).reshape(shape)
         return Offer(self._ranges, self._part.table.capacity, self._mine)
 
     def give_up(self) -> None:
@@ -122,50 +137,67 @@ class Placing:
         coming = self._counts.sum(axis=(0, 2)).tolist()
         return all(rows <= offer.room for rows, offer in zip(coming, offered, strict=True))
 
-    def go(self, slice_rows: int) -> RegionIntake:
-        """Place all rows; `finish` of what it gives follows."""
-        counts = self._counts
+    def set_out(self, slice_rows: int) -> None:
+        """Let all rows go; `place` follows.
+
+        So the host has time until rows have moved, and what it does next delays none of them.
+        """
+        counts, ranks = self._counts, self._collective.size
         of_ranks = counts.sum(axis=(0, 2)), counts.sum(axis=(1, 2))
-        ranks = self._collective.size
         travelling = int(np.max(of_ranks)) * (ranks - 1) / ranks
         rounds = _rounds(self._ranges.number, max(1, round(travelling / slice_rows)))
         mine = counts[:, self._collective.rank]
-        intake = self._part.intake(self._ranges, int(mine.sum()))
         # Those of other ranks, and this one's, which stay where they are until they are placed.
         shares = np.roll(mine, ranks - 1 - self._collective.rank, axis=0)
-        bounds = self._bounds([shares[:, first : first + number] for first, number in rounds])
-        rooms = [self._room(shares[:, first : first + number]) for first, number in rounds]
+        self._intake = self._part.intake(self._ranges, int(mine.sum()))
+        rooms = self._rooms([shares[:, first : first + number] for first, number in rounds])
         self._part.side.follow()
         self._part.side.rejoin()
-        # All set out before the first is placed: the host has time until rows have moved.
-        going = [
-            self._send(first, number, places)
+        self._going = [
+            _Round(first, shares[:, first : first + number], self._send(first, number, places))
             for (first, number), places in zip(rounds, rooms, strict=True)
         ]
-        for (first, number), edges, transfer in zip(rounds, bounds, going, strict=True):
-            keys, *values = transfer.wait().columns
-            own_keys, *own_values = self._own(first, number)
-            self._part.written = True
-            intake.place(
-                keys, values[0] if values else None, edges,
-                first=first, number=number, shares=ranks,
-                more=Partitioned(own_keys, own_values[0] if own_values else None, None),
-            )  # fmt: skip
         came_nbytes = [sum(column.nbytes for column in places.columns) for places in rooms]
         sent = sum(column.nbytes for column in self._columns)
         # Of one round's rows there is another copy, by region.
         self.peak_nbytes = sent + sum(came_nbytes) + max(came_nbytes)
+
+    def place(self) -> RegionIntake:
+        """Place all rows as they come; `finish` of what it gives follows."""
+        intake, going = self._intake, self._going
+        assert intake is not None
+        bounds = self._bounds([each.counts for each in going])
+        for each, edges in zip(going, bounds, strict=True):
+            keys, *values = each.transfer.wait().columns
+            ranks, number = each.counts.shape
+            own_keys, *own_values = self._own(each.first, number)
+            self._part.written = True
+            intake.place(
+                keys, values[0] if values else None, edges,
+                first=each.first, number=number, shares=ranks,
+                more=Partitioned(own_keys, own_values[0] if own_values else None, None),
+                meanwhile=self._collective.progress,
+            )  # fmt: skip
         return intake
 
-    def _room(self, shares: np.ndarray) -> Places:
-        """For the rows of one round, of which those of this rank do not come.
+    def _rooms(self, counts: Sequence[np.ndarray]) -> list[Places]:
+        """For the rows of each round, of which those of this rank do not come.
 
         All rounds have theirs from the start, so that no row waits for what is placed before it.
         """
-        rows = shares.sum(axis=1)
-        starts = np.roll(np.cumsum(rows) - rows, self._collective.rank + 1 - len(rows))
-        columns = [self._backend.empty(int(rows.sum()), each.dtype) for each in self._columns]
-        return Places(columns, starts)
+        rows = [each.sum(axis=1) for each in counts]
+        numbers = [int(each.sum()) for each in rows]
+        firsts = [0, *itertools.accumulate(-(-number // ALIGNED) * ALIGNED for number in numbers)]
+        rooms = [self._backend.empty(firsts[-1], each.dtype) for each in self._columns]
+        # What comes first is that of the rank after this one.
+        turn = self._collective.rank + 1 - self._collective.size
+        return [
+            Places(
+                [room[first : first + number] for room in rooms],
+                np.roll(np.cumsum(each) - each, turn),
+            )
+            for first, number, each in zip(firsts, numbers, rows, strict=False)
+        ]
 
     def _bounds(self, counts: Sequence[np.ndarray]) -> list[Any]:
         """For each round where the rows of each share's ranges begin, and the last one's end."""
@@ -189,17 +221,14 @@ class Placing:
 
     def _cut(self, first: int, number: int) -> tuple[np.ndarray, np.ndarray]:
         """Where the rows of some ranges begin, by owner, and how many they are."""
-        counts = self._mine
-        edges = np.cumsum(counts.ravel()).reshape(counts.shape)
-        return edges[:, first] - counts[:, first], counts[:, first : first + number].sum(axis=1)
+        return self._edges[:, first], self._mine[:, first : first + number].sum(axis=1)
 
 
 def _rounds(ranges: int, number: int) -> list[tuple[int, int]]:
-    """About so many rounds of `ranges`, each by its first one and how many they are.
-
-    The first is short, since nothing is placed before it is there.
-    """
-    step = math.ceil(ranges / number)
-    short = step if number == 1 else math.ceil(step / SHORT)
-    firsts = [0, *range(short, ranges, step)]
-    return [(first, stop - first) for first, stop in itertools.pairwise([*firsts, ranges])]
+    """About so many rounds of `ranges`, each by its first one and how many they are."""
+    if number == 1:
+        return [(0, ranges)]
+    sizes = [*OPENING, *[1.0] * (number - 2), *CLOSING]
+    stops = {round(end * ranges / number) for end in itertools.accumulate(sizes)}
+    edges = sorted({0, ranges, *stops})
+    return [(first, stop - first) for first, stop in itertools.pairwise(edges)]

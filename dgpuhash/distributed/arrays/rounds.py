@@ -63,7 +63,8 @@ class Rounds:
     take : callable
         The columns of a piece, key words first; those of no rows for None.
     serve : callable
-        This rank's answers to columns that came, by the rows that each rank has sent.
+        This rank's answers to columns that came, by the rows that each rank has sent; the columns
+        of answers may be those of the third argument, which has some for the first answers.
     deliver : callable
         Is given each piece that was sent, and what came back for all of it.
     slice_rows : int
@@ -83,7 +84,7 @@ class Rounds:
         side: SideStream,
         *,
         take: Callable[[Piece | None], list[Any]],
-        serve: Callable[[list[Any], np.ndarray], list[Answer]],
+        serve: Callable[[list[Any], np.ndarray, list[list[Any]]], list[Answer]],
         deliver: Callable[[Sent, list[Answer]], None],
         slice_rows: int,
     ) -> None:
@@ -139,12 +140,13 @@ class Rounds:
         """Serve the slice that was sent first, and let its answers go."""
         asked, number, transfer = going.popleft()
         came = transfer.wait()
-        answers = self._serve(came.columns, came.counts)
+        answers = self._serve(came.columns, came.counts, [])
         transfers = []
         for place, answer in enumerate(answers):
             to = None
             if asked.own and answer.by_row:
-                to = Places(asked.room(place, answer), asked.starts[number])
+                room = asked.room(place, answer)
+                to = Places(room, asked.starts[number], asked.free[place])
             transfers.append(self._start(answer.columns, answer.counts, to=to))
         coming.append(self._answered(asked, came, answers, transfers))
         if number + 1 == asked.slices:
@@ -158,7 +160,8 @@ class Rounds:
             counts = np.zeros(self._collective.size, np.int64)
             counts[self._collective.rank] = own.stop - own.start
             columns = [column[own] for column in asked.sent.columns]
-            asked.keep(own, self._serve(columns, counts))
+            to = asked.places_of(own)
+            asked.keep(own, self._serve(columns, counts, to), to)
 
     def run_together(self) -> None:
         """Serve all rounds at once, their rows in the order that those of all ranks have."""
@@ -187,11 +190,12 @@ class Rounds:
                 for column in range(len(arrived[0].columns))
             ]
         counts = np.sum([received.counts for received in arrived], axis=0)
-        answers = self._serve(joined, counts)
+        answers = self._serve(joined, counts, [])
         pieces = [asked for asked, _ in going]
         copied = 0 if joined is arrived[0].columns else _nbytes(joined)
         self._note(*pieces, more=copied + sum(_nbytes(each.columns) for each in arrived))
         if not answers:
+            self._side.follow()
             return
         (answer,) = answers
         places, place = {}, 0

@@ -13,6 +13,9 @@ from dgpuhash.distributed.arrays.plan import Piece
 
 __all__ = ["Answer", "Sent", "Sliced"]
 
+# Own rows' answers begin at multiples of so many rows in memory, as lookups want it.
+ALIGNED = 64
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -76,6 +79,8 @@ class Sliced:
         What has come back so far, of each slice, or own rows.
     places : list of list of array
         For each answer that is by row the columns that it comes to, of the whole piece.
+    free : list of event or None
+        Of a GPU, after which each of these may be written.
     nbytes : int
         Of the rows that were sent, and of `places`.
     """
@@ -85,14 +90,17 @@ class Sliced:
         self.sent, self.slices = sent, slices
         first, counts = sent.starts[:-1], np.diff(sent.starts)
         self.own: list[slice] = []
+        self._shift = 0
         if slices > 1:
             own = slice(*sent.starts[rank : rank + 2].tolist())
             self.own = _cut(own, 2 * _half(slices, len(counts)))
+            self._shift = -own.start % ALIGNED
             counts[rank] = 0
         edges = counts * np.arange(slices + 1)[:, None] // slices
         self.starts, self.counts = first + edges[:-1], np.diff(edges, axis=0)
         self.back: list[list[Answer]] = []
         self.places: list[list[Any]] = []
+        self.free: list[Any] = []
         self.nbytes = sum(column.nbytes for column in sent.columns)
 
     @property
@@ -106,29 +114,38 @@ class Sliced:
             rows = int(self.sent.starts[-1])
             self.places.append(
                 [
-                    self._backend.empty((rows, *column.shape[1:]), column.dtype)
+                    self._backend.empty((self._shift + rows, *column.shape[1:]), column.dtype)[
+                        self._shift :
+                    ]
                     for column in answer.columns
                 ]
             )
             self.nbytes += sum(column.nbytes for column in self.places[number])
+            self.free.append(self._backend.mark())
         return self.places[number]
 
-    def keep(self, own: slice, answers: list[Answer]) -> None:
-        """Put the answers to own rows where they belong."""
+    def places_of(self, own: slice) -> list[list[Any]]:
+        """Where the answers to own rows belong, as far as there is room for answers."""
+        return [[column[own] for column in columns] for columns in self.places]
+
+    def keep(self, own: slice, answers: list[Answer], to: list[list[Any]]) -> None:
+        """Put the answers to own rows where they belong, unless they were written there, `to`."""
         kept = []
         for number, answer in enumerate(answers):
             columns = answer.columns
             if answer.by_row:
                 columns = self.room(number, answer)
-                for place, column in zip(columns, answer.columns, strict=True):
-                    place[own] = column
+                written = to[number] if number < len(to) else [None] * len(columns)
+                for place, column, there in zip(columns, answer.columns, written, strict=True):
+                    if column is not there:
+                        place[own] = column
             kept.append(Answer(columns, answer.counts, answer.by_row))
         self.back.append(kept)
 
     def take(self) -> list[Answer]:
         """What has come back, as if there had been one slice; nothing is kept of it."""
         back, self.back = self.back, []
-        places, self.places = self.places, []
+        places, self.places, self.free = self.places, [], []
         if self.slices == 1:
             return back[0]
         whole = []
@@ -161,5 +178,5 @@ def _half(slices: int, ranks: int) -> int:
 
 def _cut(rows: slice, parts: int) -> list[slice]:
     number = rows.stop - rows.start
-    edges = [rows.start + number * part // parts for part in range(parts + 1)]
-    return [slice(*cut) for cut in itertools.pairwise(edges)]
+    edges = [rows.start + number * part // parts // ALIGNED * ALIGNED for part in range(parts)]
+    return [slice(*cut) for cut in itertools.pairwise([*edges, rows.stop])]

@@ -64,10 +64,14 @@ class Places:
         Contiguous, of the kinds of those that are sent.
     starts : int64 array
         Where the rows of each rank begin in them, on the host.
+    free : event, optional
+        Of CuPy, after which the columns may be written; None: once all is done that the current
+        stream was given before the exchange is started.
     """
 
     columns: list[Any]
     starts: np.ndarray
+    free: Any = None
 
 
 class Transfer(ABC):
@@ -129,8 +133,8 @@ class Collective(ABC):
         starts : sequence of int, optional
             Where each rank's rows begin; None: one rank's after the other's, all of the columns.
         to : Places, optional
-            Where to put what comes, which is then what comes; None: into arrays of its own. CuPy's
-            current stream must have been given all that still uses them.
+            Where to put what comes, which is then what comes; None: into arrays of its own, whose
+            memory may be that of CuPy's current stream.
 
         Raises
         ------
@@ -152,6 +156,10 @@ class Collective(ABC):
     @abstractmethod
     def close(self) -> None:
         """Free what this end holds; a call that waits raises ClosedError."""
+
+    def progress(self) -> None:
+        """Do what can be done for what is under way, for who is about to do something else."""
+        return
 
     def undisturbed(self, device: str) -> AbstractContextManager[None]:
         """A block in which the process has little to do but to work on columns of `device`.

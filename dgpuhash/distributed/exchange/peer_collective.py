@@ -7,6 +7,7 @@ import platform
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +127,7 @@ class PeerCollective(CommCollective):
             if not on_host:
                 # Before counts are told, which are needed when messages arrive.
                 transfer.send()
-                self._progress()
+                self._moved()
             self._board.write_counts(number, outgoing.counts, outgoing.kind.digest)
             if on_host:
                 transfer.over_comm = super()._carry(outgoing)
@@ -153,6 +154,8 @@ class PeerCollective(CommCollective):
             transfer.received = transfer.over_comm.wait()
         else:
             self._until(lambda: transfer.pending == 0)
+            if ahead:
+                self._take_ahead()
             transfer.arrive()
         self._under_way.popleft()
 
@@ -174,6 +177,11 @@ class PeerCollective(CommCollective):
     def _take(self, transfer: PeerTransfer) -> None:
         transfer.take(self._board.counts(transfer.number))
         self._board.set_read(transfer.number)
+
+    def progress(self) -> None:
+        if self.membership.broken is None:
+            with self.carrying():
+                self._moved()
 
     def release(self) -> None:
         super().release()
@@ -202,7 +210,7 @@ class PeerCollective(CommCollective):
             if stream is not None:
                 stream.synchronize()
 
-    def _progress(self) -> bool:
+    def _moved(self) -> bool:
         """Do what can be done; whether anything was."""
         moved = [line.progress() for line in self._lines]
         return any(moved)
@@ -215,7 +223,7 @@ class PeerCollective(CommCollective):
                 # Copies read and write arrays that the error lets go.
                 self._settle()
                 raise self.membership.broken
-            if self._progress():
+            if self._moved():
                 idle = None
                 continue
             now = time.monotonic()
@@ -247,6 +255,9 @@ class PeerTransfer(Transfer):
         self._end = end
         self._columns: list[Any] = []
         self._ready, self._room, self._came = end.events[number % CALLS]
+        # Memory of this stream is there before what another one was given is done.
+        on_host = outgoing.device.name == "cpu"
+        self._begun = nullcontext() if on_host else outgoing.device.xp.cuda.get_current_stream()
 
     def send(self) -> None:
         """Put what goes to others on its way."""
@@ -274,16 +285,16 @@ class PeerTransfer(Transfer):
         if self.over_comm is not None:
             self.counts = counts
             return
-        room = outgoing.room(counts)
+        with self._begun:
+            room = outgoing.room(counts)
+            free = room.free
+            if not outgoing.has_places:
+                free = self._room
+                end.driver.record(free, self._stream)
         self._columns, self.counts = room.columns, counts
         columns, firsts, rows = self._lying(room.columns), room.starts.tolist(), counts.tolist()
-        # Given places were there when the exchange was started: what the stream was given since
-        # need not end before they are written.
-        there = self._ready
-        if not outgoing.has_places:
-            there = self._room
-            end.driver.record(there, self._stream)
-        end.driver.wait(end.taking.ptr, there)
+        # Copies stand in one order, so one that waits for more than it must holds up all others.
+        end.driver.wait(end.taking.ptr, free or self._ready)
         for rank, door in end.doors.items():
             if rows[rank]:
                 door.expect(self._letters(columns, firsts[rank], rows[rank]))
