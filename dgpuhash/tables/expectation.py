@@ -6,10 +6,20 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from dgpuhash.backend import Backend, region_args
 from dgpuhash.tables.slots import Slots
 
-__all__ = ["LEAST_ROWS", "NewKeys", "all_new", "new_keys", "newness"]
+__all__ = [
+    "LEAST_ROWS",
+    "WITNESSED_ROWS",
+    "NewKeys",
+    "Witnesses",
+    "all_new",
+    "new_keys",
+    "newness",
+]
 
 # Of fewer rows there is no sample to be had that is worth it.
 LEAST_ROWS = 2**17
@@ -24,6 +34,8 @@ _LEAST_FOUND = 32
 # Stretches of a batch of which three rows are taken when the question is whether any key repeats.
 # Where every key of 2**28 rows comes twice, 70 of theirs are to be expected twice.
 _STRETCHES = 2**16
+# Of batches of as many rows or more some are looked at, of others all.
+WITNESSED_ROWS = 8 * _STRETCHES
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +80,49 @@ def newness(backend: Backend, slots: Slots, keys: Any) -> Any:
 
     An array of the device, for which nobody waits.
     """
-    rows, witnesses = len(keys), keys
-    if rows >= 8 * _STRETCHES:
-        witnesses = backend.empty(3 * _STRETCHES, keys.dtype)
-        backend.run(
-            region_args.witnesses(keys.dtype), region_args.WITNESSES, _STRETCHES,
-            keys=keys, witnesses=witnesses, seed=_SEED, rows=rows,
-        )  # fmt: skip
-    seen = Slots(backend, keys.dtype, None, slots=2 * len(witnesses), seed=0)
+    if len(keys) >= WITNESSED_ROWS:
+        return Witnesses(backend, keys.dtype).newness(slots, keys)
+    seen = Slots(backend, keys.dtype, None, slots=2 * len(keys), seed=0)
     seen.clear()
-    fresh = seen.insert(witnesses, None)
-    return fresh if slots.blank else fresh > slots.contains(witnesses)
+    return _new(seen, slots, keys)
+
+
+class Witnesses:
+    """Some rows of large batches, and slots to see whether a key of theirs repeats.
+
+    Both are kept for the next batch, as making them takes the host as long as it takes a GPU to
+    count a batch.
+
+    Parameters
+    ----------
+    backend : Backend
+    key : dtype
+        Of batches.
+    """
+
+    def __init__(self, backend: Backend, key: np.dtype[Any]) -> None:
+        self._backend = backend
+        self._rows = backend.empty(3 * _STRETCHES, key)
+        self._seen = Slots(backend, key, None, slots=2 * len(self._rows), seed=0)
+        self._used = True
+
+    def newness(self, slots: Slots, keys: Any) -> Any:
+        """As `newness`, of at least `WITNESSED_ROWS`."""
+        self.forget()
+        self._used = True
+        self._backend.run(
+            region_args.witnesses(keys.dtype), region_args.WITNESSES, _STRETCHES,
+            keys=keys, witnesses=self._rows, seed=_SEED, rows=len(keys),
+        )  # fmt: skip
+        return _new(self._seen, slots, self._rows)
+
+    def forget(self) -> None:
+        """Make ready for the next batch."""
+        if self._used:
+            self._seen.clear()
+        self._used = False
+
+
+def _new(seen: Slots, slots: Slots, keys: Any) -> Any:
+    fresh = seen.insert(keys, None)
+    return fresh if slots.blank else fresh > slots.contains(keys)

@@ -54,6 +54,7 @@ class Storage:
         self._slots = self._allocate(self._slots_for(capacity))
         # At least as many slots as are taken, known without waiting for the device.
         self._taken_bound = 0
+        self._witnesses: expectation.Witnesses | None = None
 
     def _slots_for(self, capacity: int) -> int:
         return math.ceil(max(capacity, 1) / self._max_load) + 1
@@ -127,9 +128,19 @@ class Storage:
     def newness(self, keys: Any) -> Any:
         """Of some rows, or of all, which bring a key that neither this table nor one of them has.
 
-        An array of the device, for which nobody waits.
+        An array of the device, for which nobody waits. What it took is kept, until `forget_newness`
+        as it is.
         """
-        return expectation.newness(self.backend, self._slots, keys)
+        if len(keys) < expectation.WITNESSED_ROWS:
+            return expectation.newness(self.backend, self._slots, keys)
+        if self._witnesses is None:
+            self._witnesses = expectation.Witnesses(self.backend, keys.dtype)
+        return self._witnesses.newness(self._slots, keys)
+
+    def forget_newness(self) -> None:
+        """Make ready for the next `newness`, which takes less time then."""
+        if self._witnesses is not None:
+            self._witnesses.forget()
 
     def intake(self, ranges: Ranges, rows: int) -> RegionIntake:
         """Begin to store at most `rows`, for which there is room, range by range."""
@@ -192,7 +203,7 @@ class Storage:
             return self
         made = copy.copy(self)
         made._value = value
-        made._slots = made._allocate(made._slots_for(keys), filled=False)
+        made._slots, made._witnesses = made._allocate(made._slots_for(keys), filled=False), None
         made._taken_bound = 0
         return made
 
@@ -204,7 +215,7 @@ class Storage:
     def copy(self) -> Storage:
         """An independent table with the same content."""
         made = copy.copy(self)
-        made._slots = self._slots.copy()
+        made._slots, made._witnesses = self._slots.copy(), None
         return made
 
     def _has_room(self, rows: int) -> bool:

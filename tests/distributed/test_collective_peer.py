@@ -22,7 +22,7 @@ from dgpuhash.distributed.exchange import Collective, peer_collective, peer_line
 from dgpuhash.distributed.exchange.board import CALLS, Board
 from dgpuhash.distributed.exchange.collective import Places
 from dgpuhash.distributed.exchange.peer_window import WindowSlots
-from dgpuhash.errors import OutOfMemoryError
+from dgpuhash.errors import OutOfMemoryError, ShapeError
 
 SIZE, MESSAGE = 3, 4096
 TURNS = 25
@@ -35,7 +35,8 @@ class PaperDriver:
 
     def __init__(self) -> None:
         self._streams: dict[int, deque[Callable[[], bool]]] = {}
-        self._open: dict[Any, int] = {}
+        # Of each event whether what it stood for, when it was recorded last, is done.
+        self._last: dict[Any, list[bool]] = {}
         self._chance = random.Random(3)
         self.kept: list[Any] = []
 
@@ -46,22 +47,23 @@ class PaperDriver:
         self._given(stream, lambda: bool(ctypes.memmove(to, source, nbytes)))
 
     def record(self, event: Any, stream: int) -> None:
-        self._open[event] = self._open.get(event, 0) + 1
+        done = self._last[event] = [False]
 
         def step() -> bool:
-            self._open[event] -= 1
+            done[0] = True
             return True
 
         self._given(stream, step)
 
     def wait(self, stream: int, event: Any) -> None:
-        self._given(stream, lambda: not self._open.get(event))
+        done = self._last.get(event, [True])
+        self._given(stream, lambda: done[0])
 
     def done(self, event: Any) -> bool:
         for steps in self._streams.values():
             if steps and self._chance.random() < 0.5 and steps[0]():
                 steps.popleft()
-        return not self._open.get(event)
+        return self._last.get(event, [True])[0]
 
     def settle(self) -> None:
         while any(self._streams.values()):
@@ -179,6 +181,91 @@ def test_rows_arrive_whole_and_in_the_order_of_ranks(ends: list[Collective], ahe
             done.result(60)
 
 
+@pytest.fixture
+def fields(ends: list[Any]) -> list[np.ndarray]:
+    """The landing memory of each rank; no two exchanges have the same part of it."""
+    fields = [np.full(TURNS << 17, 255, np.uint8) for _ in ends]
+    for end in ends:
+        end._landing = SimpleNamespace(
+            address=lambda rank, offset: fields[rank].ctypes.data + offset
+        )
+    return fields
+
+
+def landing(turn: int, widths: list[int]) -> list[list[list[int]]]:
+    """Of each rank where the rows from each other one go, in bytes, by column."""
+    found = []
+    for coming in between(turn).T:
+        base, firsts = turn << 17, []
+        for width in widths:
+            firsts.append(base + (np.cumsum(coming) - coming) * width)
+            base += -(-int(coming.sum()) * width // 8) * 8
+        assert base <= (turn + 1) << 17
+        found.append(np.transpose(firsts).tolist())
+    return found
+
+
+def test_rows_are_put_straight_to_their_places(ends: list[Any], fields: list[np.ndarray]):
+    """Among others, which go through windows; nobody copies them a second time."""
+
+    def work(end: Any) -> None:
+        copy, under_way = end.driver.copy, []
+        taken = to_take = 0
+
+        def copied_by(to: int, source: int, nbytes: int, stream: int) -> None:
+            nonlocal taken
+            taken += nbytes * (stream == end.taking.ptr)
+            copy(to, source, nbytes, stream)
+
+        end.driver.copy = copied_by
+        for turn in range(6):
+            columns, counts = sent_by(end.rank, turn), between(turn)[end.rank]
+            widths = [column.itemsize * int(np.prod(column.shape[1:])) for column in columns]
+            coming = between(turn)[:, end.rank]
+            to_take += sum(widths) * int(coming[end.rank] if turn % 2 else coming.sum())
+            to = None
+            if turn % 2:
+                places = landing(turn, widths)
+                room = []
+                for offset, column in zip(places[end.rank][0], columns, strict=True):
+                    shape = coming.sum(), *column.shape[1:]
+                    nbytes = int(np.prod(shape)) * column.itemsize
+                    raw = fields[end.rank][offset : offset + nbytes]
+                    room.append(raw.view(column.dtype).reshape(shape).view(DeviceArray))
+                theirs = [each[end.rank] for each in places]
+                to = Places(room, coming.cumsum() - coming, theirs=theirs)
+            under_way.append((turn, end._carry(Outgoing(columns, counts, SIZE, None, to))))
+        for turn, transfer in under_way:
+            came = transfer.wait().columns
+            end.driver.settle()
+            for column, wanted in zip(came, came_to(end.rank, turn), strict=True):
+                assert np.array_equal(column, wanted)
+        assert taken == to_take
+
+    with ThreadPoolExecutor(SIZE) as threads:
+        for done in [threads.submit(work, end) for end in ends]:
+            done.result(60)
+
+
+def test_ranks_that_put_rows_and_ranks_that_do_not_are_told(ends: list[Any], fields: Any):
+    def work(end: Any) -> str:
+        column = np.arange(SIZE).view(DeviceArray)
+        theirs = None if end.rank else [[0]] * SIZE
+        to = Places([np.empty_like(column)], np.arange(SIZE), theirs=theirs)
+        end.abort = lambda reason: None
+        try:
+            end._carry(Outgoing([column], [1] * SIZE, SIZE, None, to)).wait()
+        except ShapeError as error:
+            return str(error)
+        finally:
+            end.driver.settle()
+        return ""
+
+    with ThreadPoolExecutor(SIZE) as threads:
+        said = [done.result(60) for done in [threads.submit(work, end) for end in ends]]
+    assert all("exchanges other columns" in each for each in said)
+
+
 def test_given_places_are_written_beside_what_the_caller_does_later(ends: list[Collective]):
     """So answers come while its GPU works, on its own stream, on what it was given since."""
     turn = 2
@@ -248,7 +335,8 @@ def test_what_does_not_fit_the_windows_leaves_for_all_ranks_at_once(ends: list[C
         end.driver.copy = copied_on
         for rows in (1000, 2000, 3000):
             column = np.arange(SIZE * rows).view(DeviceArray)
-            end._carry(Outgoing([column], [rows] * SIZE, SIZE, None, None)).wait()
+            came = end._carry(Outgoing([column], [rows] * SIZE, SIZE, None, None)).wait()
+            end.driver.kept += [column, *came.columns]
         end.driver.settle()
 
     with ThreadPoolExecutor(SIZE) as threads:
@@ -302,7 +390,7 @@ def test_windows_are_freed_as_soon_as_the_others_have_left(ends: list[Any], monk
     monkeypatch.setattr(asyncio, "sleep", nap)
     window = SimpleNamespace(free=lambda: freed.append(len(naps)))
     ends[1]._board.leave()
-    asyncio.run(ends[1]._free(window))
+    asyncio.run(ends[1]._free([window]))
     assert freed == [20]
     assert naps[:3] == [1e-3, 2e-3, 4e-3]
     assert naps[10:] == [0.1] * 10

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections import Counter, defaultdict
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -15,19 +13,18 @@ from agreement import fresh_once
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from model import MapModel, MultiMapModel, SetModel, key_of, rows_of
+from ranks import Ranks
 from strategies import key_pool, keys_from, random_keys
 
 from dgpuhash.backend import Backend, partition_args
 from dgpuhash.backend.region_order import Ranges
 from dgpuhash.distributed.arrays.asking import Asking
-from dgpuhash.distributed.arrays.part import Part, Verb
-from dgpuhash.distributed.arrays.plan import Chunk
+from dgpuhash.distributed.arrays.part import Verb
 from dgpuhash.distributed.arrays.rounds import TOGETHER, Rounds
 from dgpuhash.distributed.arrays.side_stream import SideStream
 from dgpuhash.distributed.exchange import LocalCollective
 from dgpuhash.distributed.exchange.board import CALLS
 from dgpuhash.distributed.sparing import Sparing
-from dgpuhash.spec import TableSpec
 from dgpuhash.tables import expectation, regions
 from dgpuhash.tables.region_intake import RegionIntake
 
@@ -48,65 +45,6 @@ SPARINGS = [
     Sparing(bloom_filter=True, deduplicate=True),
 ]
 FEW = settings(max_examples=15)
-
-
-class Ranks:
-    """A table in parts, each with a thread and an end of a local exchange."""
-
-    def __init__(
-        self,
-        device: Any,
-        size: int,
-        rows: tuple[int, int],
-        *spec: Any,
-        capacity: int = 0,
-        **settings: Any,
-    ) -> None:
-        self.device, self.size = device, size
-        self.piece_rows, self.slice_rows = rows
-        self.spec = TableSpec.of(*spec, **settings)
-        self.parts = [Part(self.spec, capacity, device.name) for _ in range(size)]
-        self.ends = LocalCollective.group(size, limit=120)
-
-    def __len__(self) -> int:
-        return sum(len(part.table) for part in self.parts)
-
-    def ask(self, verb: Verb, cuts: list[int], places: list[int], *columns: Any) -> list[Any]:
-        """The answers, host arrays, put together; chunks end at `cuts` and lie at `places`."""
-        edges = [0, *sorted(min(cut, len(columns[0])) for cut in cuts), len(columns[0])]
-        chunks: list[list[Chunk]] = [[] for _ in range(self.size)]
-        given: list[list[Any]] = [[] for _ in range(self.size)]
-        for number, (start, stop) in enumerate(itertools.pairwise(edges)):
-            rank = places[number % len(places)] % self.size
-            chunks[rank].append(Chunk(number, (), start, stop - start))
-            given[rank].append([self.device.array(column[start:stop]) for column in columns])
-
-        def work(rank: int) -> list[list[Any]]:
-            with_end = Asking(self.parts[rank], verb, chunks, rank, given[rank])
-            try:
-                end = self.ends[rank]
-                offers = end.gather(with_end.offer(end, self.piece_rows) if verb.changes else None)
-                return with_end.go(end, self.piece_rows, self.slice_rows, offers)
-            except BaseException:
-                self.ends[rank].abort("failed")
-                raise
-
-        with ThreadPoolExecutor(self.size) as threads:
-            done = list(threads.map(work, range(self.size)))
-        answers = {
-            chunk.number: answer
-            for rank in range(self.size)
-            for chunk, answer in zip(chunks[rank], done[rank], strict=True)
-        }
-        return [answers[number] for number in sorted(answers)]
-
-    def joined(self, verb: Verb, cuts: list[int], places: list[int], *columns: Any) -> list[Any]:
-        """The answers as columns of the whole batch."""
-        answers = self.ask(verb, cuts, places, *columns)
-        return [
-            np.concatenate([self.device.backend.to_host(part) for part in column])
-            for column in zip(*answers, strict=True)
-        ]
 
 
 def layouts():

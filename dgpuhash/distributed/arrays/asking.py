@@ -55,7 +55,7 @@ class Asking:
         self._backend = backends.get(part.table.device)
         self._columns = [self._words(each) for each in columns]
         self._check_rows()
-        self._nothing = self._no_rows()
+        self._nothing = part.no_rows[: 2 if verb.stores else 1]
         self._rows = sum(chunk.rows for chunk in self._mine)
         self._answers: list[Any] = []
         self._lists: list[tuple[Any, Any]] = []
@@ -155,6 +155,7 @@ class Asking:
             take=self._take,
             serve=serve,
             deliver=self._deliver,
+            like=self._like(claiming is not None),
             slice_rows=slice_rows,
         )
         if in_order:
@@ -164,6 +165,15 @@ class Asking:
         part.peak_nbytes = rounds.peak_nbytes + (0 if spared is None else spared.nbytes)
         if spared is not None:
             self._spread(spared)
+
+    def _like(self, claiming: bool) -> list[Any]:
+        """Columns of no rows like those of answers, where each row has one."""
+        part, verb = self._part, self._verb
+        if claiming:
+            return [self._backend.empty(0, np.uint8)]
+        if not part.answers(verb) or part.gives_lists(verb):
+            return []
+        return part.absent(verb, 0)
 
     def _spare(self, collective: Collective) -> tuple[Thinned | None, Sequence[Sequence[Chunk]]]:
         """Leave questions out that need not travel, where the verb lets; and what is left."""
@@ -219,13 +229,6 @@ class Asking:
         if len(arrays) > 1:
             columns.append(layout.values(self._backend, arrays[1]))
         return columns
-
-    def _no_rows(self) -> list[Any]:
-        """Columns of no rows, which do not keep those of the chunks."""
-        backend, layout = self._backend, self._part.layout
-        stores = self._verb.stores and layout.value is not None
-        keys = backend.empty(0, layout.stored_key)
-        return [keys, layout.column(backend, 0)] if stores else [keys]
 
     def _take(self, piece: Piece | None) -> list[Any]:
         if piece is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -203,6 +204,12 @@ class Part:
             keys_of(self.backend, words, self._spec.key),
             *(self.layout.answer(self.backend, self.layout.from_store(each)) for each in values),
         ]
+
+    @functools.cached_property
+    def no_rows(self) -> list[Any]:
+        """Columns of no rows, as those that travel: of keys, and values."""
+        keys = self.backend.empty(0, self.layout.stored_key)
+        return [keys] if self._spec.value is None else [keys, self.layout.column(self.backend, 0)]
 
     @property
     def dtypes(self) -> list[np.dtype[Any]]:

@@ -12,6 +12,7 @@ import numpy as np
 from dgpuhash.backend import Backend
 from dgpuhash.backend.partition_pass import Partitioned, Segments
 from dgpuhash.backend.region_order import Ranges
+from dgpuhash.distributed.arrays.lands import Field, Rows
 from dgpuhash.distributed.arrays.part import Part
 from dgpuhash.distributed.exchange.collective import Collective, Places, Transfer
 from dgpuhash.frames.keys import OWNER_SEED
@@ -19,8 +20,6 @@ from dgpuhash.tables.region_intake import RegionIntake
 
 __all__ = ["Offer", "Placing"]
 
-# Rounds begin at multiples of so many rows in their room, as arrays of their own would.
-ALIGNED = 64
 # The first rounds, and the last, in shares of others: nothing is placed before the first is there,
 # and nothing goes on while the last is placed.
 OPENING, CLOSING = (0.25, 0.5), (0.75, 0.5)
@@ -142,15 +141,14 @@ class Placing:
 
         So the host has time until rows have moved, and what it does next delays none of them.
         """
-        counts, ranks = self._counts, self._collective.size
+        counts, ranks, rank = self._counts, self._collective.size, self._collective.rank
         of_ranks = counts.sum(axis=(0, 2)), counts.sum(axis=(1, 2))
         travelling = int(np.max(of_ranks)) * (ranks - 1) / ranks
         rounds = _rounds(self._ranges.number, max(1, round(travelling / slice_rows)))
-        mine = counts[:, self._collective.rank]
         # Those of other ranks, and this one's, which stay where they are until they are placed.
-        shares = np.roll(mine, ranks - 1 - self._collective.rank, axis=0)
-        self._intake = self._part.intake(self._ranges, int(mine.sum()))
-        rooms = self._rooms([shares[:, first : first + number] for first, number in rounds])
+        shares = np.roll(counts[:, rank], ranks - 1 - rank, axis=0)
+        self._intake = self._part.intake(self._ranges, int(shares.sum()))
+        rooms = self._rooms([first for first, _ in rounds])
         self._part.side.follow()
         self._part.side.rejoin()
         self._going = [
@@ -178,25 +176,34 @@ class Placing:
                 more=Partitioned(own_keys, own_values[0] if own_values else None, None),
                 meanwhile=self._collective.progress,
             )  # fmt: skip
+        self._part.store.forget_newness()
         return intake
 
-    def _rooms(self, counts: Sequence[np.ndarray]) -> list[Places]:
+    def _rooms(self, firsts: Sequence[int]) -> list[Places]:
         """For the rows of each round, of which those of this rank do not come.
 
         All rounds have theirs from the start, so that no row waits for what is placed before it.
         """
-        rows = [each.sum(axis=1) for each in counts]
-        numbers = [int(each.sum()) for each in rows]
-        firsts = [0, *itertools.accumulate(-(-number // ALIGNED) * ALIGNED for number in numbers)]
-        rooms = [self._backend.empty(firsts[-1], each.dtype) for each in self._columns]
-        # What comes first is that of the rank after this one.
-        turn = self._collective.rank + 1 - self._collective.size
+        rank, collective = self._collective.rank, self._collective
+        counts = np.moveaxis(np.add.reduceat(self._counts, firsts, axis=2), 2, 0)
+        rows = Rows.of(counts, turned=True)
+        landing = None
+        if collective.lands(self._backend.name):
+            field = Field(self._columns, rows.ends.tolist(), [0] * collective.size)
+            landing = collective.landing(field.ends)
+        if landing is None:
+            room = int(rows.ends[rank])
+            columns = [self._backend.empty(room, each.dtype) for each in self._columns]
+        else:
+            columns = field.columns(landing, rank)
+        begins, numbers = rows.begins[:, rank].tolist(), counts[:, :, rank].sum(axis=1).tolist()
         return [
             Places(
-                [room[first : first + number] for room in rooms],
-                np.roll(np.cumsum(each) - each, turn),
+                [column[begin : begin + number] for column in columns],
+                of_round[:, rank] - begin,
+                theirs=None if landing is None else field.places(of_round[rank].tolist()),
             )
-            for first, number, each in zip(firsts, numbers, rows, strict=False)
+            for begin, number, of_round in zip(begins, numbers, rows.firsts, strict=True)
         ]
 
     def _bounds(self, counts: Sequence[np.ndarray]) -> list[Any]:

@@ -14,7 +14,7 @@ from dgpuhash.backend import Backend, Deal
 from dgpuhash.distributed.arrays.plan import Piece, Plan
 from dgpuhash.distributed.arrays.side_stream import SideStream
 from dgpuhash.distributed.arrays.sliced import Answer, Sent, Sliced
-from dgpuhash.distributed.exchange.collective import Collective, Places, Received, Transfer
+from dgpuhash.distributed.exchange.collective import Collective, Received, Transfer
 from dgpuhash.frames.keys import OWNER_SEED
 
 __all__ = ["Rounds"]
@@ -67,6 +67,8 @@ class Rounds:
         of answers may be those of the third argument, which has some for the first answers.
     deliver : callable
         Is given each piece that was sent, and what came back for all of it.
+    like : list of array
+        Columns of no rows, as answers by row have them; none where there are others as well.
     slice_rows : int
         Of a piece that travel together, about.
 
@@ -86,11 +88,12 @@ class Rounds:
         take: Callable[[Piece | None], list[Any]],
         serve: Callable[[list[Any], np.ndarray, list[list[Any]]], list[Answer]],
         deliver: Callable[[Sent, list[Answer]], None],
+        like: list[Any],
         slice_rows: int,
     ) -> None:
         self._backend, self._collective, self._plan = backend, collective, plan
         self._take, self._serve, self._deliver = take, serve, deliver
-        self._slice_rows = slice_rows
+        self._like, self._slice_rows = like, slice_rows
         self._side = side
         side.follow()
         self.peak_nbytes = 0
@@ -106,8 +109,9 @@ class Rounds:
         for asked, number in self._slices():
             with self._side.use():
                 transfer = self._start(
-                    asked.sent.columns, asked.counts[number], starts=asked.starts[number]
-                )
+                    asked.sent.columns, asked.counts[number], starts=asked.starts[number],
+                    to=asked.asked(number),
+                )  # fmt: skip
             going.append((asked, number, transfer))
             if number == 0:
                 self._serve_own(asked, asked.own[: len(asked.own) // 2])
@@ -126,6 +130,10 @@ class Rounds:
         for number in range(self._plan.rounds):
             assert dealing is not None
             asked = self._sliced(dealing, self._slices_of(number))
+            # The places of one piece's rows are those of the next one's.
+            alone = self._plan.rounds == 1 and asked.slices > 1
+            if alone and self._collective.lands(self._backend.name):
+                asked.land(self._collective, self._like)
             dealing = self._deal(number + 1) if number + 1 < self._plan.rounds else None
             for each in range(asked.slices):
                 yield asked, each
@@ -145,8 +153,7 @@ class Rounds:
         for place, answer in enumerate(answers):
             to = None
             if asked.own and answer.by_row:
-                room = asked.room(place, answer)
-                to = Places(room, asked.starts[number], asked.free[place])
+                to = asked.answered(place, answer, number)
             transfers.append(self._start(answer.columns, answer.counts, to=to))
         coming.append(self._answered(asked, came, answers, transfers))
         if number + 1 == asked.slices:

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 
 from dgpuhash.backend import Backend, Deal
+from dgpuhash.distributed.arrays.lands import ALIGNED, Field, Rows
 from dgpuhash.distributed.arrays.plan import Piece
+from dgpuhash.distributed.exchange.collective import Collective, Landing, Places
 
 __all__ = ["Answer", "Sent", "Sliced"]
-
-# Own rows' answers begin at multiples of so many rows in memory, as lookups want it.
-ALIGNED = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +89,9 @@ class Sliced:
         self.sent, self.slices = sent, slices
         first, counts = sent.starts[:-1], np.diff(sent.starts)
         self.own: list[slice] = []
+        # Before all answers, so that those to own rows begin at a multiple, as lookups want it.
         self._shift = 0
+        self._lands: _Lands | None = None
         if slices > 1:
             own = slice(*sent.starts[rank : rank + 2].tolist())
             self.own = _cut(own, 2 * _half(slices, len(counts)))
@@ -108,18 +109,45 @@ class Sliced:
         """Whether all has come back."""
         return len(self.back) == self.slices + len(self.own)
 
+    def land(self, collective: Collective, answers: list[Any]) -> None:
+        """Let the slices, and what comes back for them, go straight to their places, if they can.
+
+        Parameters
+        ----------
+        collective : Collective
+            All ranks call it alike.
+        answers : list of array
+            Columns of no rows, as the first answers by row have them.
+        """
+        starts = np.stack(collective.gather(self.sent.starts))
+        lands = _Lands(starts, self.slices, collective.rank, self.sent.columns, answers)
+        lands.landing = collective.landing(lands.nbytes)
+        if lands.landing is not None:
+            self._lands = lands
+
+    def asked(self, number: int) -> Places | None:
+        """Where the slice of this number goes, if that is known."""
+        return None if self._lands is None else self._lands.asked(number)
+
+    def answered(self, place: int, answer: Answer, number: int) -> Places:
+        """Where what comes back for the slice of this number goes."""
+        room, theirs = self.room(place, answer), None
+        if self._lands is not None and place < self._lands.answers:
+            theirs = self._lands.answered(number)
+        return Places(room, self.starts[number], self.free[place], theirs)
+
     def room(self, number: int, answer: Answer) -> list[Any]:
         """Columns for all rows of the piece, of the kind of its answer of this number."""
         if number == len(self.places):
-            rows = int(self.sent.starts[-1])
-            self.places.append(
-                [
-                    self._backend.empty((self._shift + rows, *column.shape[1:]), column.dtype)[
-                        self._shift :
-                    ]
+            rows, shift = self._shift + int(self.sent.starts[-1]), self._shift
+            if self._lands is not None and number < self._lands.answers:
+                made = self._lands.room()
+            else:
+                made = [
+                    self._backend.empty((rows, *column.shape[1:]), column.dtype)
                     for column in answer.columns
                 ]
-            )
+            self.places.append([column[shift:] for column in made])
             self.nbytes += sum(column.nbytes for column in self.places[number])
             self.free.append(self._backend.mark())
         return self.places[number]
@@ -169,6 +197,64 @@ class Sliced:
             )
             for column in range(len(answers[0].columns))
         ]
+
+
+class _Lands:
+    """Where slices, and their answers, have their places in the landing memory of all ranks.
+
+    Parameters
+    ----------
+    starts : int64 array
+        Of each rank's piece, as `Sent` has them.
+    slices, rank : int
+    questions, answers : list of array
+        Columns like those that travel.
+
+    Attributes
+    ----------
+    nbytes : list of int
+        Of each rank.
+    answers : int
+        How many of the answers have places, the first ones.
+    """
+
+    landing: Landing | None = None
+
+    def __init__(
+        self, starts: np.ndarray, slices: int, rank: int, questions: list[Any], answers: list[Any]
+    ) -> None:
+        self._rank, self.answers = rank, int(bool(answers))
+        firsts, counts = starts[:, :-1], np.diff(starts)
+        np.fill_diagonal(counts, 0)
+        edges = counts * np.arange(slices + 1)[:, None, None] // slices
+        shifts = -firsts.diagonal() % ALIGNED
+        self._counts = np.diff(edges, axis=0)
+        self._rows = Rows.of(self._counts, turned=False)
+        self._back = shifts + (firsts + edges[:-1])[:, :, rank]
+        ranks = len(starts)
+        self._questions = Field(questions, self._rows.ends.tolist(), [0] * ranks)
+        rows = (shifts + starts[:, -1]).tolist()
+        self._answers = Field(answers, rows, self._questions.ends)
+        self.nbytes = self._answers.ends
+        self._room: list[Any] = []
+
+    def asked(self, number: int) -> Places:
+        assert self.landing is not None
+        if not self._room:
+            self._room = self._questions.columns(self.landing, self._rank)
+        begin = int(self._rows.begins[number, self._rank])
+        end = begin + int(self._counts[number, :, self._rank].sum())
+        firsts = self._rows.firsts[number]
+        theirs = self._questions.places(firsts[self._rank].tolist())
+        columns = [column[begin:end] for column in self._room]
+        return Places(columns, firsts[:, self._rank] - begin, theirs=theirs)
+
+    def room(self) -> list[Any]:
+        assert self.landing is not None
+        return self._answers.columns(self.landing, self._rank)
+
+    def answered(self, number: int) -> list[list[int]]:
+        return self._answers.places(self._back[number].tolist())
 
 
 def _half(slices: int, ranks: int) -> int:

@@ -20,6 +20,7 @@ from dgpuhash.errors import ClosedError, IndexLost, ShapeError, UnsupportedError
 __all__ = [
     "CarrierLost",
     "Collective",
+    "Landing",
     "Outgoing",
     "Places",
     "Received",
@@ -67,11 +68,23 @@ class Places:
     free : event, optional
         Of CuPy, after which the columns may be written; None: once all is done that the current
         stream was given before the exchange is started.
+    theirs : sequence of sequence of int, optional
+        For each rank where its rows go in its landing memory, in bytes, one number for each column.
+        The columns are in this rank's then, all ranks say so, and `free` does not count.
     """
 
     columns: list[Any]
     starts: np.ndarray
     free: Any = None
+    theirs: Sequence[Sequence[int]] | None = None
+
+
+class Landing(ABC):
+    """Memory of each rank that all others put rows into."""
+
+    @abstractmethod
+    def array(self, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+        """An array in this rank's, `offset` bytes from its beginning."""
 
 
 class Transfer(ABC):
@@ -156,6 +169,23 @@ class Collective(ABC):
     @abstractmethod
     def close(self) -> None:
         """Free what this end holds; a call that waits raises ClosedError."""
+
+    def lands(self, device: str) -> bool:
+        """Whether columns of `device` may go to landing memory."""
+        return False
+
+    def landing(self, nbytes: Sequence[int]) -> Landing | None:
+        """Memory that others put rows into where they belong; None where there is none.
+
+        All ranks ask alike where columns `lands`, after a `gather` before which each was done with
+        what it had there, and while nothing is under way. What stood in it is lost.
+
+        Parameters
+        ----------
+        nbytes : sequence of int
+            Of each rank, at least.
+        """
+        return None
 
     def progress(self) -> None:
         """Do what can be done for what is under way, for who is about to do something else."""
@@ -242,6 +272,11 @@ class Outgoing:
     def has_places(self) -> bool:
         """Whether it is given where to put what comes."""
         return self._to is not None
+
+    @property
+    def theirs(self) -> Sequence[Sequence[int]] | None:
+        """As of `Places`."""
+        return None if self._to is None else self._to.theirs
 
     @cached_property
     def kind(self) -> Kind:

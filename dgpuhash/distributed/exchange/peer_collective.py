@@ -14,10 +14,18 @@ from typing import Any
 import numpy as np
 
 from dgpuhash.distributed.exchange.board import CALLS, Board
-from dgpuhash.distributed.exchange.collective import STALL, Outgoing, Received, Transfer, strange
+from dgpuhash.distributed.exchange.collective import (
+    STALL,
+    Landing,
+    Outgoing,
+    Received,
+    Transfer,
+    strange,
+)
 from dgpuhash.distributed.exchange.comm_collective import CommCollective
 from dgpuhash.distributed.exchange.driver import Driver
 from dgpuhash.distributed.exchange.membership import Membership
+from dgpuhash.distributed.exchange.peer_landing import PeerLanding, landing_nbytes
 from dgpuhash.distributed.exchange.peer_line import Door, Letter, Stay, Way, letters
 from dgpuhash.distributed.exchange.peer_window import PeerWindow, WindowSlots, window_nbytes
 from dgpuhash.errors import OutOfMemoryError, ShapeError, UnsupportedError
@@ -40,12 +48,14 @@ class PeerCollective(CommCollective):
     The host of the sender tells by the `Board` that a message is there when it is, and the host of
     the receiver that it has been taken when it has: so no GPU ever waits for another process, which
     may be dead. The messages of a call that fits the windows are under way when `start` returns.
-    Host arrays go over the comm.
+    What has a place in landing memory is put there, and nobody copies it again. Host arrays go over
+    the comm.
     """
 
     def __init__(self, membership: Membership, limit: float = STALL) -> None:
         super().__init__(membership, limit)
         self._window: Any = None
+        self._landing: PeerLanding | None = None
         self._board: Any = None
         self.leaving: Any = None
         self.taking: Any = None
@@ -67,14 +77,16 @@ class PeerCollective(CommCollective):
         UnsupportedError
             When a rank cannot.
         """
-        path, handle, nbytes, trouble = "", b"", 0, ""
+        path, handle, nbytes, trouble = "", b"", (0, 0), ""
         try:
             if platform.machine() not in {"x86_64", "AMD64"}:
                 raise UnsupportedError(f"hosts of kind {platform.machine()} are not known to do")
-            nbytes = window_nbytes()
+            nbytes = window_nbytes(), landing_nbytes()
         except Exception as error:
             trouble = str(error)
-        slots = WindowSlots.of(self.size, min(self.agreed(nbytes, trouble)))
+        windows, landings = zip(*self.agreed(nbytes, trouble), strict=True)
+        slots = WindowSlots.of(self.size, min(windows))
+        self._landing = PeerLanding(self, min(landings))
         try:
             self._window = PeerWindow(self.rank, self.size, slots)
             handle = self._window.handle
@@ -128,7 +140,7 @@ class PeerCollective(CommCollective):
                 # Before counts are told, which are needed when messages arrive.
                 transfer.send()
                 self._moved()
-            self._board.write_counts(number, outgoing.counts, outgoing.kind.digest)
+            self._board.write_counts(number, outgoing.counts, _digest(outgoing))
             if on_host:
                 transfer.over_comm = super()._carry(outgoing)
         self._under_way.append(transfer)
@@ -172,11 +184,26 @@ class PeerCollective(CommCollective):
                 return
 
     def _strangers(self, transfer: PeerTransfer) -> list[int]:
-        return self._board.strangers(transfer.number, transfer.outgoing.kind.digest)
+        return self._board.strangers(transfer.number, _digest(transfer.outgoing))
 
     def _take(self, transfer: PeerTransfer) -> None:
         transfer.take(self._board.counts(transfer.number))
         self._board.set_read(transfer.number)
+
+    def lands(self, device: str) -> bool:
+        return device == "cuda"
+
+    def landing(self, nbytes: Sequence[int]) -> Landing | None:
+        if self.membership.broken is not None:
+            raise self.membership.broken
+        found = self._landing
+        with self.carrying():
+            return found if found is not None and found.fits(nbytes) else None
+
+    def address(self, rank: int, offset: int) -> int:
+        """That of a place in a rank's landing memory."""
+        assert self._landing is not None
+        return self._landing.address(rank, offset)
 
     def progress(self) -> None:
         if self.membership.broken is None:
@@ -189,18 +216,22 @@ class PeerCollective(CommCollective):
             return
         self._settle()
         window, self._window = self._window, None
+        landing, self._landing = self._landing, None
         for held in (self._under_way, self._lines, self.ways, self.doors):
             held.clear()
-        window.leave()
+        memories = [window, *([] if landing is None else [landing])]
+        for memory in memories:
+            memory.leave()
         if self._board is not None:
             self._board.leave()
-        asyncio.run_coroutine_threadsafe(self._free(window), self.membership.loop)
+        asyncio.run_coroutine_threadsafe(self._free(memories), self.membership.loop)
 
-    async def _free(self, window: PeerWindow) -> None:
-        """Free the window when no other rank can write to it any more."""
+    async def _free(self, memories: Sequence[PeerWindow | PeerLanding]) -> None:
+        """Free memory when no other rank can write to it any more."""
         for look in range(LEAVES):
             if self._board is None or self._board.all_left():
-                await asyncio.to_thread(window.free)
+                for memory in memories:
+                    await asyncio.to_thread(memory.free)
                 return
             await asyncio.sleep(min(LEAVE, SOON * 2**look))
 
@@ -277,7 +308,8 @@ class PeerTransfer(Transfer):
                 stream = way.stream.ptr if apart else end.leaving.ptr
                 if apart:
                     end.driver.wait(stream, self._ready)
-                way.send(self._letters(columns, firsts[rank], rows[rank]), stream)
+                strips = _strips(columns, firsts[rank], rows[rank])
+                way.send(self._letters(strips, rank), stream)
 
     def take(self, counts: np.ndarray) -> None:
         """Make room for what comes, and let it be taken out of the window."""
@@ -294,10 +326,12 @@ class PeerTransfer(Transfer):
         self._columns, self.counts = room.columns, counts
         columns, firsts, rows = self._lying(room.columns), room.starts.tolist(), counts.tolist()
         # Copies stand in one order, so one that waits for more than it must holds up all others.
-        end.driver.wait(end.taking.ptr, free or self._ready)
+        if outgoing.theirs is None:
+            end.driver.wait(end.taking.ptr, free or self._ready)
         for rank, door in end.doors.items():
             if rows[rank]:
-                door.expect(self._letters(columns, firsts[rank], rows[rank]))
+                strips = _strips(columns, firsts[rank], rows[rank])
+                door.expect(self._letters(strips, None))
         own = rows[end.rank]
         if not own:
             return
@@ -337,8 +371,19 @@ class PeerTransfer(Transfer):
         widths = self.outgoing.kind.widths
         return [(column.data.ptr, width) for column, width in zip(columns, widths, strict=True)]
 
-    def _letters(self, columns: list[tuple[int, int]], first: int, rows: int) -> list[Letter]:
-        found = letters(self, _strips(columns, first, rows), self._end.message_nbytes)
+    def _letters(self, strips: list[tuple[int, int]], to: int | None) -> list[Letter]:
+        """Messages for rank `to`, or those that bring rows to these strips here."""
+        theirs = self.outgoing.theirs
+        if theirs is None:
+            found = letters(self, strips, self._end.message_nbytes)
+        elif to is None:
+            found = [Letter(self, [], direct=True)]
+        else:
+            places = [self._end.address(to, offset) for offset in theirs[to]]
+            sent = zip(strips, places, strict=True)
+            found = [
+                Letter(self, [(lying, place, size) for (lying, size), place in sent], direct=True)
+            ]
         self.pending += len(found)
         return found
 
@@ -346,3 +391,8 @@ class PeerTransfer(Transfer):
 def _strips(columns: list[tuple[int, int]], first: int, rows: int) -> list[tuple[int, int]]:
     """Where those rows of each column are, and their bytes."""
     return [(address + first * width, rows * width) for address, width in columns]
+
+
+def _digest(outgoing: Outgoing) -> int:
+    """By which ranks see that they exchange columns of one kind, and put them alike."""
+    return outgoing.kind.digest ^ (outgoing.theirs is not None)

@@ -36,10 +36,14 @@ class Letter:
     strips : list of (int, int, int)
         Of each column in it the address of some rows, where they are in the message, and their
         bytes.
+    direct : bool
+        Whether the sender puts the rows where they belong: it has addresses for places in the
+        message, and its receiver takes nothing out. It has a number like all others.
     """
 
     owner: Owner
     strips: list[tuple[int, int, int]]
+    direct: bool = False
 
 
 def letters(owner: Owner, columns: Sequence[tuple[int, int]], room: int) -> list[Letter]:
@@ -124,7 +128,8 @@ class Way:
         return before != (self._told, self._put)
 
     def _put_letter(self, letter: Letter, stream: int) -> None:
-        place = self._window.place(self._mine, self._target, self._put)
+        direct = letter.direct
+        place = 0 if direct else self._window.place(self._mine, self._target, self._put)
         for address, offset, nbytes in letter.strips:
             self._driver.copy(place + offset, address, nbytes, stream)
         self._driver.record(self._events[self._put % self._room], stream)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-__all__ = ["PeerWindow", "WindowSlots", "window_nbytes"]
+__all__ = ["PeerMemory", "PeerWindow", "WindowSlots", "window_nbytes"]
 
 # A receiver holds so many messages of each sender or more, and up to 1 GiB in all, so that what
 # comes in several steps of a pipeline need not wait for its rank; of small GPUs' memory 1 / 128.
@@ -54,26 +54,33 @@ def window_nbytes() -> int:
     return min(WINDOW_NBYTES, int(total) // SHARE)
 
 
-class PeerWindow:
-    """This rank's memory for what comes, and the way into that of the others.
+class PeerMemory:
+    """Memory of this rank, and the way into that of the others.
 
     Pools cannot be shared with other processes, so it is memory of its own.
 
     Parameters
     ----------
-    rank, size : int
-    slots : WindowSlots
+    rank : int
+    nbytes : int
+        Of this rank's; the others' may have other sizes.
     """
 
-    def __init__(self, rank: int, size: int, slots: WindowSlots) -> None:
+    def __init__(self, rank: int, nbytes: int) -> None:
         import cupy
 
         self._runtime: Any = cupy.cuda.runtime
-        self._rank, self.slots = rank, slots
+        self._rank, self.nbytes = rank, nbytes
         self._opened: dict[int, int] = {}
-        self._base = 0
-        if size > 1:
-            self._base = self._runtime.malloc(slots.nbytes_of(size))
+        self._base = self._malloc(cupy.get_default_memory_pool()) if nbytes else 0
+
+    def _malloc(self, pool: Any) -> int:
+        try:
+            return int(self._runtime.malloc(self.nbytes))
+        except RuntimeError:
+            # The pool keeps what arrays had, and can give it back.
+            pool.free_all_blocks()
+            return int(self._runtime.malloc(self.nbytes))
 
     @property
     def handle(self) -> bytes:
@@ -81,20 +88,17 @@ class PeerWindow:
         return self._runtime.ipcGetMemHandle(self._base) if self._base else b""
 
     def open(self, handles: list[bytes]) -> None:
-        """Get access to the windows of all ranks."""
+        """Get access to the memory of all ranks that have some."""
         for rank, handle in enumerate(handles):
-            if rank != self._rank:
+            if rank != self._rank and handle:
                 self._opened[rank] = self._runtime.ipcOpenMemHandle(handle, LAZY_PEER_ACCESS)
 
-    def place(self, source: int, target: int, message: int) -> int:
-        """The address of a message from `source` in the window of `target`, seen from here."""
-        base = self._base if target == self._rank else self._opened[target]
-        row = source - (source > target)
-        number, nbytes = self.slots
-        return base + (row * number + message % number) * nbytes
+    def address(self, rank: int) -> int:
+        """Where that of `rank` begins, seen from here."""
+        return self._base if rank == self._rank else self._opened[rank]
 
     def leave(self) -> None:
-        """Give up the access to the others' windows."""
+        """Give up the access to the others' memory."""
         for address in self._opened.values():
             self._runtime.ipcCloseMemHandle(address)
         self._opened.clear()
@@ -104,3 +108,23 @@ class PeerWindow:
         if self._base:
             self._runtime.free(self._base)
         self._base = 0
+
+
+class PeerWindow(PeerMemory):
+    """Places for messages of each other rank.
+
+    Parameters
+    ----------
+    rank, size : int
+    slots : WindowSlots
+    """
+
+    def __init__(self, rank: int, size: int, slots: WindowSlots) -> None:
+        super().__init__(rank, slots.nbytes_of(size))
+        self.slots = slots
+
+    def place(self, source: int, target: int, message: int) -> int:
+        """The address of a message from `source` in the window of `target`, seen from here."""
+        row = source - (source > target)
+        number, nbytes = self.slots
+        return self.address(target) + (row * number + message % number) * nbytes
