@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -54,18 +53,16 @@ class RegionIntake:
         number: int,
         shares: int,
         more: Partitioned,
-        meanwhile: Callable[[], object],
     ) -> None:
         """Store the rows of `number` ranges, from `first` on; see `Ranges.order`.
 
         The columns, which have room for all rows, are kept until `finish`, and overwritten; those
-        of `more` are only read. While the device puts rows in order, `meanwhile` is called.
+        of `more` are only read.
         """
         moved, starts = self._ranges.order(
             self._backend, keys, values, bounds,
             first=first, shares=shares, more=more, to=self._room(keys, values),
         )  # fmt: skip
-        meanwhile()
         turn = len(self._left)
         self._pending[turn : turn + 1] = self._slots.insert_in_regions(
             *self._ranges.regions(first, number),

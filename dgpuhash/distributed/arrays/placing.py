@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,9 +21,8 @@ from dgpuhash.tables.region_intake import RegionIntake
 
 __all__ = ["Offer", "Placing"]
 
-# The first rounds, and the last, in shares of others: nothing is placed before the first is there,
-# and nothing goes on while the last is placed.
-OPENING, CLOSING = (0.25, 0.5), (0.75, 0.5)
+# The share of a round that the first one has.
+SHORT = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +174,6 @@ class Placing:
                 keys, values[0] if values else None, edges,
                 first=each.first, number=number, shares=ranks,
                 more=Partitioned(own_keys, own_values[0] if own_values else None, None),
-                meanwhile=self._collective.progress,
             )  # fmt: skip
         self._part.store.forget_newness()
         return intake
@@ -232,10 +231,11 @@ class Placing:
 
 
 def _rounds(ranges: int, number: int) -> list[tuple[int, int]]:
-    """About so many rounds of `ranges`, each by its first one and how many they are."""
-    if number == 1:
-        return [(0, ranges)]
-    sizes = [*OPENING, *[1.0] * (number - 2), *CLOSING]
-    stops = {round(end * ranges / number) for end in itertools.accumulate(sizes)}
-    edges = sorted({0, ranges, *stops})
-    return [(first, stop - first) for first, stop in itertools.pairwise(edges)]
+    """About so many rounds of `ranges`, each by its first one and how many they are.
+
+    The first is short, since nothing is placed before it is there.
+    """
+    step = math.ceil(ranges / number)
+    short = step if number == 1 else math.ceil(step / SHORT)
+    firsts = [0, *range(short, ranges, step)]
+    return [(first, stop - first) for first, stop in itertools.pairwise([*firsts, ranges])]

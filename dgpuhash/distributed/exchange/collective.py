@@ -187,10 +187,6 @@ class Collective(ABC):
         """
         return None
 
-    def progress(self) -> None:
-        """Do what can be done for what is under way, for who is about to do something else."""
-        return
-
     def undisturbed(self, device: str) -> AbstractContextManager[None]:
         """A block in which the process has little to do but to work on columns of `device`.
 

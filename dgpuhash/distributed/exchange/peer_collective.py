@@ -139,7 +139,7 @@ class PeerCollective(CommCollective):
             if not on_host:
                 # Before counts are told, which are needed when messages arrive.
                 transfer.send()
-                self._moved()
+                self._progress()
             self._board.write_counts(number, outgoing.counts, _digest(outgoing))
             if on_host:
                 transfer.over_comm = super()._carry(outgoing)
@@ -205,11 +205,6 @@ class PeerCollective(CommCollective):
         assert self._landing is not None
         return self._landing.address(rank, offset)
 
-    def progress(self) -> None:
-        if self.membership.broken is None:
-            with self.carrying():
-                self._moved()
-
     def release(self) -> None:
         super().release()
         if self._window is None:
@@ -241,7 +236,7 @@ class PeerCollective(CommCollective):
             if stream is not None:
                 stream.synchronize()
 
-    def _moved(self) -> bool:
+    def _progress(self) -> bool:
         """Do what can be done; whether anything was."""
         moved = [line.progress() for line in self._lines]
         return any(moved)
@@ -254,7 +249,7 @@ class PeerCollective(CommCollective):
                 # Copies read and write arrays that the error lets go.
                 self._settle()
                 raise self.membership.broken
-            if self._moved():
+            if self._progress():
                 idle = None
                 continue
             now = time.monotonic()
