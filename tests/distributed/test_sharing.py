@@ -68,10 +68,10 @@ def test_clients_share_nothing(processes):
 def test_a_group_that_failed_in_another_table(threads, monkeypatch, verb):
     serve = Part.serve
 
-    def no_memory(self, verb, columns, counts):
+    def no_memory(self, verb, columns, counts, to):
         if (columns[0] == 77).any():
             raise OutOfMemoryError("on purpose")
-        return serve(self, verb, columns, counts)
+        return serve(self, verb, columns, counts, to)
 
     tables = [DistributedSet.from_keys(np.arange(100)) for _ in range(2)]
     monkeypatch.setattr(Part, "serve", no_memory)

@@ -9,7 +9,10 @@ import pickle
 import signal
 import threading
 import time
+from collections import defaultdict
+from collections.abc import Sequence
 from html import escape
+from typing import Any
 
 import dask
 import dask.array as da
@@ -21,9 +24,11 @@ from clusters import cluster_of, until
 from distributed import Client, futures_of, wait
 
 from dgpuhash.distributed import DistributedMap, DistributedMultiMap, DistributedSet, relay
+from dgpuhash.distributed.arrays import base, hosted
 from dgpuhash.distributed.arrays.asking import Asking
 from dgpuhash.distributed.arrays.batch import HostBatch
 from dgpuhash.distributed.arrays.part import Part
+from dgpuhash.distributed.exchange import CommCollective
 from dgpuhash.distributed.phase import on_workers
 from dgpuhash.distributed.plugin import ShardHost
 from dgpuhash.distributed.shard_thread import ShardThread
@@ -550,3 +555,47 @@ def test_a_worker_killed_at_work(verb):
         table.close()
         with DistributedMap.from_arrays([1, 2], [3, 4], client=client) as made:
             assert made.find([1])[0].tolist() == [3]
+
+
+@pytest.fixture
+def landing(monkeypatch):
+    """What is asked for in landing memory that ranks of threads do not have, by rank."""
+    asked = defaultdict(list)
+
+    def made(end: Any, nbytes: Sequence[int]) -> None:
+        asked[end.rank].append(list(nbytes))
+
+    monkeypatch.setattr(CommCollective, "lands", lambda end, device: device == "cpu")
+    monkeypatch.setattr(CommCollective, "landing", made)
+    monkeypatch.setattr(hosted, "LANDING", {"comm"})
+    monkeypatch.setattr(base, "SMALL_SHARE", 1000)
+    return asked
+
+
+def test_landing_memory_is_made_when_a_table_is_opened(threads, landing):
+    keys = np.arange(60, dtype=np.int32)
+    with DistributedMap("int32", "int64", 6000) as table:
+        assert landing == {}
+        table.insert(keys, keys)
+        (first,) = landing[0]
+        assert landing == {rank: [first] for rank in range(3)}
+        # A part of 2,000 keys, or somewhat more: of 4 + 8 bytes, and a flag.
+        assert first == [table._share * 13] * 3
+        table.insert(keys + 60, keys)
+        assert len(table) == 120
+        assert len(landing[1]) == 1
+    with DistributedSet("int64", 100) as table:
+        table.insert(keys)
+    assert len(landing[1]) == 1
+
+
+def test_a_group_that_is_lost_when_landing_memory_is_made(threads, landing, monkeypatch):
+    def lost(end: Any, nbytes: Sequence[int]) -> None:
+        raise IndexLost("on purpose")
+
+    with DistributedSet("int64", 6000) as table:
+        with monkeypatch.context() as scarce:
+            scarce.setattr(CommCollective, "landing", lost)
+            table.insert(np.arange(60))
+        assert len(table) == 60
+        assert table.contains(np.arange(100)).sum() == 60

@@ -441,10 +441,10 @@ def test_all_parts_are_rebuilt_on_fewer_workers(tmp_path):
 def test_a_change_that_failed_is_taken_back_by_a_rebuild(threads, tmp_path, monkeypatch):
     serve = Part.serve
 
-    def no_memory(self, verb, columns, counts):
+    def no_memory(self, verb, columns, counts, to):
         if verb.changes and (columns[0] == 5).any():
             raise OutOfMemoryError("on purpose")
-        return serve(self, verb, columns, counts)
+        return serve(self, verb, columns, counts, to)
 
     with DistributedSet.from_keys(np.arange(100)) as table:
         table.save(tmp_path / "saved")

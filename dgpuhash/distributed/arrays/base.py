@@ -48,6 +48,8 @@ __all__ = ["MASK", "DistributedTable"]
 Result = TypeVar("Result")
 
 MASK = Shown(np.dtype(bool))
+# Keys of a part: batches that fill smaller ones are over before memory for them would be made.
+SMALL_SHARE = 2**22
 
 
 class DistributedTable:
@@ -350,6 +352,16 @@ class DistributedTable:
                 self._uid, self._epoch, self._spec, self._share, device,
             )  # fmt: skip
             self._device, self._open = device, True
+            self._make_landing()
+
+    def _make_landing(self) -> None:
+        """Have room for what comes in a batch that fills the table, before one is on its way."""
+        use = self._holding.use
+        if use is None or self._transport not in hosted.LANDING or self._share < SMALL_SHARE:
+            return
+        # A group that is lost is formed anew by the verb that follows.
+        with suppress(IndexLost):
+            use.group.run(self._client, hosted.make_landing, self._uid, self._epoch, self._share)
 
     @property
     def _share(self) -> int:

@@ -21,6 +21,7 @@ from dgpuhash.spec import TableSpec
 from dgpuhash.tables.scarcity import call_says_memory
 
 __all__ = [
+    "LANDING",
     "REMEDY",
     "Held",
     "Hosted",
@@ -33,11 +34,14 @@ __all__ = [
     "clear_part",
     "drop_part",
     "figures",
+    "make_landing",
     "open_part",
     "size_of",
     "stored",
 ]
 
+# What may carry columns to landing memory.
+LANDING = {"peer"}
 # Rows of a rank that are dealt to their owners at once, which bounds the memory that they take, and
 # those that travel together.
 PIECE_ROWS = 1 << 27
@@ -137,6 +141,14 @@ def open_part(
     part = Part(spec, capacity, device)
     host.tables[uid] = Hosted(part, epoch)
     return Held.by(part)
+
+
+def make_landing(host: ShardHost, collective: Collective, uid: str, epoch: int, rows: int) -> None:
+    """Have landing memory for so many rows of a rank, or their answers, before they travel."""
+    part = at(host, uid, epoch).part
+    if collective.lands(part.table.device):
+        nbytes = min(rows, PIECE_ROWS) * (part.row_nbytes + 1)
+        collective.landing([nbytes] * collective.size)
 
 
 def drop_part(host: ShardHost, uid: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -210,6 +211,11 @@ class Part:
         """Columns of no rows, as those that travel: of keys, and values."""
         keys = self.backend.empty(0, self.layout.stored_key)
         return [keys] if self._spec.value is None else [keys, self.layout.column(self.backend, 0)]
+
+    @property
+    def row_nbytes(self) -> int:
+        """Of a key, and its value, as they travel."""
+        return sum(each.dtype.itemsize * math.prod(each.shape[1:]) for each in self.no_rows)
 
     @property
     def dtypes(self) -> list[np.dtype[Any]]:
