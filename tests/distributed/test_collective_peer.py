@@ -292,6 +292,31 @@ def test_given_places_are_written_beside_what_the_caller_does_later(ends: list[C
             done.result(60)
 
 
+def test_places_that_are_free_wait_for_nothing_else(ends: list[Collective]):
+    """Nor does what comes after it, whose copies stand in the same order."""
+
+    def work(end: Any) -> None:
+        column = np.arange(0 if end.rank == 0 else 100).view(DeviceArray)
+        counts = [len(column), 0, 0]
+        free = object()
+        end.driver.record(free, CURRENT)
+        end.driver.busy = end.rank == 0
+        end.driver._given(CURRENT, lambda: not end.driver.busy)
+        room = np.zeros(200 if end.rank == 0 else 0, int).view(DeviceArray)
+        to = Places([room], np.array([0, 0, 100]) * (end.rank == 0), free)
+        end._carry(Outgoing([column], counts, SIZE, None, to)).wait()
+        if end.rank == 0:
+            while not (room[:100] == room[100:]).all() or room[99] != 99:
+                end.driver.done(None)
+            assert end.driver.busy
+            end.driver.busy = False
+        end.driver.settle()
+
+    with ThreadPoolExecutor(SIZE) as threads:
+        for done in [threads.submit(work, end) for end in ends]:
+            done.result(60)
+
+
 def test_room_is_made_ahead_where_all_have_told_their_counts(ends: list[Collective]):
     """So what comes next leaves the window beside what the caller does with what came."""
     told = Barrier(SIZE, timeout=60)

@@ -165,3 +165,28 @@ def test_empty_batches(device):
         found_values, found = table.find(keys)
         assert (len(found_values), len(found), len(table)) == (0, 0, 0)
         assert [len(part) for part in table.items()] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("value", "first", "written"),
+    [("int64", 0, True), ("uint32", 64, True), ("int64", 1, False), ("uint32", 3, False),
+     ("int16", 0, False), ("complex128", 0, False)],
+)  # fmt: skip
+def test_answers_to_given_arrays(device, value, first, written):
+    """Where they begin at a multiple of 16 bytes, and values are words of the table."""
+    keys = random_keys("int64", ROWS, 3)
+    values = random_values(value, ROWS, 3)
+    table = HashMap.from_arrays(device.array(keys), device.array(values))
+    asked = device.array(random_keys("int64", ROWS, 4))
+    wanted, there = table.find(asked, default=values[0])
+    raw = device.backend.zeros((first + ROWS) * wanted.dtype.itemsize, np.uint8)
+    row = wanted.reshape(ROWS, -1)
+    to = raw.view(wanted.dtype).reshape(first + ROWS, -1)[first:].reshape(row.shape)
+    to = to[:, 0] if wanted.ndim == 1 else to
+    flags = device.backend.zeros(first + ROWS, np.uint8)[first:]
+    assert table._find_to(asked, values[0], to, flags) == written
+    if written:
+        assert (to == wanted).all()
+        assert (flags.view(bool) == there).all()
+    else:
+        assert not raw.any() and not flags.any()

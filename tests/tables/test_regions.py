@@ -116,6 +116,29 @@ def test_only_batches_of_new_keys_are_told_to_be_all_new(device, monkeypatch):
     assert expectation.all_new(device.backend, filled, keys + np.uint64(300_000))
 
 
+def test_what_looks_for_new_keys_is_kept(device, monkeypatch):
+    monkeypatch.undo()
+    store = HashSet("u8", device=device.name)._opened()
+    many = np.arange(expectation.WITNESSED_ROWS + 7, dtype="u8")
+
+    def new(table, keys):
+        return bool(table.newness(device.array(keys)).all())
+
+    assert new(store, many)
+    kept = store._witnesses
+    # Of the batch before nothing is known, whether or not it was forgotten meanwhile.
+    assert new(store, many)
+    assert not new(store, many // 2)
+    store.forget_newness()
+    assert new(store, many + 5)
+    assert new(store, many[:100]) and not new(store, many[:100] // 3)
+    assert store._witnesses is kept
+    store.insert(device.array(many), None)
+    assert not new(store, many)
+    copied = store.copy()
+    assert new(copied, many + len(many)) and copied._witnesses is not kept
+
+
 @pytest.mark.parametrize("rows", [1 << 17, 1 << 19])
 @pytest.mark.parametrize("distinct", [100, 40_000, 1 << 17])
 def test_how_many_new_keys_are_expected(device, monkeypatch, rows, distinct):
