@@ -43,9 +43,10 @@ class DistributedSet(Upkeep):
         Addresses of the workers that shall hold the parts; default: all.
     exchange : {"auto", "comm", "nccl", "peer"}
         What carries rows between workers: Dask's comms; NCCL between GPUs; or GPUs of one host put
-        them into each other's memory, of which the tables then share up to 1 GiB on each, beside
-        any pool. ``"auto"``: the last that the workers can use. Where it fails between workers that
-        are there, comms go on, and a warning says so.
+        them into each other's memory, of which the tables then share up to 1 GiB on each, and as
+        much as a batch that fills a table, or the largest one so far, takes there, up to 1/16 of a
+        GPU; both beside any pool. ``"auto"``: the last that the workers can use. Where it fails
+        between workers that are there, comms go on, and a warning says so.
     piece_rows : int, optional
         Rows of a worker that are put in the order of their owners at once; two to four times their
         bytes are what a verb takes besides its arguments and answers. Default: 2²⁷.
