@@ -127,3 +127,21 @@ def test_new_keys_land_range_by_range(device, monkeypatch, size, key, value, dis
         found, there = ranks.joined(Verb("find"), [1000], [0, 1], keys)
         assert there.all()
         assert (found == values[0]).all()
+
+
+@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("rows", [[0], [0, 500], [500, 0, 0, 1], [3, 400]])
+@pytest.mark.parametrize("alike", [True, False])
+def test_ranks_without_rows_and_owners_of_all(device, size, rows, alike):
+    keys = np.full(sum(rows), 7) if alike else np.arange(sum(rows))
+    ranks = Ranks(device, size, (10**6, 20), "map", "int64", "int64", ends=LandingEnd)
+    layout = np.cumsum(rows)[:-1].tolist(), list(range(len(rows)))
+    got = ranks.joined(Verb("insert"), *layout, keys, keys * 3)
+    model = MapModel()
+    fresh_once(keys, got[0], model.insert(keys, keys * 3))
+    asked = keys + np.arange(len(keys)) % 2 * 10**6
+    found, there = ranks.joined(Verb("find", default=1), *layout, asked)
+    assert there.tolist() == model.contains(asked)
+    assert (found == np.where(there, asked * 3, 1)).all()
+    assert ranks.joined(Verb("erase"), *layout, keys)[0].sum() == len(model)
+    assert len(ranks) == 0
