@@ -128,19 +128,21 @@ class Storage:
     def newness(self, keys: Any) -> Any:
         """Of some rows, or of all, which bring a key that neither this table nor one of them has.
 
-        An array of the device, for which nobody waits. What it took is kept, until `forget_newness`
+        An array of the device, for which nobody waits. What it took is kept, until `expect_newness`
         as it is.
         """
         if len(keys) < expectation.WITNESSED_ROWS:
             return expectation.newness(self.backend, self._slots, keys)
-        if self._witnesses is None:
-            self._witnesses = expectation.Witnesses(self.backend, keys.dtype)
-        return self._witnesses.newness(self._slots, keys)
+        return self._kept().newness(self._slots, keys)
 
-    def forget_newness(self) -> None:
-        """Make ready for the next `newness`, which takes less time then."""
-        if self._witnesses is not None:
-            self._witnesses.forget()
+    def expect_newness(self) -> None:
+        """Make ready for the next `newness` of a large batch, which takes less time then."""
+        self._kept().forget()
+
+    def _kept(self) -> expectation.Witnesses:
+        if self._witnesses is None:
+            self._witnesses = expectation.Witnesses(self.backend, self._key)
+        return self._witnesses
 
     def intake(self, ranges: Ranges, rows: int) -> RegionIntake:
         """Begin to store at most `rows`, for which there is room, range by range."""

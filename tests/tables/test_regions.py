@@ -129,7 +129,7 @@ def test_what_looks_for_new_keys_is_kept(device, monkeypatch):
     # Of the batch before nothing is known, whether or not it was forgotten meanwhile.
     assert new(store, many)
     assert not new(store, many // 2)
-    store.forget_newness()
+    store.expect_newness()
     assert new(store, many + 5)
     assert new(store, many[:100]) and not new(store, many[:100] // 3)
     assert store._witnesses is kept

@@ -352,16 +352,16 @@ class DistributedTable:
                 self._uid, self._epoch, self._spec, self._share, device,
             )  # fmt: skip
             self._device, self._open = device, True
-            self._make_landing()
+            self._make_ready()
 
-    def _make_landing(self) -> None:
+    def _make_ready(self) -> None:
         """Have room for what comes in a batch that fills the table, before one is on its way."""
         use = self._holding.use
         if use is None or self._transport not in hosted.LANDING or self._share < SMALL_SHARE:
             return
         # A group that is lost is formed anew by the verb that follows.
         with suppress(IndexLost):
-            use.group.run(self._client, hosted.make_landing, self._uid, self._epoch, self._share)
+            use.group.run(self._client, hosted.make_ready, self._uid, self._epoch, self._share)
 
     @property
     def _share(self) -> int:

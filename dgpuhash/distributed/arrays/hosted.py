@@ -34,7 +34,7 @@ __all__ = [
     "clear_part",
     "drop_part",
     "figures",
-    "make_landing",
+    "make_ready",
     "open_part",
     "size_of",
     "stored",
@@ -143,10 +143,11 @@ def open_part(
     return Held.by(part)
 
 
-def make_landing(host: ShardHost, collective: Collective, uid: str, epoch: int, rows: int) -> None:
-    """Have landing memory for so many rows of a rank, or their answers, before they travel."""
+def make_ready(host: ShardHost, collective: Collective, uid: str, epoch: int, rows: int) -> None:
+    """Have what so many rows of a rank, or their answers, need before they can travel."""
     part = at(host, uid, epoch).part
     if collective.lands(part.table.device):
+        part.store.expect_newness()
         nbytes = min(rows, PIECE_ROWS) * (part.row_nbytes + 1)
         collective.landing([nbytes] * collective.size)
 

@@ -95,12 +95,12 @@ class Placing:
 
         def counted(segments: Segments) -> None:
             self._starts = part.side.fetch(segments.starts)
+            # Prepared while a GPU counts; once rows move, it has no room for other kernels.
+            if len(keys):
+                self._new = part.side.fetch(part.store.newness(keys))
 
         part.side.follow()
         with part.side.use():
-            # Once rows move, a GPU has no room for other kernels.
-            if len(keys):
-                self._new = part.side.fetch(part.store.newness(keys))
             moved = ranges.route(
                 backend, keys, values[0] if values else None,
                 owners=collective.size, owner_seed=OWNER_SEED, counted=counted,
@@ -175,7 +175,7 @@ class Placing:
                 first=each.first, number=number, shares=ranks,
                 more=Partitioned(own_keys, own_values[0] if own_values else None, None),
             )  # fmt: skip
-        self._part.store.forget_newness()
+        self._part.store.expect_newness()
         return intake
 
     def _rooms(self, firsts: Sequence[int]) -> list[Places]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
@@ -14,11 +15,29 @@ from dgpuhash.backend import Backend
 __all__ = ["SideStream"]
 
 
+class _Streams(threading.local):
+    """Of this thread one for each device."""
+
+    def __init__(self) -> None:
+        self._made: dict[int, Any] = {}
+
+    def of(self, cuda: Any) -> Any:
+        """That of the current device."""
+        device = cuda.runtime.getDevice()
+        if device not in self._made:
+            self._made[device] = cuda.Stream(non_blocking=True)
+        return self._made[device]
+
+
+_streams = _Streams()
+
+
 class SideStream:
     """Work beside that of the current stream of a GPU; on a CPU all work is done where it is asked.
 
     Memory that is allocated here goes back to this stream when it is freed. So whoever used it on
-    the current stream calls `follow` before.
+    the current stream calls `follow` before. All that one thread makes are of one stream, so that
+    pools, which keep memory by stream, have what earlier tables took for the next one.
 
     Parameters
     ----------
@@ -30,7 +49,7 @@ class SideStream:
         self._stream: Any = None
         if backend.name == "cuda":
             cuda = backend.xp.cuda
-            self._stream = cuda.Stream(non_blocking=True)
+            self._stream = _streams.of(cuda)
             # Whoever waits for it waits for what it stood for then.
             self._event = cuda.Event(disable_timing=True)
 
