@@ -71,6 +71,7 @@ class Group:
         *args: Any,
         limit: float | None = None,
         needed: Needed | None = None,
+        meanwhile: Callable[[], None] | None = None,
     ) -> list[Result]:
         """``function(host, collective, *args)`` on the shard threads of all workers at once.
 
@@ -83,6 +84,8 @@ class Group:
             Seconds to wait for the results.
         needed : Needed, optional
             Of which `function` gets its `Given` after its other arguments.
+        meanwhile : callable, optional
+            Called here while workers are at work, unless they take next to no time.
 
         Returns
         -------
@@ -104,7 +107,7 @@ class Group:
             with giving_way(client):
                 return on_workers(
                     client, self.workers, take_part, self.name, function, args,
-                    limit=limit, turn=turn, needed=needed,
+                    limit=limit, turn=turn, needed=needed, meanwhile=meanwhile,
                 )  # fmt: skip
         except Elsewhere:
             raise

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import traceback
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from distributed import Client, WorkerPlugin
@@ -31,6 +32,8 @@ PATIENCE = 2.0
 SILENCE = 20.0
 # What nobody's answer depends on is waited for no longer; a worker that is busy does it later.
 GRACE = 1.0
+# In which the messages of a phase are on their way, and what is quick is done.
+SOON = 2e-3
 
 
 def on_workers(
@@ -41,6 +44,7 @@ def on_workers(
     limit: float | None = None,
     turn: str | None = None,
     needed: Needed | None = None,
+    meanwhile: Callable[[], None] | None = None,
 ) -> list[Result]:
     """``function(host, *args)`` on the shard threads of `workers`, all at the same time.
 
@@ -55,6 +59,8 @@ def on_workers(
         Seconds to wait for the results; default: as long as the workers are alive.
     turn, needed : optional
         As for `relayed`; of what is needed `function` gets its `Given` after its other arguments.
+    meanwhile : callable, optional
+        Called here while workers are at work, unless they take next to no time.
 
     Returns
     -------
@@ -77,7 +83,23 @@ def on_workers(
             found = await _watch(client, workers, answers, limit)
         return _results([found[worker] for worker in workers])
 
-    return client.sync(phase)
+    return client.sync(phase) if meanwhile is None else _synced(client, phase, meanwhile)
+
+
+def _synced(
+    client: Client, work: Callable[[], Coroutine[Any, Any, Result]], meanwhile: Callable[[], None]
+) -> Result:
+    """As ``client.sync``, which has nothing done `meanwhile`."""
+    loop: Any = client.loop
+    going = asyncio.run_coroutine_threadsafe(work(), loop.asyncio_loop)
+    try:
+        # Until then this thread would only be in the way of the messages to the workers.
+        if not concurrent.futures.wait([going], SOON).done:
+            meanwhile()
+        return going.result()
+    except BaseException:
+        going.cancel()
+        raise
 
 
 async def run_phase(

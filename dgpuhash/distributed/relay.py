@@ -170,7 +170,7 @@ async def relay(
             dealt = needed.dealt(workers, dask_scheduler)
             if isinstance(dealt, str):
                 return dealt
-            more = pickle.dumps((workers, dealt, uuid.uuid4().hex))
+            more = pickle.dumps((workers, dealt, needed.token or uuid.uuid4().hex))
         answers = {worker: begun(_answer(worker, post, more, dask_scheduler)) for worker in workers}
         if turn is None:
             await asyncio.gather(*answers.values())

@@ -32,6 +32,8 @@ class Needed:
     deal : callable
         Of a module: of workers, `labels`, and the holders of each label, the items of each worker;
         or why the phase cannot have all. The scheduler calls it when the phase begins.
+    token : str
+        For names of what the phase leaves, which nothing had before; by default the scheduler's.
     """
 
     labels: Sequence[Hashable]
@@ -39,6 +41,7 @@ class Needed:
         [Sequence[str], Sequence[Hashable], Mapping[Hashable, Collection[str]]],
         Sequence[Sequence[Item]] | str,
     ]
+    token: str = ""
 
     def dealt(self, workers: Sequence[str], scheduler: Any) -> Sequence[Sequence[Item]] | str:
         """Runs on the scheduler."""

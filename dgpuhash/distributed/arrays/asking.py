@@ -155,7 +155,7 @@ class Asking:
             take=self._take,
             serve=serve,
             deliver=self._deliver,
-            like=self._like(claiming is not None),
+            like=lambda: self._like(claiming is not None),
             slice_rows=slice_rows,
         )
         if in_order:

@@ -18,8 +18,9 @@ import pandas as pd
 from distributed import Client
 
 from dgpuhash.distributed.arrays import hosted
-from dgpuhash.distributed.arrays.batch import Batch, Kept, Shown, batch_of
+from dgpuhash.distributed.arrays.batch import Batch, Shown, batch_of
 from dgpuhash.distributed.arrays.claims import columns_of
+from dgpuhash.distributed.arrays.foreseen import Foreseen
 from dgpuhash.distributed.arrays.holding import LIMIT, Holding
 from dgpuhash.distributed.arrays.hosted import Held, Order, Outcome
 from dgpuhash.distributed.arrays.loss import losing
@@ -246,14 +247,10 @@ class DistributedTable:
         with self._at_work():
             batch = batch_of(self._client, self._workers, arguments)
             self._settle(batch.device)
-            kept = self._order(verb, batch, len(shown))
-            return tuple(
-                batch.answer(self._client, column, each)
-                for column, each in zip(shown, kept, strict=True)
-            )
+            return self._order(verb, batch, shown)
 
-    def _order(self, verb: Verb, batch: Batch, columns: int) -> list[Kept]:
-        """Let all ranks carry out `verb`; what they keep of its answer."""
+    def _order(self, verb: Verb, batch: Batch, shown: Sequence[Shown] = ()) -> tuple[Any, ...]:
+        """Let all ranks carry out `verb`; its answers."""
         client, workers, rows = self._client, self._workers, sum(batch.rows)
         verb = replace(verb, sparing=self._absences.informed(verb.sparing, self._device, rows=rows))
         order = Order(
@@ -263,12 +260,13 @@ class DistributedTable:
             hosted=batch.hosted,
             piece_rows=self._piece_rows,
         )
+        foreseen = Foreseen(client, batch, verb.name, shown)
         try:
-            made = self._made(order, batch)
+            made = self._made(order, foreseen)
         except Elsewhere:
             batch.place(client, workers)
             try:
-                made = self._made(order, batch)
+                made = self._made(order, foreseen)
             except Elsewhere as elsewhere:
                 raise IndexLost(f"{elsewhere}, though it was moved; call it again") from None
         outcomes = [each.result for each in made]
@@ -284,9 +282,9 @@ class DistributedTable:
         self._held = [
             outcome.held or held for outcome, held in zip(outcomes, self._held, strict=True)
         ]
-        return columns_of(made, columns)
+        return foreseen.answers(columns_of(made, len(shown)))
 
-    def _made(self, order: Order, batch: Batch) -> list[Made[Outcome]]:
+    def _made(self, order: Order, foreseen: Foreseen) -> list[Made[Outcome]]:
         """What the ranks have done; by a new group if one that stood was of no use any more.
 
         A worker that was silent for a while has ended it, also while nothing was asked. Elsewhere
@@ -299,7 +297,10 @@ class DistributedTable:
             self._transport = use.group.exchange
         group = use.group
         try:
-            return group.run(self._client, hosted.carry_out, order, needed=batch.needed)
+            return group.run(
+                self._client, hosted.carry_out, order,
+                needed=foreseen.needed(), meanwhile=foreseen.make,
+            )  # fmt: skip
         except Elsewhere:
             raise
         except BaseException as error:
@@ -312,7 +313,7 @@ class DistributedTable:
             failed = self._exchange
             self._exchange = group.exchange_after(self._client, error, failed)
             if unchanged and (stood or self._exchange != failed):
-                return self._made(order, batch)
+                return self._made(order, foreseen)
             if order.verb.changes and not unchanged:
                 self._lost = f"its {order.verb.name} failed ({type(error).__name__}: {error})"
             raise

@@ -29,6 +29,7 @@ __all__ = [
     "Outcome",
     "Stored",
     "answer_name",
+    "answer_of",
     "at",
     "carry_out",
     "clear_part",
@@ -128,6 +129,11 @@ class Hosted:
     part: Part
     epoch: int
     broken: str | None = None
+
+
+def answer_of(verb: str, token: str) -> str:
+    """What begins the names of an answer."""
+    return f"dgpuhash-{verb}-{token}"
 
 
 def answer_name(answer: str, column: int) -> str:
@@ -242,7 +248,7 @@ def carry_out(host: ShardHost, collective: Collective, order: Order, given: Give
                 hosted.broken = f"{type(error).__name__}: {error}"
             raise
     hosted.epoch += order.verb.changes
-    answer = f"dgpuhash-{order.verb.name}-{given.token}"
+    answer = answer_of(order.verb.name, given.token)
     data = _kept(order, answer, given.own, answers)
     held = Held.by(part) if order.verb.changes else None
     return Made(Outcome(stored(data), answer, absent_rows=absent_rows, held=held), data)

@@ -67,8 +67,8 @@ class Rounds:
         of answers may be those of the third argument, which has some for the first answers.
     deliver : callable
         Is given each piece that was sent, and what came back for all of it.
-    like : list of array
-        Columns of no rows, as answers by row have them; none where there are others as well.
+    like : callable
+        Gives columns of no rows, as answers by row have them; none where there are others as well.
     slice_rows : int
         Of a piece that travel together, about.
 
@@ -88,7 +88,7 @@ class Rounds:
         take: Callable[[Piece | None], list[Any]],
         serve: Callable[[list[Any], np.ndarray, list[list[Any]]], list[Answer]],
         deliver: Callable[[Sent, list[Answer]], None],
-        like: list[Any],
+        like: Callable[[], list[Any]],
         slice_rows: int,
     ) -> None:
         self._backend, self._collective, self._plan = backend, collective, plan
@@ -133,7 +133,7 @@ class Rounds:
             # The places of one piece's rows are those of the next one's.
             alone = self._plan.rounds == 1 and asked.slices > 1
             if alone and self._collective.lands(self._backend.name):
-                asked.land(self._collective, self._like)
+                asked.land(self._collective, self._like())
             dealing = self._deal(number + 1) if number + 1 < self._plan.rounds else None
             for each in range(asked.slices):
                 yield asked, each

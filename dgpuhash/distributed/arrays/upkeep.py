@@ -275,7 +275,7 @@ class Upkeep(DistributedTable):
         self._settle(None)
         batch = SavedBatch(self._client, self._workers, folder, saved.spec, files)
         if batch.rows:
-            self._order(Verb("insert" if self.kind == "multimap" else "add"), batch, 0)
+            self._order(Verb("insert" if self.kind == "multimap" else "add"), batch)
         size = sum(held.size for held in self._held)
         if size != saved.size:
             raise FormatError(
