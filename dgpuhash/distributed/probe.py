@@ -89,7 +89,8 @@ class Probe(WithMetas):
         An empty frame with the columns of the index that take part.
     left_meta, meta : DataFrame
         Empty frames like the partitions, and like the results.
-    left_dtypes : list of dtypes
+    left_labels, left_dtypes : list
+        Of those partitions.
     plain_keys : tuple of int or None
         Positions of `left_on` in `left_meta`, where the dtypes are those of the index's keys.
     plain : bool
@@ -106,6 +107,7 @@ class Probe(WithMetas):
     index_meta: Any
     left_meta: Any
     meta: Any
+    left_labels: list[Hashable]
     left_dtypes: list[Any]
     plain_keys: tuple[int, ...] | None
     plain: bool
@@ -144,6 +146,7 @@ class Probe(WithMetas):
             index_meta,
             left_meta,
             meta,
+            left_labels=labels,
             left_dtypes=given,
             plain_keys=tuple(map(labels.index, left_on)) if alike else None,
             plain=how == "inner" and frames.dtypes(meta) == [*given, *found],
@@ -219,7 +222,7 @@ class Probe(WithMetas):
 
     def asking(self, left: Any) -> Asking:
         """What a partition is asked about with."""
-        frames, labelled = frames_of(left), list(left) == list(self.left_meta)
+        frames, labelled = frames_of(left), list(left) == self.left_labels
         if not labelled:
             key_names(left, self.left_on)
         dtypes = frames.dtypes(left)
