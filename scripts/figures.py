@@ -137,13 +137,14 @@ def proofs(receipts: dict[str, dict[str, Any]]) -> list[str]:
         ]
         passed = sum(counts["passed"] for counts in counted)
         failed = sum(counts["failed"] for counts in counted)
-        outcome = f"{passed} tests passed" + (f", {failed} failed" if failed else "")
-        again = [
-            f"{receipt['tests'][tool]['passed']} again under {tool}"
+        outcomes = [f"{passed} tests passed"] if counted else []
+        outcomes += [f"{failed} failed"] if failed else []
+        outcomes += [
+            f"{receipt['tests'][tool]['passed']} {'again' if counted else 'passed'} under {tool}"
             for tool in ("memcheck", "racecheck")
             if tool in receipt["tests"]
         ]
-        outcome = ", ".join([outcome, *again])
+        outcome = ", ".join(outcomes)
         where = f"{receipt['machine']['gpu']} at commit {receipt['commit'][:7]}"
         found.append(f"{outcome} on {where}{remark(receipt)}")
     return found

@@ -138,10 +138,10 @@ lane() {
     ) &
 }
 table_tests() {
-    step tests 300 "${pytest[@]}" "${together[@]}" -m "$selected" -q --junitxml="$OUT/tests.xml" tests
+    step tests 420 "${pytest[@]}" "${together[@]}" -m "$selected" -q --junitxml="$OUT/tests.xml" tests
 }
-memory_check() { step memcheck 300 scripts/sanitize.sh memcheck; }
-race_check() { step racecheck 300 scripts/sanitize.sh racecheck; }
+memory_check() { step memcheck 420 scripts/sanitize.sh memcheck; }
+race_check() { step racecheck 420 scripts/sanitize.sh racecheck; }
 # The figures of one GPU take about two minutes; peers run where cuDF is installed.
 "$PYTHON" -c 'import cudf' 2>/dev/null && compare=--compare || compare=
 bench=("$PYTHON" -m dgpuhash bench)
