@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import time
 
 import dask.array as da
@@ -133,19 +132,40 @@ def test_each_attempt_has_names_of_its_own(threads: Client, made: list[Foreseen]
 def test_an_error_leaves_nothing(
     threads: Client, made: list[Foreseen], monkeypatch: pytest.MonkeyPatch
 ):
+    """Also while somebody holds it, and with it what its frames hold."""
     keys = rows_of(100)
     with DistributedMap.from_arrays(keys, keys, client=threads) as table:
-        made.clear()
+        futures: set = set()
+        forget = Foreseen.forget
+
+        def noted(self):
+            futures.update(future.key for kept, _ in self._made for future in kept.futures)
+            forget(self)
 
         def refuse(*args):
             time.sleep(0.05)
             raise ShapeError("none of these is here")
 
+        monkeypatch.setattr(Foreseen, "forget", noted)
         monkeypatch.setattr(hosted, "_asking", refuse)
-        with pytest.raises(ShapeError, match="none of these"):
+        with pytest.raises(ShapeError, match="none of these") as raised:
             table.contains(keys)
-        futures = {future.key for seen in made for kept, _ in seen._made for future in kept.futures}
+        until(lambda: not futures & set(threads.futures))
         assert futures and not futures & kept_by(threads)
-        made.clear()
-        # The error, and what its frames hold, are a cycle.
-        until(lambda: gc.collect() >= 0 and not futures & set(threads.futures))
+        assert raised.value.__traceback__ is not None
+
+
+def test_an_interrupt_meanwhile_is_the_callers(
+    threads: Client, made: list[Foreseen], monkeypatch: pytest.MonkeyPatch
+):
+    keys = rows_of(100)
+    with DistributedMap.from_arrays(keys, keys, client=threads) as table:
+
+        def interrupted(self):
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Foreseen, "make", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                table.contains(keys)
+        assert bool(table.contains(keys).all().compute())

@@ -301,9 +301,10 @@ class DistributedTable:
                 self._client, hosted.carry_out, order,
                 needed=foreseen.needed(), meanwhile=foreseen.make,
             )  # fmt: skip
-        except Elsewhere:
-            raise
         except BaseException as error:
+            foreseen.forget()
+            if isinstance(error, Elsewhere):
+                raise
             # It is of no use any more.
             self._holding.use = None
             use.give_up()

@@ -37,8 +37,8 @@ class Foreseen:
         self._made: list[tuple[Kept, Any]] = []
 
     def needed(self) -> Needed:
-        """What the next attempt needs, which nothing that was made before is an answer of."""
-        self._made, self._token = [], uuid.uuid4().hex
+        """What the next attempt needs."""
+        self._token = uuid.uuid4().hex
         return replace(self._batch.needed, token=self._token)
 
     def make(self) -> None:
@@ -57,6 +57,10 @@ class Foreseen:
                 ]
                 kept = Kept(name, futures, [(each,) for each in rows])
                 self._made.append((kept, self._batch.answer(self._client, column, kept)))
+
+    def forget(self) -> None:
+        """Let go what was made for an attempt that failed; its error may be held for long."""
+        self._made.clear()
 
     def answers(self, kept: Sequence[Kept]) -> tuple[Any, ...]:
         """The answers, of columns that workers keep by now."""

@@ -175,7 +175,6 @@ class Placing:
                 first=each.first, number=number, shares=ranks,
                 more=Partitioned(own_keys, own_values[0] if own_values else None, None),
             )  # fmt: skip
-        self._part.store.expect_newness()
         return intake
 
     def _rooms(self, firsts: Sequence[int]) -> list[Places]:
