@@ -6,11 +6,14 @@ import signal
 import sys
 import threading
 from argparse import ArgumentTypeError
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
 import dask
+from distributed.utils import LoopRunner
 
 # README.md says what each of these does; worker.sh has the same ones.
 GPU_WORKER = {"rmm_pool_size": 0.5, "rmm_allocator_external_lib_list": ["cupy"]}
@@ -36,10 +39,46 @@ def number(text: str) -> int:
     return int(text)
 
 
+@contextmanager
+def sheltered_loop() -> Iterator[Any]:
+    """The event loop for a cluster whose processes leave Ctrl-C to this one, which ends them.
+
+    They inherit which signals are blocked from the thread that starts them.
+    """
+    # Started later, it would have the signal unblocked.
+    resource_tracker.ensure_running()
+    runner = LoopRunner()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        runner.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    try:
+        yield runner.loop
+    finally:
+        runner.stop()
+
+
 def serve(start: Callable[..., Any], *args: Any, **options: Any) -> None:
-    """Start a cluster, print the address for clients, and end it at Ctrl-C or SIGTERM."""
+    """Start a cluster, print the address for clients, and end it at Ctrl-C or SIGTERM.
+
+    What is half started cannot be ended, so the first Ctrl-C waits for it; the second does not.
+    """
+    ended = threading.Event()
+
+    def end(*_: Any) -> None:
+        if ended.is_set() and not started:
+            raise KeyboardInterrupt
+        ended.set()
+        if not started:
+            print("ending when the cluster has started; Ctrl-C again: at once", file=sys.stderr)
+
+    started = False
+    for signal_number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signal_number, end)
     try:
         cluster = start(*args, **options)
+        started = True
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
     except (ImportError, OSError, RuntimeError, ValueError) as error:
@@ -49,9 +88,7 @@ def serve(start: Callable[..., Any], *args: Any, **options: Any) -> None:
             cause = cause.__cause__
         remedy = "; README.md names the extra to install" if isinstance(cause, ImportError) else ""
         sys.exit(f"{Path(sys.argv[0]).name}: no cluster was started: {cause}{remedy}")
-    ended = threading.Event()
-    for signal_number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(signal_number, lambda *_: ended.set())
     with cluster:
-        print(cluster.scheduler_address, flush=True)
+        if not ended.is_set():
+            print(cluster.scheduler_address, flush=True)
         ended.wait()

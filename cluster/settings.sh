@@ -15,3 +15,10 @@ cuda)
     exit 2
     ;;
 esac
+
+# needs MODULE: ends scheduler.sh or worker.sh where their interpreter has no such module.
+needs() {
+    "${PYTHON:-python3}" -c "import importlib.util, sys; sys.exit(not importlib.util.find_spec('$1'))" >/dev/null && return
+    echo "DEVICE=$DEVICE takes $1: install dgpuhash[cu13] (CUDA 12: [cu12]), or set DEVICE=cpu" >&2
+    exit 2
+}

@@ -14,6 +14,7 @@ set -- --memory-limit "${MEMORY_LIMIT:-auto}" --death-timeout "${DEATH_TIMEOUT:-
 case $DEVICE in
 cpu) set -- worker "$address" "$@" ;;
 cuda)
+    needs dask_cuda
     set -- cuda worker "$address" --rmm-pool-size "${RMM_POOL_SIZE:-0.5}" \
         --set-rmm-allocator-for-libs cupy "$@"
     ;;

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 import dgpuhash
-from dgpuhash import errors
+from dgpuhash import distributed, errors
 
 
 def test_all_is_complete_and_sorted():
@@ -29,9 +29,16 @@ def test_errors_all_is_complete_and_sorted():
         assert issubclass(getattr(errors, name), errors.DgpuhashError)
 
 
-@pytest.mark.parametrize("name", sorted(set(dgpuhash.__all__) - {"errors"}))
-def test_public_names_are_documented_with_an_example(name):
-    thing = getattr(dgpuhash, name)
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        *(("dgpuhash", name) for name in dgpuhash.__all__ if name != "errors"),
+        *(("dgpuhash.distributed", name) for name in distributed.__all__),
+        ("dgpuhash.frames", "Lookup"),
+    ],
+)
+def test_public_names_are_documented_with_an_example(module, name):
+    thing = getattr(importlib.import_module(module), name)
     documentation = inspect.getdoc(thing) or ""
     assert documentation
     if inspect.isclass(thing):

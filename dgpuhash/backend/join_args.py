@@ -16,19 +16,26 @@ __all__ = [
     "JOIN_SELECT",
     "JOIN_SIDES",
     "STRUCTS",
+    "TAKE",
+    "TAKE_SHARES",
     "all_rows",
     "found_count",
     "found_select",
     "join_pairs",
     "join_select",
+    "take_words",
 ]
 
 JOIN_SIDES = _words("offsets", "keys", "starts", "right_rows", "left_rows")
 JOIN_PAIRS = _words("left", "right", "pairs", "segment_pairs", "n", sides=JOIN_SIDES)
 JOIN_SELECT = _words("partner", "ends", "left", "right", "alone", "rows", "segment_rows", "n")
 ALL_ROWS = _words("rows", "n")
+TAKE = _words("words", "rows", "to", "count", "n")
 FOUND_COUNT = _words("found", "counts", "rows", "segment_rows", "n")
 FOUND_SELECT = _words("found", "words", "ends", "rows_to", "words_to", "rows", "segment_rows", "n")
+
+# Rows that a thread takes words for at once.
+TAKE_SHARES = 4
 
 # By the C++ name.
 STRUCTS = {
@@ -36,6 +43,7 @@ STRUCTS = {
     "JoinPairsArgs": JOIN_PAIRS,
     "JoinSelectArgs": JOIN_SELECT,
     "AllRowsArgs": ALL_ROWS,
+    "TakeArgs": TAKE,
     "FoundCountArgs": FOUND_COUNT,
     "FoundSelectArgs": FOUND_SELECT,
 }
@@ -54,6 +62,11 @@ def join_select(tile: int = 32) -> Kernel:
 def all_rows() -> Kernel:
     """Counts rows up; takes `ALL_ROWS`."""
     return Kernel("dg::all_rows", "launch/join.cuh")
+
+
+def take_words(word: DTypeLike, row: DTypeLike) -> Kernel:
+    """Copies words by their numbers; takes `TAKE`, a row is one of the first of `TAKE_SHARES`."""
+    return Kernel(f"dg::take_words<{_word(word)},{_word(row)}>", "launch/join.cuh")
 
 
 def found_count() -> Kernel:

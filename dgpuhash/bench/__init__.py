@@ -56,7 +56,8 @@ def run(
     device : {"cpu", "cuda", None}
         None: a GPU where there is one, except for the benchmark ``cpu``.
     json_path : path, optional
-        Where to write the figures, one JSON object a line, as they are measured.
+        Where to write the figures, one JSON object a line, as they are measured. What the file held
+        before stays until the first of them is there.
     quiet : bool
         Print nothing.
     **options
@@ -65,7 +66,9 @@ def run(
     Raises
     ------
     SpecError
-        When there is no such benchmark, or it has no such option.
+        When there is no such benchmark, it has no such option, or it reads the file of its figures.
+    OSError
+        When the file cannot be written.
     DeviceError
         When there is no such device.
     DgpuhashError
@@ -86,15 +89,25 @@ def run(
     described = machine.describe(used)
     target = None if json_path is None else Path(json_path)
     if target is not None:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text("")
+        _check_target(target, options.get("measured"))
     measured = BENCHES[name](used, **options)
     rows = []
     for row in measured if quiet else report.watched(name, measured):
         rows.append({"bench": name, **row})
         if target is not None:
-            with target.open("a") as stream:
+            with target.open("w" if len(rows) == 1 else "a") as stream:
                 stream.write(json.dumps({**rows[-1], "machine": described}) + "\n")
     if not quiet:
         report.summary(name, described, rows)
     return rows
+
+
+def _check_target(target: Path, measured: str | Path | None) -> None:
+    """Refuse a file for figures that cannot be written, or that is read; it stays as it is."""
+    if measured is not None and target.resolve() == Path(measured).resolve():
+        raise SpecError(f"{target} holds what was measured; give --json another file")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    fresh = not target.exists()
+    target.open("a").close()
+    if fresh:
+        target.resolve().unlink()

@@ -14,7 +14,7 @@ from dgpuhash.backend import Backend
 from dgpuhash.bench.figure import rate, require
 from dgpuhash.bench.links import peer_copies, sockets
 from dgpuhash.bench.timing import REPEATS
-from dgpuhash.bench.workers import check_counts, counts_for, start
+from dgpuhash.bench.workers import check_counts, most_workers, start
 from dgpuhash.distributed.exchange import Collective, Received
 from dgpuhash.distributed.group import form_group
 from dgpuhash.errors import SpecError
@@ -52,7 +52,7 @@ def run(
     backend : Backend
         What the workers compute with.
     workers : sequence of int, optional
-        Numbers of workers, 2 or more; default: as many as there are GPUs, or 2.
+        Numbers of workers, 2 or more; default: one for each GPU, or CPU, and at least 2.
     leaving : sequence of int, optional
         Bytes that leave each worker.
     ways : sequence of {"comm", "nccl", "peer"}, optional
@@ -72,10 +72,12 @@ def run(
         When other rows arrive than were sent.
     """
     gpus = None if devs is None else devs.split(",")
-    counts = sorted(set(workers or [max(2, counts_for(backend, gpus)[-1])]))
+    counts = sorted(set(workers or [max(2, most_workers(backend, gpus))]))
     if counts[0] < 2:
         raise SpecError(f"--workers {counts[0]}; an exchange takes two or more")
     check_counts(counts, gpus, backend)
+    if foreign := [way for way in ways or () if way not in WAYS[backend.name]]:
+        raise SpecError(f"--exchange {foreign[0]} is for GPUs; leave it out, or give --device cuda")
     measure = peer_copies if backend.name == "cuda" else sockets
     repeats = repeats or REPEATS[backend.name]
     sizes = leaving or LEAVING[backend.name]

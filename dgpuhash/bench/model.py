@@ -11,16 +11,15 @@ from dgpuhash.bench.exchange import WAYS
 from dgpuhash.bench.figure import duration, rate
 from dgpuhash.bench.forecast import Network, Verb
 from dgpuhash.bench.index_verbs import BULK
-from dgpuhash.bench.peers import OURS
-from dgpuhash.bench.report.reading import Row, by_bench, read
+from dgpuhash.bench.points import CHANGES, Points, read_points
+from dgpuhash.bench.report.reading import Row
 from dgpuhash.bench.scaling import BULK_NBYTES
-from dgpuhash.errors import FormatError, SpecError
+from dgpuhash.errors import SpecError
 
 __all__ = ["WORKERS", "run"]
 
 WORKERS = (8, 16, 32, 64, 128, 256, 512, 1024)
 _PAIR_NBYTES, _KEY_NBYTES, _ANSWER_NBYTES = 16, 8, 16
-_CHANGES = ("build", "insert")
 _LOOKUPS = ("find", "merge")
 # The phase of a bulk verb after the partition, and the limit that is given for it.
 _BULK_PHASES = dict(zip(BULK, (("insert", "insert"), ("lookup", "find")), strict=True))
@@ -74,7 +73,7 @@ def run(
     SpecError
         When a figure is neither given nor measured.
     FormatError
-        When the file holds no figures of `bench scaling`.
+        When the file holds no figures of `bench scaling`, or some that do not fit together.
 
     Notes
     -----
@@ -89,16 +88,19 @@ def run(
     smallest cluster of several workers took more than one worker, for each. No congestion, skew or
     slow worker is in it.
     """
-    points, limits, exchanges = ([], [], []) if measured is None else _points(measured)
+    found = Points() if measured is None else read_points(measured)
+    points, limits = found.verbs, found.limits
     given = {"partition": partition_rate, "insert": insert_rate, "find": find_rate}
     alone = {row["verb"]: row for row in points if row["workers"] == 1}
     rows = chunk_size or max((row["n"] for row in points), default=0)
     if not rows:
         raise SpecError("how many rows has a worker? give --chunk-size, or --measured FILE")
+    if "strong" in modes and rows < max(workers):
+        raise SpecError(f"--chunk-size {rows}; give at least {max(workers)} rows")
     several, bulky = (_several(points, verb) for verb in ("build", "bulk insert"))
     waits = _waits(latency, message, limits)
     link_row = next(iter(several or bulky), None)
-    network = _network(link or _link(exchanges), infiniband, gpus_per_host, *waits, link_row)
+    network = _network(link or _link(found.exchanges), infiniband, gpus_per_host, *waits, link_row)
     each = _each(several, alone)
     verbs = _verbs(given, alone, each, points)
     verbs |= _bulk_verbs(given, alone, limits, points)
@@ -119,16 +121,6 @@ def run(
                 calibrates = count == 1 or (name, count) in taken
                 made = _row(mode, name, verb, there, count, network, whole)
                 yield made | ({} if point is None else _checked(made, point, calibrates))
-
-
-def _points(path: str | Path) -> tuple[list[Row], list[Row], list[Row]]:
-    """Our verbs, the limits, and what exchanges reached."""
-    found = by_bench(read([path]))
-    rows = found.get("scaling", [])
-    points = [row for row in rows if "verb" in row and row["library"] == OURS]
-    if not points:
-        raise FormatError(f"{path} has no figure of 'dgpuhash bench scaling --json FILE'")
-    return points, [row for row in rows if "limit" in row], found.get("exchange", [])
 
 
 def _link(exchanges: list[Row]) -> float | None:
@@ -210,7 +202,7 @@ def _verbs(
     points: list[dict[str, Any]],
 ) -> dict[str, Verb]:
     made = {}
-    for verb in _CHANGES:
+    for verb in CHANGES:
         if points and "steps" not in alone.get(verb, ()):
             continue
         rates, fixed = {}, 0.0
@@ -339,7 +331,7 @@ def _checked(row: dict[str, Any], point: dict[str, Any], calibrates: bool) -> di
     """Beside what was measured, where as many rows were."""
     if point["rows"] != row["rows"]:
         return {}
-    steps = point.get("steps") if row["verb"] in _CHANGES else None
+    steps = point.get("steps") if row["verb"] in CHANGES else None
     seconds = sum(steps.values()) / 1e3 if steps else point["seconds"]
     error = float(f"{row['seconds'] / seconds - 1:.3g}")
     return {"measured_seconds": seconds, "error": error, "calibrates": calibrates}

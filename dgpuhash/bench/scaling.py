@@ -82,8 +82,9 @@ def run(
         Which of `VERBS`.
     partitions : sequence of int, optional
         In how many partitions, in all, the left frame of a further merge is.
-    protocol : {"tcp", "ucxx"}, optional
-        Of the cluster; default: ``"ucxx"`` for GPUs, ``"tcp"`` for CPUs.
+    protocol : {"tcp", "ucx", "ucxx"}, optional
+        Of the cluster; default: ``"ucxx"``, the older name of ``"ucx"``, for GPUs, ``"tcp"`` for
+        CPUs.
     devs : str, optional
         GPUs to use, e.g. ``"0,1"``.
     rmm_pool_size : str, optional

@@ -18,7 +18,7 @@ from dgpuhash.distributed.phase import asked
 from dgpuhash.distributed.source import persisted
 from dgpuhash.errors import SpecError, UnsupportedError
 
-__all__ = ["Workers", "check_counts", "counts_for", "start"]
+__all__ = ["Workers", "check_counts", "counts_for", "most_workers", "start"]
 
 _START_SECONDS = 120
 _POOL = 0.5
@@ -141,9 +141,9 @@ def start(
     if used.name == "cpu" and (devs or rmm_pool_size):
         given = "--devs" if devs else "--rmm-pool-size"
         raise SpecError(f"{given} is for GPUs; leave it out, or give --device cuda")
-    if protocol == "ucxx" and importlib.util.find_spec("distributed_ucxx") is None:
+    if protocol in ("ucx", "ucxx") and importlib.util.find_spec("distributed_ucxx") is None:
         raise UnsupportedError(
-            "--protocol ucxx takes distributed-ucxx; install it with "
+            f"--protocol {protocol} takes distributed-ucxx; install it with "
             "\"pip install 'dgpuhash[ucx]'\", or give --protocol tcp"
         )
     options: dict[str, Any] = {"n_workers": count, "threads_per_worker": 1, "memory_limit": None}
@@ -172,6 +172,20 @@ def start(
         yield Workers(client, used.name)
 
 
+def most_workers(used: Backend, devs: Sequence[str] | None = None) -> int:
+    """How many workers there are GPUs, or CPUs, for.
+
+    Examples
+    --------
+    >>> from dgpuhash import backend
+    >>> most_workers(backend.get("cpu")) >= 1
+    True
+    """
+    if used.name == "cpu":
+        return len(os.sched_getaffinity(0))
+    return int(used.xp.cuda.runtime.getDeviceCount()) if devs is None else len(devs)
+
+
 def counts_for(used: Backend, devs: Sequence[str] | None = None) -> list[int]:
     """1, 2, 4, 8 … workers, as far as there are GPUs, or CPUs, for them.
 
@@ -181,11 +195,8 @@ def counts_for(used: Backend, devs: Sequence[str] | None = None) -> list[int]:
     >>> counts_for(backend.get("cpu"))[0]
     1
     """
-    if used.name == "cuda":
-        most = int(used.xp.cuda.runtime.getDeviceCount()) if devs is None else len(devs)
-    else:
-        most = len(os.sched_getaffinity(0))
-    return [2**power for power in range(most.bit_length()) if 2**power <= most]
+    most = most_workers(used, devs)
+    return [2**power for power in range(most.bit_length())]
 
 
 def check_counts(counts: Sequence[int], devs: Sequence[str] | None, used: Backend) -> None:
@@ -195,7 +206,7 @@ def check_counts(counts: Sequence[int], devs: Sequence[str] | None, used: Backen
     ------
     SpecError
     """
-    if used.name == "cuda" and max(counts) > (most := counts_for(used, devs)[-1]):
+    if used.name == "cuda" and max(counts) > (most := most_workers(used, devs)):
         raise SpecError(f"{max(counts)} workers; there are GPUs for {most}, give --workers {most}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,12 +13,26 @@ __all__ = ["bench"]
 Command = Callable[..., None]
 Option = Callable[[Command], Command]
 
+
+class _Number(click.FloatRange):
+    """A range whose numbers are finite."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """The number."""
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number", param, ctx)
+        return number
+
+
 _MAPS = ("32/32", "64/64", "32/64", "64/32")
-_SHARE = click.FloatRange(0.01, 1, max_open=True)
+_SHARE = _Number(0.01, 1, max_open=True)
 _COUNT = click.IntRange(1)
-_POSITIVE = click.FloatRange(0, min_open=True)
+_POSITIVE = _Number(0, min_open=True)
 _MODES = click.Choice(["weak", "strong"])
-_MATCHING = click.FloatRange(0, 1, min_open=True)
+_MATCHING = _Number(0, 1, min_open=True)
 _SPREAD = "unique|uniform:MULTIPLICITY|zipf:EXPONENT"
 
 
@@ -42,12 +57,14 @@ _SPREADS = _several(
 )
 _RUNS: Option = click.option("--runs", "repeats", type=_COUNT, help="Runs whose median counts.")
 _CLUSTER: tuple[Option, ...] = (
-    click.option("-p", "--protocol", type=click.Choice(["tcp", "ucxx"]), help="Of the cluster."),
+    click.option(
+        "-p", "--protocol", type=click.Choice(["tcp", "ucx", "ucxx"]), help="Of the cluster."
+    ),
     click.option("-d", "--devs", metavar="0,1,…", help="GPUs to use."),
     click.option("--rmm-pool-size", metavar="BYTES", help="Of each GPU's memory pool, as 40GB."),
 )
 _HIT_RATE = _several(
-    "--hit-rate", "hit_rates", type=click.FloatRange(0, 1), said="Share of keys that are stored"
+    "--hit-rate", "hit_rates", type=_Number(0, 1), said="Share of keys that are stored"
 )
 
 
@@ -130,7 +147,7 @@ def _cpu() -> None:
 
 @_question(
     "exchange",
-    _several("--workers", type=_COUNT, said="How many; default: one for each GPU, or 2"),
+    _several("--workers", type=_COUNT, said="How many; default: one for each GPU, or CPU"),
     _several("--bytes", "leaving", type=_COUNT, said="That leave each worker"),
     _several("--exchange", "ways", type=click.Choice(["comm", "nccl", "peer"]), said="By what"),
     *_CLUSTER,
@@ -177,8 +194,8 @@ def _scaling() -> None:
     click.option("--link", type=_POSITIVE, help="GB/s that leave a GPU within a host."),
     click.option("--infiniband", type=_POSITIVE, help="GB/s that leave a GPU to other hosts."),
     click.option("--gpus-per-host", type=_COUNT, help="Default: 8."),
-    click.option("--latency", type=click.FloatRange(0), help="Milliseconds of a message alone."),
-    click.option("--message", type=click.FloatRange(0), help="Milliseconds of each of many."),
+    click.option("--latency", type=_Number(0), help="Milliseconds of a message alone."),
+    click.option("--message", type=_Number(0), help="Milliseconds of each of many."),
     repeats=None,
 )  # fmt: skip
 def _model() -> None:

@@ -46,5 +46,10 @@ def build(
         ) as index,
     ):
         rows = len(index)
-        index.save(output)
+        try:
+            index.save(output)
+        except OSError as error:
+            if error.strerror is None:
+                raise
+            raise files.unwritable(output, error) from error
     click.echo(f"{output}: {rows:,} rows on {', '.join(on)} in {time.perf_counter() - start:.1f} s")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -37,12 +38,18 @@ def client_for(scheduler: str | None) -> Iterator[Client]:
     OSError
         When no scheduler answers at that address.
     UnsupportedError
-        When it is no address.
+        When it is no address, or one of a protocol that is not installed.
     """
     from distributed import Client, LocalCluster
     from distributed.comm import get_address_host_port
 
     if scheduler is not None:
+        scheme = scheduler.partition("://")[0]
+        if scheme in ("ucx", "ucxx") and importlib.util.find_spec("distributed_ucxx") is None:
+            raise UnsupportedError(
+                f"--scheduler {scheduler} takes distributed-ucxx; install it with "
+                "\"pip install 'dgpuhash[ucx]'\" (CUDA 12: 'dgpuhash[cu12]')"
+            )
         # Asked first: a client that is refused its address stays behind half made, as the default.
         try:
             get_address_host_port(scheduler)
@@ -50,7 +57,12 @@ def client_for(scheduler: str | None) -> Iterator[Client]:
             raise UnsupportedError(
                 f"--scheduler {scheduler}: {error}; give an address such as tcp://host:8786"
             ) from error
-        with Client(scheduler, timeout=CONNECT_SECONDS) as client:
+        try:
+            connected = Client(scheduler, timeout=CONNECT_SECONDS)
+        except OSError as error:
+            remedy = "check the address, and that a scheduler runs there"
+            raise OSError(f"{error}; {remedy}") from error
+        with connected as client:
             yield client
         return
     threads = len(os.sched_getaffinity(0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import IO, Any
@@ -17,7 +18,7 @@ from distributed import Client, futures_of
 from dgpuhash.errors import FormatError, UnsupportedError
 from dgpuhash.tables.persist import check_plain
 
-__all__ = ["check_target", "read", "write"]
+__all__ = ["check_target", "read", "unwritable", "write"]
 
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 CSV_SAMPLE = 16_000_000
@@ -108,14 +109,21 @@ def _is_glob(path: str) -> bool:
     return any(mark in path for mark in "*?[")
 
 
-def check_target(target: str) -> None:
-    """Refuse a target that could not be written, before any work is done.
+def check_target(target: str, source: str | None = None) -> None:
+    """Refuse a target that could not be written, or is read, before any work is done.
+
+    Parameters
+    ----------
+    target : str
+        As for `write`.
+    source : str, optional
+        As for `read`: where the rows come from.
 
     Raises
     ------
     UnsupportedError
-        When the ending is neither Parquet nor CSV, no file system is known, or a directory of
-        results is not empty.
+        When the ending is neither Parquet nor CSV, no file system is known, a directory of
+        results is not empty, or the target is one of the sources.
     SpecError
         When the name is a pattern.
     FileNotFoundError
@@ -131,6 +139,22 @@ def check_target(target: str) -> None:
     parent = filesystem._parent(path)
     if "file" in filesystem.protocol and not filesystem.isdir(parent):
         raise FileNotFoundError(f"{target}: there is no folder {parent}; make it first")
+    if source is not None and _place(filesystem, path) in _places_of(source, filesystem):
+        raise UnsupportedError(f"{target} is one of the sources; name another file")
+
+
+def _places_of(source: str, filesystem: Any) -> set[str]:
+    """Where the files of `filesystem` are that `source` names, those in directories too."""
+    found, path = _system_of(source)
+    if found != filesystem:
+        return set()
+    paths = found.glob(path) if _is_glob(path) else [path]
+    return {_place(found, file) for each in paths for file in found.find(each)}
+
+
+def _place(filesystem: Any, path: str) -> str:
+    """The same for all names of a file."""
+    return os.path.realpath(path) if "file" in filesystem.protocol else path
 
 
 def write(frame: Any, target: str, client: Client) -> int | None:
@@ -139,9 +163,19 @@ def write(frame: Any, target: str, client: Client) -> int | None:
     A target that ends with ``/`` becomes a directory with a file for each partition, written by the
     workers. Any other becomes one file, written here in the order of the partitions; it appears
     under its name only when it is whole.
+
+    Raises
+    ------
+    OSError
+        When the target cannot be written, before anything is computed.
     """
     kind = kind_of(target)
     if target.endswith("/"):
+        filesystem, path = fsspec.url_to_fs(target)
+        try:
+            filesystem.makedirs(path, exist_ok=True)
+        except OSError as error:
+            raise unwritable(target, error) from error
         if kind == "parquet":
             if _unsaid(frame._meta):
                 frame = client.persist(frame)
@@ -150,8 +184,8 @@ def write(frame: Any, target: str, client: Client) -> int | None:
         else:
             frame.to_csv(f"{target}part-*.csv", index=False)
         return None
-    futures = client.compute(frame.to_delayed())
     with _whole(target) as stream:
+        futures = client.compute(frame.to_delayed())
         if kind == "csv":
             return _save_csv(_results(futures), frame._meta, stream)
         schema = _schema(frame._meta, futures, client)
@@ -174,13 +208,23 @@ def _whole(target: str) -> Iterator[IO[bytes]]:
     filesystem, path = fsspec.url_to_fs(target)
     partial = f"{path}.partial"
     try:
-        with filesystem.open(partial, "wb") as stream:
+        stream = filesystem.open(partial, "wb")
+    except OSError as error:
+        raise unwritable(target, error) from error
+    try:
+        with stream:
             yield stream
         filesystem.mv(partial, path)
     except BaseException:
         if filesystem.exists(partial):
             filesystem.rm(partial)
         raise
+
+
+def unwritable(target: str, error: OSError) -> OSError:
+    """The error of a part of `target`, with the name that the user gave."""
+    said = error.strerror or str(error)
+    return OSError(f"{target} cannot be written: {said}; choose a place that you may write to")
 
 
 def _save_parquet(parts: Iterable[pd.DataFrame], schema: pa.Schema, stream: IO[bytes]) -> int:

@@ -24,7 +24,12 @@ __all__ = ["join"]
     show_default=True,
     help="semi and anti keep the rows of SOURCE that have, or have no, partner.",
 )
-@click.option("-o", "--output", required=True, help="A .parquet or .csv file, or a directory/.")
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    help="A .parquet or .csv file, or a directory of them such as out.parquet/.",
+)
 @click.option(
     "--suffixes",
     type=ColumnNames(),
@@ -50,7 +55,7 @@ def join(
 
     if len(suffixes) != 2:
         raise click.BadParameter("give two endings, e.g. _left,_right", param_hint="--suffixes")
-    files.check_target(output)
+    files.check_target(output, source)
     frame = files.read(source, dict(dtypes))
     start = time.perf_counter()
     with client_for(scheduler) as client, DistributedIndex.load(index, client) as loaded:

@@ -16,7 +16,23 @@ __all__ = ["IndexAccessor"]
 
 @register_dataframe_accessor("dgpuhash")
 class IndexAccessor:
-    """What ``ddf.dgpuhash`` offers, once `dgpuhash.distributed` is imported."""
+    """What ``ddf.dgpuhash`` offers, once `dgpuhash.distributed` is imported.
+
+    Examples
+    --------
+    >>> import dask.dataframe as dd, pandas as pd
+    >>> from distributed import Client
+    >>> from dgpuhash.distributed import DistributedIndex
+    >>> client = Client(processes=False, n_workers=2, dashboard_address=None)
+    >>> planes = pd.DataFrame({"tailnum": ["N1", "N2"], "seats": [55, 182]})
+    >>> flights = dd.from_pandas(pd.DataFrame({"flight": [7, 8], "tailnum": ["N2", "N9"]}))
+    >>> with DistributedIndex.build(planes, on="tailnum", client=client) as index:
+    ...     flights.dgpuhash.merge(index, how="left").compute()
+       flight tailnum  seats
+    0       7      N2  182.0
+    1       8      N9    NaN
+    >>> client.close()
+    """
 
     def __init__(self, frame: Any) -> None:
         self._frame = frame
@@ -34,7 +50,37 @@ class IndexAccessor:
         bloom_filter: Switch = "auto",
         deduplicate: Switch = "auto",
     ) -> Any:
-        """This frame merged with `index`; see `DistributedIndex.merge`."""
+        """A lazy Dask DataFrame: each partition of this frame merged with `index`.
+
+        Its order and labels are those of `DistributedIndex.merge`.
+
+        Parameters
+        ----------
+        index : DistributedIndex
+        on, left_on, how, columns, suffixes, persist, bloom_filter, deduplicate
+            As for `DistributedIndex.merge`, whose `left` this frame is.
+
+        Raises
+        ------
+        UnsupportedError
+            When `index` is no index, and as for `DistributedIndex.merge`.
+        ColumnError, KeyTypeError, ClosedError, SpecError
+            As for `DistributedIndex.merge`.
+
+        Examples
+        --------
+        >>> import dask.dataframe as dd, pandas as pd
+        >>> from distributed import Client
+        >>> from dgpuhash.distributed import DistributedIndex
+        >>> client = Client(processes=False, n_workers=2, dashboard_address=None)
+        >>> planes = pd.DataFrame({"tailnum": ["N1", "N2"], "seats": [55, 182]})
+        >>> flights = dd.from_pandas(pd.DataFrame({"plane": ["N2", "N9"]}))
+        >>> with DistributedIndex.build(planes, on="tailnum", client=client) as index:
+        ...     flights.dgpuhash.merge(index, left_on="plane", how="anti").compute()
+          plane
+        1    N9
+        >>> client.close()
+        """
         if not isinstance(index, DistributedIndex):
             raise UnsupportedError(
                 f"a {type(index).__name__} is no index; make one of it with "

@@ -130,6 +130,11 @@ def in_task_of(client: Client) -> bool:
 def check_home(client: Client, futures: Iterable[Future], name: str) -> None:
     """Raise UnsupportedError when another cluster holds what has these futures, the `name`."""
     others = {future.client for future in futures} - {client}
+    if any(other.status in {"closing", "closed"} for other in others):
+        raise UnsupportedError(
+            f"the client that made the {name} is closed, so that they may be gone; make them again "
+            "with a client that is not"
+        )
     if any(_cluster_of(other) != _cluster_of(client) for other in others):
         raise UnsupportedError(
             f"another cluster holds the {name}; bring them here with {name}.compute(), or make "

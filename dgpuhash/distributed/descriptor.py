@@ -16,7 +16,25 @@ __all__ = ["Descriptor", "Placement", "Saved", "ShardAddress"]
 
 
 class Placement(Enum):
-    """Who holds a key."""
+    """Who holds a key, as `DistributedIndex.placement` says.
+
+    Examples
+    --------
+    >>> [placement.value for placement in Placement]
+    ['distributed', 'independent', 'replicated']
+
+    `DistributedIndex.build` takes such a text for its `mode`.
+
+    >>> import dask.dataframe as dd, pandas as pd
+    >>> from distributed import Client
+    >>> from dgpuhash import DistributedIndex
+    >>> client = Client(processes=False, n_workers=2, dashboard_address=None)
+    >>> planes = dd.from_pandas(pd.DataFrame({"tailnum": ["N1", "N2"], "seats": [55, 182]}))
+    >>> index = DistributedIndex.build(planes, on="tailnum", mode="replicated", client=client)
+    >>> index.placement
+    <Placement.REPLICATED: 'replicated'>
+    >>> index.close(); client.close()
+    """
 
     #: Each key has one owner, by its hash; rows and queries travel to the owner.
     DISTRIBUTED = "distributed"

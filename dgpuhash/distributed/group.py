@@ -32,7 +32,7 @@ from dgpuhash.distributed.request import begun
 from dgpuhash.distributed.worker_data import Elsewhere, Given, Needed
 from dgpuhash.errors import ClosedError, IndexLost, SpecError, UnsupportedError
 
-__all__ = ["Group", "Transport", "form_group"]
+__all__ = ["Attempt", "Group", "Transport", "form_group"]
 
 Result = TypeVar("Result")
 
@@ -49,6 +49,16 @@ ENDS: dict[str, type[WorkerEnd]] = {
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 _log = logging.getLogger("dgpuhash.exchange")
+
+
+@dataclass(slots=True)
+class Attempt:
+    """A call of `Group.run`.
+
+    `begun`: its group may have been told of it, and is of no use any more when it failed.
+    """
+
+    begun: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +82,7 @@ class Group:
         limit: float | None = None,
         needed: Needed | None = None,
         meanwhile: Callable[[], None] | None = None,
+        attempt: Attempt | None = None,
     ) -> list[Result]:
         """``function(host, collective, *args)`` on the shard threads of all workers at once.
 
@@ -86,6 +97,8 @@ class Group:
             Of which `function` gets its `Given` after its other arguments.
         meanwhile : callable, optional
             Called here while workers are at work, unless they take next to no time.
+        attempt : Attempt, optional
+            Is told when it was interrupted while others had their turn.
 
         Returns
         -------
@@ -112,9 +125,27 @@ class Group:
         except Elsewhere:
             raise
         except BaseException as error:
-            # Their shard threads wait in the exchange: only the event loops can be told.
-            self._tell(client, abort_end, f"{type(error).__name__} at the client", turn=turn)
+            attempt = attempt or Attempt()
+            if not isinstance(error, Exception):
+                attempt.begun = not self._withdrawn(client, turn)
+            if attempt.begun:
+                # Their shard threads wait in the exchange: only the event loops can be told.
+                self._tell(client, abort_end, f"{type(error).__name__} at the client", turn=turn)
             raise
+
+    def _withdrawn(self, client: Client, turn: str) -> bool:
+        """Whether a phase that waits for its turn is not going to have it."""
+        withdrawn = False
+
+        async def withdraw() -> None:
+            nonlocal withdrawn
+            withdrawn = await end_turn(client, turn)
+
+        async def withdraw_in_a_moment() -> None:
+            await asyncio.wait([begun(withdraw())], timeout=GRACE)
+
+        client.sync(withdraw_in_a_moment)
+        return withdrawn
 
     def exchange_after(self, client: Client, error: BaseException, wanted: Transport) -> Transport:
         """What is to carry the columns of a group in the place of this one, which ended by `error`.
@@ -254,6 +285,8 @@ def collective_of(host: ShardHost, name: str) -> WorkerEnd:
 
 
 def join_group(host: ShardHost, name: str, workers: Sequence[str]) -> Place:
+    if name in host.left:
+        raise IndexLost(f"the exchange {name} was given up before it was formed; form it anew")
     host.ends[name] = CommCollective(Membership(host.worker, name, workers))
     return Place(BOOT.read_text(), os.getpid(), backend.default_device())
 
@@ -310,8 +343,17 @@ def abort_end(name: str, reason: str, dask_worker: Any) -> None:
 
 async def close_end(name: str, dask_worker: Any) -> None:
     host = dask_worker.plugins.get(NAME)
-    end = None if host is None else host.ends.pop(name, None)
+    if host is None:
+        return
+    # It may be about to join.
+    host.left.append(name)
+    end = host.ends.pop(name, None)
     if end is not None:
         end.close()
-        # Its thread is there again when the call that waits has been told.
-        await host.thread.run(end.release)
+    # The thread is there again when the call that waits has been told.
+    late = await host.thread.run(host.ends.pop, name, None)
+    if late is not None:
+        late.close()
+    for each in (end, late):
+        if each is not None:
+            await host.thread.run(each.release)

@@ -38,7 +38,9 @@ class Step:
             library = frames_of(descriptor.meta).name
             for batch in batches_of(self.rows):
                 files = batch.files
-                if lost is not None and batch.owned and len(files) == lost.parts:
+                # What is heavy now may have been written by owner, and any part may have it.
+                owned = batch.owned and lost is not None and not lost.heavy
+                if lost is not None and owned and len(files) == lost.parts:
                     files = tuple(files[part] for part in sorted(lost.gone))
                 rows = partitions_in(self.rows.url, filter(None, files), library)
                 yield self._act(batch.verb, rows)

@@ -11,6 +11,7 @@ import dask.dataframe as dd
 from dgpuhash.distributed.sealed import kind_of_meta, remember
 from dgpuhash.distributed.source import meta_of
 from dgpuhash.frames import KeyEncoder, kept_columns, key_names
+from dgpuhash.frames.keys import column_labels
 
 __all__ = ["Kept"]
 
@@ -53,11 +54,13 @@ class Kept:
         meta = meta_of(collection)
         # The empty frame of a client's own frame would hold all its rows.
         kind = kind_of_meta(meta) if isinstance(collection, dd.DataFrame) else None
-        asked = repr((kind, on, columns))
+        # Long indexes and arrays of labels are shortened where they are shown.
+        wanted = None if columns is None else tuple(column_labels(columns))
+        asked = repr((kind, on, wanted))
         found = None if kind is None else _known.get(asked)
         if found is None:
             names = key_names(meta, on)
-            stored = meta[kept_columns(meta, names, columns)].iloc[:0]
+            stored = meta[kept_columns(meta, names, wanted)].iloc[:0]
             found = cls(names, stored, KeyEncoder.for_frame(stored, list(names)))
             if kind is not None:
                 remember(_known, asked, found, KINDS)

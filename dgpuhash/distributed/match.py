@@ -16,6 +16,7 @@ from dgpuhash.distributed.shard import Shard
 from dgpuhash.distributed.sparing import Sparing
 from dgpuhash.distributed.split import parcel_nbytes, pieces, pieces_of_arrays
 from dgpuhash.frames import POSITION_NBYTES, EncodedKeys, frames_of, in_query_order
+from dgpuhash.tables.found import taken
 from dgpuhash.tables.scarcity import call_says_memory
 
 __all__ = ["keys_of", "match"]
@@ -161,7 +162,7 @@ def _in_query_order(
         for column in zip(*payloads, strict=True)
     ]
     if order is not None:
-        arrays = [each[order] for each in arrays]
+        arrays = [taken(each, order) for each in arrays]
     return query_rows, tuple(arrays), matched
 
 

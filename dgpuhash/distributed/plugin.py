@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 __all__ = ["NAME", "ShardHost", "arriving_host_of", "host_of", "hosting_worker"]
 
 NAME = "dgpuhash"
+
+# Groups that are not joined any more: a call to join one may come after that to close it.
+LEFT = 64
 
 # Seconds between two looks for a plugin, and how many looks.
 MOMENT = 0.05
@@ -65,6 +69,8 @@ class ShardHost(WorkerPlugin):
     siblings: Siblings
     ends: dict[str, WorkerEnd]
     """Of the groups that this worker is in, by their names."""
+    left: deque[str]
+    """The names of groups that were closed last."""
     tables: dict[str, Hosted]
     """Parts of distributed tables, by the uid of their table."""
 
@@ -77,6 +83,7 @@ class ShardHost(WorkerPlugin):
         self.together = Together()
         self.siblings = Siblings()
         self.ends = {}
+        self.left = deque(maxlen=LEFT)
         self.tables = {}
         worker.handlers["dgpuhash_match"] = answering(self.match)
         worker.handlers["dgpuhash_bits"] = answering(self.bits)

@@ -238,11 +238,16 @@ class Probe(WithMetas):
     def put_together(
         self, asking: Asking, query_rows: Any, found: Payload | None, *, whole: bool = False
     ) -> Any:
-        """The merge of a partition, out of its `Matches`, whose frame may be a payload."""
+        """The merge of a partition, out of its `Matches`, whose frame may be a payload.
+
+        They are `whole` where each row has one; `query_rows` may be None then.
+        """
         if self.plain and asking.arrays is not None and found is not None and is_plain(found):
             return assemble_plain(asking.arrays, query_rows, found, self.meta, whole=whole)
         if found is not None:
             found = frame_of_payload(found, self.index_meta[list(self.moved)])
+        if query_rows is None:
+            query_rows = frames_of(asking.left).xp.arange(len(asking.left))
         return assemble(
             asking.left,
             query_rows,

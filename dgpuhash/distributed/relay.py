@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections import deque
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -47,10 +47,14 @@ class Failed:
 
 @dataclass(eq=False)
 class Turn:
-    """A phase that takes turns with others; `over` when it ended, or nobody waits for it."""
+    """A phase that takes turns with others; `over` when it ended, or nobody waits for it.
+
+    `begun`: its turn came, and workers may have been told of it.
+    """
 
     name: str
     client: str
+    begun: bool = False
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -105,9 +109,13 @@ def _opened(answer: Packed | Exception, client: Client) -> Any:
     return result if answer.left is None else Made(result, claimed(client, answer.left))
 
 
-async def end_turn(client: Client, turn: str) -> None:
-    """Let others begin, whether the phase of this name ended or not."""
-    await on_scheduler(client, free_turn, turn)
+async def end_turn(client: Client, turn: str) -> bool:
+    """Let others begin, whether the phase of this name ended or not.
+
+    Whether it waited for its turn, so that it is not going to begin.
+    """
+    found: bool = await on_scheduler(client, free_turn, turn)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,26 +174,25 @@ async def relay(
             waiting = _turns.setdefault(dask_scheduler, deque())
             waiting.append(mine)
             await _head(waiting, mine, dask_scheduler)
+            mine.begun = True
         if needed is not None:
             dealt = needed.dealt(workers, dask_scheduler)
             if isinstance(dealt, str):
                 return dealt
             more = pickle.dumps((workers, dealt, needed.token or uuid.uuid4().hex))
-        answers = {worker: begun(_answer(worker, post, more, dask_scheduler)) for worker in workers}
-        if turn is None:
-            await asyncio.gather(*answers.values())
-        else:
-            await _until_one_failed(answers.values())
+        ask = partial(_answer, post, more, dask_scheduler)
+        answers = await _asked(workers, ask, together=turn is not None)
         return _settled(answers, mine, dask_scheduler)
     finally:
         mine.over.set()
 
 
-def free_turn(turn: str, dask_scheduler: Any) -> None:
-    """Runs on the scheduler."""
-    for each in _turns.get(dask_scheduler, ()):
-        if each.name == turn:
-            each.over.set()
+def free_turn(turn: str, dask_scheduler: Any) -> bool:
+    """Runs on the scheduler; see `end_turn`."""
+    found = [each for each in _turns.get(dask_scheduler, ()) if each.name == turn]
+    for each in found:
+        each.over.set()
+    return bool(found) and not any(each.begun for each in found)
 
 
 async def _head(waiting: deque[Turn], mine: Turn, scheduler: Any) -> None:
@@ -203,16 +210,36 @@ async def _head(waiting: deque[Turn], mine: Turn, scheduler: Any) -> None:
         raise TimeoutError(f"phase {mine.name} was given up before it began")
 
 
-async def _until_one_failed(answers: Collection[asyncio.Future[Packed | Exception]]) -> None:
-    """Wait for workers that may wait for one that has failed already.
+async def _asked(
+    workers: Sequence[str], ask: Callable[[str], Awaitable[Packed | Exception]], together: bool
+) -> dict[str, asyncio.Future[Packed | Exception]]:
+    """What each of `workers` answers to `ask`, which is called at once for all.
 
-    One that was told so is no reason not to wait: that other one's error says more than its own.
+    Those who work `together` may wait for one that has failed already, so they have `FAREWELL` to
+    answer then. One that was told so is no reason not to wait: that other one's error says more.
     """
-    waiting, done = set(answers), set[asyncio.Future[Packed | Exception]]()
-    while waiting and not any(_failed_first(each.result()) for each in done):
-        done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    left, enough = len(workers), asyncio.get_running_loop().create_future()
+
+    async def noted(worker: str) -> Packed | Exception:
+        # So whoever waits goes on with the event loop's next turn, not with the one after it.
+        nonlocal left
+        over = True
+        try:
+            found = await ask(worker)
+            over = together and _failed_first(found)
+            return found
+        finally:
+            left -= 1
+            if (over or left == 0) and not enough.done():
+                enough.set_result(None)
+
+    answers = {worker: begun(noted(worker)) for worker in workers}
+    if workers:
+        await enough
+    waiting = [answer for answer in answers.values() if not answer.done()]
     if waiting:
         await asyncio.wait(waiting, timeout=FAREWELL)
+    return answers
 
 
 def _settled(
@@ -260,7 +287,7 @@ def _failed_first(answer: Packed | Exception) -> bool:
 
 
 async def _answer(
-    worker: str, post: bytes, more: bytes | None, scheduler: Any
+    post: bytes, more: bytes | None, scheduler: Any, worker: str
 ) -> Packed | Exception:
     try:
         found: Packed = await call_worker(scheduler, worker, post, more)

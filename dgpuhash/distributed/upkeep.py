@@ -13,6 +13,7 @@ from dgpuhash.distributed.exchange import Receipt
 from dgpuhash.distributed.handle import Handle
 from dgpuhash.distributed.history import Step, acts_of
 from dgpuhash.distributed.mending import Lost
+from dgpuhash.distributed.phase import all_answer
 from dgpuhash.distributed.rebalance import (
     arrivals_there,
     kept_parts,
@@ -41,6 +42,20 @@ class Rebuilt:
         Those of the shards that stayed as they were, where they were.
     rows : int
         Of the shards that were made anew.
+
+    Examples
+    --------
+    >>> import dask.dataframe as dd, pandas as pd
+    >>> from distributed import Client
+    >>> from dgpuhash import DistributedIndex
+    >>> client = Client(processes=False, n_workers=2, dashboard_address=None)
+    >>> planes = dd.from_pandas(pd.DataFrame({"tailnum": ["N1", "N2"], "seats": [55, 182]}))
+    >>> index = DistributedIndex.build(planes, on="tailnum", client=client)
+    >>> index.rebuild()
+    Rebuilt(parts=(), kept=(0, 1), rows=0)
+    >>> index.rebuild(whole=True)
+    Rebuilt(parts=(0, 1), kept=(), rows=2)
+    >>> index.close(); client.close()
     """
 
     parts: tuple[int, ...]
@@ -172,9 +187,12 @@ class Upkeep(Handle):
                 except Exception as error:
                     # The source, or a save, may be gone and another save be there. That a log is
                     # damaged is not to be passed over.
-                    gone = isinstance(error, FormatError | UnsupportedError) and not current.log
-                    known = isinstance(error, DgpuhashError) and not gone
-                    if known or number == len(ways) - 1:
+                    gone = isinstance(error, FormatError | UnsupportedError)
+                    # The source may be of another index, which is lost.
+                    if isinstance(error, IndexLost):
+                        gone = all_answer(self._client)
+                    known = isinstance(error, DgpuhashError) and not (gone and not current.log)
+                    if number == len(ways) - 1 or known:
                         raise
             raise AssertionError("the last way returns or raises")
 

@@ -10,6 +10,7 @@ from dgpuhash.frames.columns import check_comparable
 from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.keys import KeyEncoder, column_labels, key_names
 from dgpuhash.frames.order import in_query_order
+from dgpuhash.tables.found import taken
 
 __all__ = ["assemble", "assemble_plain", "check_how", "join_columns", "merge_meta", "moved_columns"]
 
@@ -246,7 +247,8 @@ def assemble(
         ours, theirs = frames.arrays(left, given), frames.arrays(moved, stored)
         full = how == "inner" or not len(right_rows) or int(right_rows.min()) >= 0
         if ours is not None and theirs is not None and full:
-            return assemble_plain(ours, query_rows, [array[right_rows] for array in theirs], meta)
+            matched = [taken(array, right_rows) for array in theirs]
+            return assemble_plain(ours, query_rows, matched, meta)
     kept = frames.take(left, query_rows)
     dtypes = dict(zip(left, frames.dtypes(meta), strict=False))
     for label in left_on:
@@ -266,7 +268,7 @@ def assemble_plain(
     left : sequence of arrays
         All columns, as `Frames.arrays` gives them.
     query_rows : int array
-        For each row of the result its row of `left`, ascending.
+        For each row of the result its row of `left`, ascending; not looked at when `whole`.
     right : sequence of arrays
         The matched rows, in the order of `query_rows`.
     meta : DataFrame
@@ -275,7 +277,7 @@ def assemble_plain(
         Whether `query_rows` are known to be all rows, each once.
     """
     frames = frames_of(meta)
-    kept = frames.whole(left) if whole else [array[query_rows] for array in left]
+    kept = frames.whole(left) if whole else [taken(array, query_rows) for array in left]
     return frames.from_arrays([*kept, *right], meta)
 
 

@@ -249,13 +249,11 @@ class FrameIndex(Searchable):
         columns: Sequence[Hashable] | None = None,
         skip: int = 0,
         plain: bool = False,
+        named: bool = True,
     ) -> Page:
-        """As an inner `match`, in pages of `nbytes` at most; see `Page` for how to go on.
-
-        With `plain` the frame is a tuple of arrays where its columns are stored without nulls.
-        """
+        """As an inner `match`, in pages of `nbytes` at most; `first_page` tells of the options."""
         wanted = list(self.meta if columns is None else columns)
-        return first_page(self._rows, self._encoded(keys), wanted, nbytes, skip, plain)
+        return first_page(self._rows, self._encoded(keys), wanted, nbytes, skip, plain, named)
 
     @call_says_memory
     @reads

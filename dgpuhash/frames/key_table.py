@@ -79,15 +79,21 @@ class KeyTable:
             counts = self._table.count(self._in(codes))
         return self._out(counts if valid is None else counts * self._in(valid))
 
-    def find(self, codes: Any, valid: Any = None, window: slice = ALL) -> tuple[Any, Any]:
+    def find(
+        self, codes: Any, valid: Any = None, window: slice = ALL, *, named: bool = True
+    ) -> tuple[Any, Any]:
         """Who has which row: positions in `codes`, ascending, and rows, both int64.
 
-        Of all these pairs, those in `window`.
+        Of all these pairs, those in `window`. Unless all are `named`, positions are None where each
+        code has one row.
         """
         codes = self._in(codes)
         xp = self._backend.xp
         if isinstance(self._table, HashMap):
-            query_rows, rows = self._table.match(codes)
+            named = named or valid is not None or window != ALL
+            query_rows, rows = self._table._match(codes, named=named)
+            if query_rows is None:
+                return None, self._out(_signed(rows))
             if valid is not None:
                 kept = self._in(valid)[query_rows]
                 query_rows, rows = query_rows[kept], rows[kept]

@@ -67,10 +67,15 @@ class KeyedRows:
         return self.proven(encoded, *self.table.find(encoded.codes, encoded.valid))
 
     def proven(self, encoded: EncodedKeys, query_rows: Any, rows: Any) -> tuple[Any, Any]:
-        """Those of the pairs, found by code, that have equal keys."""
+        """Those of the pairs, found by code, that have equal keys.
+
+        `query_rows` may be None for those of all keys, in order.
+        """
         if encoded.doubts is False or len(rows) == 0 or self._proved(encoded):
             return query_rows, rows
         xp = self._xp
+        if query_rows is None:
+            query_rows = xp.arange(len(rows))
         if encoded.doubts is True:
             asked = xp.arange(len(rows))
         else:

@@ -375,7 +375,8 @@ def kept_columns(
     Raises
     ------
     ColumnError
-        When `columns` names one that is not there, or a label is a truth value or None.
+        When `columns` names one that is not there, a label is a truth value or None, or numbers are
+        in another byte order than this machine's.
     """
     there = list(frame.columns)
     asked = there if columns is None else column_labels(columns)
@@ -385,7 +386,19 @@ def kept_columns(
     wanted = {*asked, *names}
     kept = [label for label in there if label in wanted]
     _check_labels(kept)
+    dtypes = zip(there, frames_of(frame).dtypes(frame), strict=True)
+    turned = [each for each, dtype in dtypes if each in wanted and not _is_native(dtype)]
+    if turned:
+        # pandas takes no rows of them.
+        raise ColumnError(
+            f"columns {turned!r} are in another byte order than this machine's; convert each with "
+            ".astype(column.dtype.newbyteorder('='))"
+        )
     return kept
+
+
+def _is_native(dtype: Any) -> bool:
+    return not isinstance(dtype, np.dtype) or dtype.isnative
 
 
 def _check_labels(labels: Sequence[Hashable]) -> None:

@@ -27,6 +27,20 @@ class Lookup:
         For each row of `frame`, the position of its key in the input.
     found : bool array
         For each key of the input, whether it is stored.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from dgpuhash import FrameIndex
+    >>> visits = pd.DataFrame({"who": ["Ada", "Bo", "Ada"], "day": [1, 1, 2]})
+    >>> answer = FrameIndex.build(visits, on="who").find(pd.DataFrame({"who": ["Eve", "Ada"]}))
+    >>> answer.frame
+       who  day
+    0  Eve  NaN
+    1  Ada  1.0
+    2  Ada  2.0
+    >>> answer.query_rows.tolist(), answer.found.tolist()
+    ([0, 1, 1], [False, True])
     """
 
     frame: Any

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dgpuhash import backend
-from dgpuhash.tables.found import found_rows
+from dgpuhash.tables.found import found_rows, taken
 
 __all__ = ["in_query_order"]
 
@@ -36,7 +36,7 @@ def in_query_order(query_rows: Any, n: int, xp: ModuleType) -> tuple[Any, Any, i
     heads = xp.flatnonzero(query_rows[1:] != query_rows[:-1]) + 1
     if len(heads) + 1 > len(rows):
         order = xp.argsort(query_rows, kind="stable")
-        return query_rows[order], order, len(rows)
+        return taken(query_rows, order), order, len(rows)
     zero = xp.zeros(1, dtype=xp.int64)
     heads = xp.concatenate([zero, heads])
     place[query_rows[heads]] = xp.arange(len(heads), dtype=place.dtype)
@@ -49,4 +49,4 @@ def in_query_order(query_rows: Any, n: int, xp: ModuleType) -> tuple[Any, Any, i
         [zero, (heads + rows_of_run - 1)[:-1]]
     )
     order = xp.cumsum(steps)
-    return query_rows[order], order, len(rows)
+    return taken(query_rows, order), order, len(rows)

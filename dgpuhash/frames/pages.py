@@ -11,6 +11,7 @@ from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.keyed_rows import KeyedRows
 from dgpuhash.frames.keys import EncodedKeys
 from dgpuhash.frames.matches import Matches
+from dgpuhash.tables.found import taken
 
 __all__ = ["POSITION_NBYTES", "Page", "Rest", "first_page"]
 
@@ -64,6 +65,7 @@ def first_page(
     nbytes: int,
     skip: int = 0,
     plain: bool = False,
+    named: bool = True,
 ) -> Page:
     """The matches of the first keys, as many as fit.
 
@@ -80,9 +82,12 @@ def first_page(
         Rows of the first key that other pages had; rows that only share its code count.
     plain : bool
         Give the columns as a tuple of arrays where `RowStore.arrays` does.
+    named : bool
+        Give positions also where they are those of all keys; else they are None then.
     """
     arrays = stored.store.arrays(columns) if plain else None
     if arrays is None:
+        named = True
         row_nbytes = stored.store.row_nbytes(columns)
     else:
         row_nbytes = sum(array.dtype.itemsize for array in arrays)
@@ -91,11 +96,13 @@ def first_page(
     most = len(encoded) * stored.table.rows_per_code
     if skip == 0 and (most <= room or stored.table.one_row_per_code):
         # All of it most likely fits, or takes no more than the keys: nothing is counted first.
-        found = stored.table.find(encoded.codes, encoded.valid)
-        stop = len(found[0])
+        found = stored.table.find(encoded.codes, encoded.valid, named=named)
+        stop = len(found[1])
         if stop > room:
             candidates = Candidates.of(stored, encoded)
             stop = candidates.stop(skip, room)
+            if found[0] is None:
+                found = candidates.xp.arange(len(found[1])), found[1]
     else:
         candidates = Candidates.of(stored, encoded)
         stop = candidates.stop(skip, room)
@@ -103,9 +110,10 @@ def first_page(
         valid = None if encoded.valid is None else encoded.valid[keys]
         found = stored.table.find(encoded.codes[keys], valid, slice(skip, stop))
     while True:
-        query_rows, rows = stored.proven(encoded, *(each[: stop - skip] for each in found))
+        some = (each if each is None else each[: stop - skip] for each in found)
+        query_rows, rows = stored.proven(encoded, *some)
         if arrays is not None:
-            frame = tuple(array[rows] for array in arrays)
+            frame = tuple(taken(array, rows) for array in arrays)
             break
         frame = stored.store.take(rows, columns)
         positions = POSITION_NBYTES * len(rows)

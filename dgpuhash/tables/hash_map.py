@@ -227,8 +227,6 @@ class HashMap(Table):
         row = default_row(store.backend, default, self._value)
         return self._values.find_to(store, bits, row, values, found)
 
-    @says_memory
-    @reads
     def match(self, keys: Any) -> tuple[Any, Any]:
         """The rows whose keys are stored, and their values: an inner join with this table.
 
@@ -256,10 +254,17 @@ class HashMap(Table):
         >>> HashMap.from_arrays([1, 2], [10, 20]).match([2, 5, 1])
         (array([0, 2]), array([20, 10]))
         """
+        found: tuple[Any, Any] = self._match(keys, named=True)
+        return found
+
+    @says_memory
+    @reads
+    def _match(self, keys: Any, *, named: bool) -> tuple[Any, Any]:
+        """As `match`; unless all rows are `named`, None for all of them."""
         _, bits = self._stored_as(keys)
         store = self._opened()
         words, found = store.find(bits)
-        rows, words = found_rows(store.backend, found, words)
+        rows, words = found_rows(store.backend, found, words, named=named)
         return rows, self._values.decode(words)
 
     @says_memory

@@ -51,8 +51,37 @@ struct AllRowsArgs {
   u64 n;
 };
 
+struct TakeArgs {
+  const void* words;
+  const void* rows;  // numbers of words
+  void* to;
+  u64 count;  // of rows
+  u64 n;      // a share of the rows, rounded up
+};
+
 DG_KERNEL all_rows(AllRowsArgs args) {
   for_each_tile<1>(args.n, [&](auto, u64 row) { args.rows[row] = static_cast<i64>(row); });
+}
+
+/// Words by their numbers, for each row of a share and for those as far on in the other shares, so that several
+/// loads are on their way at once.
+template <class Word, class Row>
+DG_KERNEL take_words(TakeArgs args) {
+  constexpr u32 kShares = 4;
+  for_each_tile<1>(args.n, [&](auto, u64 first) {
+    Word found[kShares];
+    DG_UNROLL
+    for (u32 i = 0; i < kShares; ++i) {
+      const u64 row = first + i * args.n;
+      if (row < args.count)
+        found[i] = static_cast<const Word*>(args.words)[static_cast<const Row*>(args.rows)[row]];
+    }
+    DG_UNROLL
+    for (u32 i = 0; i < kShares; ++i) {
+      const u64 row = first + i * args.n;
+      if (row < args.count) static_cast<Word*>(args.to)[row] = found[i];
+    }
+  });
 }
 
 template <int W>

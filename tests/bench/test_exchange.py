@@ -57,6 +57,11 @@ def test_each_number_of_bytes_and_workers_beside_bare_connections(tmp_path: Path
     assert "From all workers" in document.read_text()
 
 
+def test_a_worker_for_each_that_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange, "most_workers", lambda used, devs: 3)
+    assert [row["workers"] for row in measure(leaving=[4096])] == [3]
+
+
 def test_a_wrong_answer_gives_no_figure(monkeypatch: pytest.MonkeyPatch) -> None:
     right = CommCollective.all_to_all
 
@@ -68,6 +73,16 @@ def test_a_wrong_answer_gives_no_figure(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(CommCollective, "all_to_all", wrong)
     with pytest.raises(DgpuhashError, match="other values came"):
         measure()
+
+
+@pytest.mark.parametrize("way", ["nccl", "peer"])
+def test_exchanges_between_gpus_are_refused_on_cpus(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exchange, "start", lambda *args, **options: pytest.fail("started"))
+    said = f"--exchange {way} is for GPUs; leave it out, or give --device cuda"
+    with pytest.raises(SpecError, match=said):
+        measure(ways=["comm", way])
 
 
 @pytest.mark.parametrize("options", [{"workers": [1]}, {"leaving": [16]}])

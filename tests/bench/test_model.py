@@ -79,8 +79,8 @@ def test_it_says_where_the_limit_lies() -> None:
 def measured(path: Path) -> Path:
     """A file as `bench scaling` writes it, whose points obey the model."""
     rows: list[dict[str, Any]] = [
-        {"limit": "latency", "workers": 4, "time": 2.0, "unit": "ms"},
-        {"limit": "message", "workers": 4, "time": 0.5, "unit": "ms"},
+        {"limit": "latency", "workers": 4, "n": ROWS, "time": 2.0, "unit": "ms"},
+        {"limit": "message", "workers": 4, "n": ROWS, "time": 0.5, "unit": "ms"},
     ]
     network = Network(200e9, 50e9, 8, 0.002, 0.0005)
     for count in (1, 2, 4):
@@ -168,7 +168,7 @@ def test_a_link_from_the_steps_of_a_bulk_insert(tmp_path: Path) -> None:
     steps = {"partition": 10.0, "exchange": 6 + 2 * (3 * 0.5 + 2), "insert": 5.0, "answers": 1.0}
     for row in rows:
         if row.get("verb") == "bulk insert" and row["workers"] == 4:
-            row["steps"] = steps
+            row |= {"steps": steps, "exchanged_bytes": ROWS * 17 * 3}
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     figures = {row["figure"]: row for row in model(measured=path) if "figure" in row}
     assert figures["link"]["rate"] == pytest.approx(200, rel=1e-3)
@@ -231,6 +231,43 @@ def test_what_is_neither_given_nor_measured(missing: str, said: str) -> None:
 
 def test_other_figures_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "join.jsonl"
-    path.write_text('{"bench": "join", "verb": "inner", "n": 1}\n')
+    path.write_text('{"bench": "join", "verb": "inner", "n": 1, "time": 1}\n')
     with pytest.raises(FormatError, match="bench scaling"):
         model(**GIVEN, measured=path)
+
+
+@pytest.mark.parametrize(
+    ("verb", "workers", "change", "said"),
+    [
+        ("latency", 4, {"time": ..., "rate": 1.0}, "latency with --workers 4 has no 'time'"),
+        ("build", 1, {"steps": {"partition": 1.0}}, "--workers 1 has no step 'exchange'"),
+        ("build", 2, {"steps": {"exchange": 0.0, "partition": 1.0}}, "'exchange' of 0 ms"),
+        ("merge", 4, {"exchanged_bytes": ...}, "merge with --workers 4 has no 'exchanged_bytes'"),
+        ("find", 1, {"rate": "fast"}, "rate is 'fast', and should be a number above 0"),
+        ("find", 1, {"rate": 0}, "rate is 0, and should be a number above 0"),
+        ("find", 2, {"rate": None}, "rate is None, and should be a number above 0"),
+        ("find", 2, {"seconds": ...}, "it has no 'seconds'"),
+        ("bulk find", 4, {"worker_seconds": ...}, "has no 'worker_seconds'"),
+        ("bulk find", 1, {"worker_seconds": 9.0}, "was longer at work than it took"),
+        ("bulk insert", 1, {"n": 7}, "no limit 'partition' of 7 rows beside it"),
+    ],
+)
+def test_measured_figures_that_lack_something_are_refused(
+    verb: str, workers: int, change: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    path = (bulk_figures if verb.startswith("bulk") else measured)(tmp_path / "scaling.jsonl")
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    for row in rows:
+        if verb in (row.get("verb"), row.get("limit")) and row["workers"] == workers:
+            row |= change
+    rows = [{name: value for name, value in row.items() if value is not ...} for row in rows]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(FormatError) as refused:
+        model(measured=path)
+    assert str(path) in str(refused.value)
+    assert said in str(refused.value)
+
+
+def test_fewer_rows_than_workers() -> None:
+    with pytest.raises(SpecError, match="--chunk-size 8; give at least 16 rows"):
+        model(**GIVEN, chunk_size=8, workers=[1, 16], modes=["strong"])

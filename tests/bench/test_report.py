@@ -101,12 +101,70 @@ def test_without_matplotlib(
         report.write(files, tmp_path)
 
 
-@pytest.mark.parametrize("text", ["no json", "[1]", '{"verb": "find"}', '{"bench": "else"}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "no json",
+        "[" * 100_000,
+        "[1]",
+        '{"verb": "find"}',
+        '{"bench": "else"}',
+        '{"bench": "tables"}',
+        '{"bench": "cpu", "verb": "join", "time": 1, "machine": 3}',
+    ],
+)
 def test_other_files_are_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "other.jsonl"
     path.write_text(text + "\n")
     with pytest.raises(FormatError, match=r"line 1 of .*other\.jsonl.*--json FILE"):
         report.write([path], tmp_path)
+
+
+ROWS: dict[str, dict[str, Any]] = {
+    "limits": {"limit": "random read", "footprint": 4096, "rate": 2.0},
+    "tables": {"verb": "find", "pairs": "32/32", "n": 100, "load": 0.5, "rate": 2.0},
+    "exchange": {"exchange": "peer", "leaving": 4096, "rate": 2.0, "workers": 2},
+    "scaling": {
+        "verb": "build", "mode": "weak", "library": "dgpuhash", "workers": 2, "n": 100,
+        "rows": 200, "rate": 2.0, "seconds": 0.1, "exchanged_bytes": 10,
+        "steps": {"partition": 1.0, "exchange": 1.0, "insert": 1.0, "other": 1.0},
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("bench_name", "change", "said"),
+    [
+        ("limits", {"footprint": "all"}, "footprint is 'all', and should be a whole number"),
+        ("tables", {"verb": None}, "verb is None, and should be a text"),
+        ("tables", {"rate": ...}, "it has no 'rate'"),
+        ("tables", {"rate": float("nan")}, "rate is nan, and should be a number above 0"),
+        ("tables", {"verb": "memory"}, "it has no 'distribution'"),
+        ("exchange", {"leaving": ...}, "it has no 'leaving'"),
+        ("scaling", {"verb": ...}, "it has no 'verb'"),
+        ("scaling", {"mode": ...}, "it has no 'mode'"),
+        ("scaling", {"workers": 0}, "workers is 0, and should be a whole number from 1 on"),
+        ("scaling", {"seconds": 10**400}, "and should be a number above 0"),
+        ("scaling", {"steps": [1]}, "should be an object of numbers from 0 on"),
+        ("scaling", {"steps": {"insert": None}}, "should be an object of numbers from 0 on"),
+    ],
+)
+def test_figures_that_lack_something_are_refused(
+    bench_name: str, change: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    right = {"bench": bench_name, **ROWS[bench_name]}
+    wrong = {name: value for name, value in (right | change).items() if value is not ...}
+    path = tmp_path / "figures.jsonl"
+    path.write_text(f"{json.dumps(right)}\n")
+    report.write([path], tmp_path / "right")
+    path.write_text(f"{json.dumps(right)}\n{json.dumps(wrong)}\n")
+    with pytest.raises(FormatError) as refused:
+        report.write([path], tmp_path / "wrong")
+    assert str(refused.value).startswith(f"line 2 of {path} is no figure of a benchmark: ")
+    assert said in str(refused.value)
+    path.write_text(json.dumps({"machine": {}, "figures": [right, wrong]}, indent=1))
+    with pytest.raises(FormatError, match=r"figure 2 of .*figures\.jsonl"):
+        report.write([path], tmp_path / "wrong")
 
 
 @pytest.mark.parametrize("name", ["figures.json", "scaling-4.json"])
@@ -123,6 +181,15 @@ def test_other_documents_are_refused(text: str, tmp_path: Path) -> None:
     path.write_text(text)
     with pytest.raises(FormatError, match=r"other\.json is neither"):
         report.write([path], tmp_path)
+
+
+def test_files_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "other.parquet"
+    path.write_bytes(b"PAR1\xff\xfe")
+    with pytest.raises(FormatError, match=r"other\.parquet is neither"):
+        report.write([path], tmp_path)
+    with pytest.raises(FormatError, match=r"other\.parquet is neither"):
+        bench.run("model", device="cpu", measured=path, quiet=True)
 
 
 def test_files_without_figures(tmp_path: Path) -> None:

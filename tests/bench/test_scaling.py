@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -115,6 +116,8 @@ def test_report(files: tuple[list[dict[str, Any]], Path], tmp_path: Path) -> Non
     assert "other lookups do not tell" in text
     for grid in grids("scaling", rows):
         assert all(len(line) == len(grid.header) for line in grid.lines)
+        assert ("rows" in grid.header) == ("exchanged" in grid.header)
+        assert ("rows a worker" in grid.header) != ("rows" in grid.header)
     assert json.loads(path.read_text().splitlines()[0])["machine"]["dask"]
 
 
@@ -162,9 +165,28 @@ def test_clusters_that_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(SpecError, match="is for GPUs"), workers.start(used, 1, **options):  # type: ignore[arg-type]
             pass
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    refused = pytest.raises(UnsupportedError, match=r"dgpuhash\[ucx\]")
-    with refused, workers.start(used, 1, protocol="ucxx"):
-        pass
+    for protocol in ("ucx", "ucxx"):
+        refused = pytest.raises(UnsupportedError, match=rf"{protocol} takes .*dgpuhash\[ucx\]")
+        with refused, workers.start(used, 1, protocol=protocol):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("there", "devs", "most", "counts"),
+    [(6, None, 6, [1, 2, 4]), (8, ["0", "1", "2"], 3, [1, 2]), (1, None, 1, [1])],
+)
+def test_as_many_workers_as_gpus(
+    there: int, devs: list[str] | None, most: int, counts: list[int]
+) -> None:
+    runtime = SimpleNamespace(getDeviceCount=lambda: there)
+    used: Any = SimpleNamespace(
+        name="cuda", xp=SimpleNamespace(cuda=SimpleNamespace(runtime=runtime))
+    )
+    assert workers.most_workers(used, devs) == most
+    assert workers.counts_for(used, devs) == counts
+    workers.check_counts([1, most], devs, used)
+    with pytest.raises(SpecError, match=f"GPUs for {most}, give --workers {most}"):
+        workers.check_counts([most + 1], devs, used)
 
 
 def threads_of(device: str, rank: int) -> int:

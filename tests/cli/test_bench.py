@@ -66,6 +66,48 @@ def test_every_question(arguments: list[object], tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (["scaling", "--verb", "foo"], "verb 'foo'"),
+        (["tables", "--distribution", "foo"], "distribution 'foo'"),
+        (["model", "--workers", 8], "give --chunk-size"),
+    ],
+)
+def test_figures_stay_until_there_are_others(
+    arguments: list[object], said: str, tmp_path: Path
+) -> None:
+    kept = tmp_path / "kept.jsonl"
+    kept.write_text("figures")
+    for path in (kept, tmp_path / "new.jsonl"):
+        result = run(*arguments, "--device", "cpu", "--json", path)
+        assert result.exit_code == 2
+        assert said in result.output
+    assert kept.read_text() == "figures"
+    assert list(tmp_path.iterdir()) == [kept]
+    again = ["limits", "--footprint", 2**14, "--n", 1000, "--repeats", 1, "--device", "cpu"]
+    assert run(*again, "--json", kept).exit_code == 0
+    assert all(json.loads(line)["bench"] == "limits" for line in kept.read_text().splitlines())
+
+
+def test_figures_are_not_written_over_what_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "scaling.jsonl"
+    path.write_text("figures")
+    result = run("model", "--measured", path, "--json", f"{tmp_path}/./scaling.jsonl")
+    assert result.exit_code == 2
+    assert "holds what was measured; give --json another file" in result.output
+    assert path.read_text() == "figures"
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(BENCHES, "limits", lambda backend, **options: pytest.fail("measured"))
+    result = run("limits", "--device", "cpu", "--json", tmp_path)
+    assert result.exit_code == 2
+    assert str(tmp_path) in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
         (["limits", "--load", 0.5], "No such option"),
         (["limits", "--footprint", 1000], "power of two"),
         (["tables", "--load", 1], "0.01<=x<1"),
@@ -74,11 +116,15 @@ def test_every_question(arguments: list[object], tmp_path: Path) -> None:
         (["multi", "--dtypes", "set32"], "'64/32'"),
         (["cpu", "--compare", "--load", 0.5], "No such option"),
         (["join", "--hit-rate", 2], "0<=x<=1"),
-        (["scaling", "--protocol", "mpi"], "'ucxx'"),
+        (["scaling", "--protocol", "mpi"], "'tcp', 'ucx', 'ucxx'"),
         (["scaling", "--frac-match", 0], "0<x<=1"),
         (["scaling", "--workers", 8, "--chunk-size", 10], "at least 64 rows"),
         (["model", "--chunk-size", 1000], "give --latency"),
         (["model", "--repeats", 1], "No such option"),
+        (["model", "--link", "nan"], "nan is not a finite number"),
+        (["model", "--latency", "nan"], "nan is not a finite number"),
+        (["model", "--latency", "inf"], "inf is not a finite number"),
+        (["tables", "--load", "nan"], "nan is not a finite number"),
         (["speed"], "No such command"),
         (["report"], "Missing argument 'FILES...'"),
         (["report", "/nowhere.jsonl"], "does not exist"),

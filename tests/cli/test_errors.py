@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 from pathlib import Path
@@ -101,6 +102,26 @@ def test_a_target_on_no_file_system(folder, target):
     expect_error("build", folder / "planes.parquet", "--on", "tailnum", "-o", target, says=target)
 
 
+@pytest.mark.parametrize("source", ["f1.parquet", "f*.parquet"])
+def test_a_join_over_its_own_source(folder, tmp_path, source):
+    pd.DataFrame({"tailnum": ["N2", "N9"]}).to_parquet(tmp_path / "f1.parquet")
+    before = (tmp_path / "f1.parquet").read_bytes()
+    arguments = [tmp_path / source, folder / "planes.dgph", "-o", tmp_path / "f1.parquet"]
+    expect_error("join", *arguments, says="f1.parquet is one of the sources; name another file")
+    assert (tmp_path / "f1.parquet").read_bytes() == before
+
+
+@pytest.mark.parametrize("target", ["o.parquet", "o.csv", "o.parquet/", "x.dgph"])
+def test_a_place_that_cannot_be_written(folder, caplog, target):
+    arguments = ["join", folder / "flights.csv", folder / "planes.dgph"]
+    if target == "x.dgph":
+        arguments = ["build", folder / "planes.parquet", "--on", "tailnum"]
+    remedy = "; choose a place that you may write to"
+    expect_error(*arguments, "-o", f"/proc/{target}", says=f"Error: /proc/{target} cannot be")
+    expect_error(*arguments, "-o", f"/proc/{target}", says=remedy)
+    assert not [each for each in caplog.records if each.levelno >= logging.WARNING]
+
+
 def test_one_suffix(folder):
     source = [folder / "flights.csv", folder / "planes.dgph"]
     expect_error("join", *source, "--suffixes", "_x", "-o", folder / "o.csv", says="two endings")
@@ -118,13 +139,21 @@ def test_a_key_with_too_many_parts(folder, tmp_path):
 def test_no_scheduler_at_the_address(folder, monkeypatch):
     monkeypatch.setattr("dgpuhash.cli.cluster.CONNECT_SECONDS", 1)
     arguments = ["--scheduler", "tcp://127.0.0.1:9", folder / "planes.dgph", "N1"]
-    expect_error("lookup", *arguments, says="tcp://127.0.0.1:9")
+    said = "tcp://127.0.0.1:9 after 1 s; check the address, and that a scheduler runs there"
+    expect_error("lookup", *arguments, says=said)
 
 
 @pytest.mark.parametrize("address", ["here", "carrier-pigeon://here:1"])
 def test_what_is_no_address_of_a_scheduler(folder, address):
     where = ["--scheduler", address]
     expect_error("lookup", folder / "planes.dgph", "N1", *where, says="such as tcp://host:8786")
+
+
+@pytest.mark.parametrize("scheme", ["ucx", "ucxx"])
+def test_an_address_whose_protocol_is_not_installed(folder, monkeypatch, scheme):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    arguments = [folder / "planes.dgph", "N1", "--scheduler", f"{scheme}://here:8786"]
+    expect_error("lookup", *arguments, says="install it with \"pip install 'dgpuhash[ucx]'\"")
 
 
 def test_the_program_itself_prints_one_line():

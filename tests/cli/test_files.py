@@ -132,6 +132,15 @@ def test_a_failure_leaves_the_old_file(tmp_path, client):
     assert [path.name for path in tmp_path.iterdir()] == ["a.parquet"]
 
 
+@pytest.mark.parametrize("target", ["a.parquet", "a.csv", "a.parquet/", "a.csv/"])
+def test_a_place_that_cannot_be_written_is_told_before_the_work(client, monkeypatch, target):
+    for way in ("compute", "persist"):
+        monkeypatch.setattr(client, way, lambda *args, **options: pytest.fail("work began"))
+    frame = dd.from_pandas(FRAME, npartitions=1)
+    with pytest.raises(OSError, match=f"^/proc/{target} cannot be written: No such .* choose"):
+        files.write(frame, f"/proc/{target}", client)
+
+
 def test_a_missing_file_is_named():
     with pytest.raises(FileNotFoundError, match=r"absent-\*\.parquet"):
         files.read("/nowhere/absent-*.parquet")
@@ -163,3 +172,22 @@ def test_a_directory_that_is_not_empty_is_refused(tmp_path):
     (tmp_path / "a.parquet" / "part").touch()
     with pytest.raises(UnsupportedError, match="not empty"):
         files.check_target(str(tmp_path / "a.parquet") + "/")
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("part-0.parquet", "part-0.parquet"),
+        ("part-*.parquet", "part-1.parquet"),
+        ("part-?.parquet", "link.parquet"),
+        ("many.parquet", "many.parquet/part-0.parquet"),
+    ],
+)
+def test_a_target_that_is_a_source_is_refused(tmp_path, source, target):
+    for name in ("part-0.parquet", "part-1.parquet", "many.parquet/part-0.parquet"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        FRAME.to_parquet(tmp_path / name)
+    (tmp_path / "link.parquet").symlink_to(tmp_path / "part-0.parquet")
+    with pytest.raises(UnsupportedError, match="is one of the sources; name another file"):
+        files.check_target(f"file://{tmp_path}/{target}", f"{tmp_path}/{source}")
+    files.check_target(f"{tmp_path}/part-2.parquet", f"{tmp_path}/{source}")

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+import psutil
 import pytest
 from ssh_server import SSHServer
 
@@ -25,6 +29,33 @@ def program(folder: Path, monkeypatch: pytest.MonkeyPatch, request) -> ModuleTyp
 
 def test_one_host(serve, index_works):
     index_works(serve("one_host.py", "--workers", "1", "--device", "cpu"), 1)
+
+
+@pytest.mark.parametrize("when", ["while it starts", "when it stands"])
+def test_ctrl_c_in_a_terminal(folder, tmp_path, when):
+    """Which all processes of the program get at once."""
+    with (tmp_path / "log").open("wb") as log:
+        program = subprocess.Popen(
+            [sys.executable, folder / "one_host.py", "--workers", "1", "--device", "cpu"],
+            stdout=subprocess.PIPE, stderr=log, start_new_session=True,
+        )  # fmt: skip
+    try:
+        if when == "when it stands":
+            assert b"://" in program.stdout.readline()
+        else:
+            deadline = time.monotonic() + 60
+            # The worker, beside what looks after its resources.
+            while len(psutil.Process(program.pid).children()) < 2:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+        os.killpg(program.pid, signal.SIGINT)
+        assert program.wait(timeout=100) == 0
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(program.pid, signal.SIGKILL)
+        program.stdout.close()
+    said = (tmp_path / "log").read_text()
+    assert said == "" or (when == "while it starts" and "Traceback" not in said)
 
 
 SBATCH = """#!/bin/sh

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -45,3 +46,22 @@ def test_scripts_say_what_they_need(folder):
     assert "usage" in printed([folder / "worker.sh"])[0]
     (refusal,) = printed([folder / "scheduler.sh"], DEVICE="tpu")
     assert refusal == "DEVICE=tpu: set it to cuda or cpu, or leave it out"
+
+
+@pytest.mark.parametrize(
+    ("command", "module"),
+    [(["scheduler.sh"], "distributed_ucxx"), (["worker.sh", "ucx://a:8786"], "dask_cuda")],
+)
+def test_scripts_without_what_gpus_take(folder, tmp_path, command, module):
+    bare = tmp_path / "python"
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S -I "$@"\n')
+    bare.chmod(0o755)
+    name, *arguments = command
+    done = subprocess.run(
+        [folder / name, *arguments], env=os.environ | {"DEVICE": "cuda", "PYTHON": str(bare)},
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"DEVICE=cuda takes {module}: install dgpuhash[cu13] (CUDA 12: [cu12]), or set DEVICE=cpu\n"
+    )

@@ -142,6 +142,30 @@ def test_rows_that_all_have_one_partner_are_no_longer_those_of_the_left(threads,
         assert_same(found.compute(), left.merge(twice, on="k"))
 
 
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize(
+    ("kinds", "on"),
+    [
+        ({}, ["k"]),
+        ({"w": "str"}, ["k"]),
+        ({"k": "int32"}, ["k"]),
+        ({"k": "Int64"}, ["k"]),
+        ({}, ["k", "day"]),
+    ],
+)
+def test_copies_that_have_all_keys(threads, kinds, on, how):
+    right = pd.DataFrame({"k": np.arange(50), "v": np.arange(50) * 1.5})
+    left = pd.DataFrame({"k": np.random.default_rng(3).integers(0, 50, 300), "w": np.arange(300)})
+    if "day" in on:
+        right["day"] = left["day"] = pd.Timestamp("2026-01-01")
+    left = left.astype(kinds)
+    lefts = placed(threads, left, [1, 0, 0, 2])
+    with DistributedIndex.build(right, on=on, client=threads, mode="replicated") as index:
+        for rows in (lefts, lefts[lefts["w"].astype("int64") < 0].persist()):
+            found = index.merge(rows, how=how, persist=True).compute()
+            assert_same(found, joined(rows.compute(), right, on, how))
+
+
 @given(data=st.data())
 @settings(max_examples=25)
 def test_any_rows_anywhere(threads: Client, data: st.DataObject) -> None:

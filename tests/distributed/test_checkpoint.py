@@ -108,6 +108,21 @@ def test_rebuild_from_the_last_save_by_another_handle(threads, frame, tmp_path):
             index.rebuild(whole=True)
 
 
+def test_rebuild_from_a_save_when_the_source_was_of_an_index_that_is_gone(threads, tmp_path):
+    numbers = pd.DataFrame({"k": np.arange(50), "v": np.arange(50)})
+    asked = dd.from_pandas(
+        pd.DataFrame({"k": np.arange(60), "z": np.arange(60) * 3}), npartitions=2
+    )
+    with DistributedIndex.build(numbers, on="k", client=threads) as first:
+        index = DistributedIndex.build(first.merge(asked), on="z", client=threads)
+    with index:
+        with pytest.raises(IndexLost):
+            index.rebuild(whole=True)
+        index.save(tmp_path / "saved")
+        index.rebuild(whole=True)
+        assert len(index) == 50
+
+
 def test_rebuild_from_another_save_when_the_one_that_was_loaded_is_gone(threads, frame, tmp_path):
     with DistributedIndex.build(frame[:300], on=["city", "hour"], client=threads) as index:
         index.save(tmp_path / "first")

@@ -25,6 +25,22 @@ def test_alike_frames_share_it() -> None:
     assert (first.names, list(first.meta), len(first.meta)) == (("k",), ["k", "w"], 0)
 
 
+def test_long_lists_of_columns_are_not_taken_for_each_other() -> None:
+    labels = [f"c{number:03}" for number in range(300)]
+    frame = pd.DataFrame([range(300)], columns=labels).assign(k=1)
+    for some in (labels[:120] + labels[290:], labels[:20] + labels[150:250] + labels[290:]):
+        for columns in (pd.Index(some), iter(some)):
+            assert list(Kept.of(lazy(frame), "k", columns).meta) == [*some, "k"]
+
+
+@pytest.mark.parametrize("label", ["k", "v"])
+def test_another_byte_order_is_refused(label: str) -> None:
+    frame = frame_of().astype({label: ">i4"})
+    for given in (frame, lazy(frame)):
+        with pytest.raises(ColumnError, match="byte order"):
+            Kept.of(given, "k", None)
+
+
 @pytest.mark.parametrize(
     ("frame", "on", "columns"),
     [

@@ -1,13 +1,19 @@
-"""What a phase leaves behind on a worker."""
+"""How a phase ends: what comes to the thread that waits, and what is left behind."""
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import time
 import weakref
+from typing import Any
 
 import pytest
+from distributed import Client
 
-from dgpuhash.distributed.phase import let_go
+from dgpuhash.distributed.phase import _Awaited, attended, installed, let_go, on_workers
+from dgpuhash.distributed.plugin import ShardHost
+from dgpuhash.errors import IndexLost
 
 
 class Held:
@@ -42,3 +48,76 @@ def test_an_error_holds_nothing_that_its_frames_held():
         assert str(raised.value) == "worse"
     finally:
         gc.enable()
+
+
+def its_address(host: Any) -> str:
+    return str(host.worker.address)
+
+
+def naps(host: Any, seconds: float) -> float:
+    time.sleep(seconds)
+    return seconds
+
+
+def fails(host: Any) -> None:
+    raise ValueError(its_address(host))
+
+
+@pytest.fixture
+def workers(threads: Client) -> list[str]:
+    """Addresses of workers that hold shards."""
+    installed(threads, ShardHost())
+    return sorted(threads.nthreads())
+
+
+@pytest.mark.parametrize("seconds", [0, 0.4])
+def test_results_are_in_the_order_of_workers_also_of_long_phases(threads, workers, seconds):
+    done: list[float] = []
+    slept = on_workers(threads, workers, naps, seconds, meanwhile=lambda: done.append(seconds))
+    assert slept == [seconds] * len(workers)
+    assert len(done) == 1 or seconds == 0
+    assert on_workers(threads, workers[::-1], its_address) == workers[::-1]
+
+
+def test_errors_and_limits(threads, workers):
+    with pytest.raises(ValueError, match=r"://"):
+        on_workers(threads, workers, fails)
+    with pytest.raises(IndexLost, match="not answered for 0 s"):
+        on_workers(threads, workers, naps, 2.0, limit=0.45)
+    with pytest.raises(IndexLost, match="nobody"):
+        on_workers(threads, ["inproc://nobody/1"], its_address)
+
+
+def test_who_is_interrupted_leaves_work_to_end_by_itself(threads, workers):
+    ended: list[str] = []
+
+    async def work() -> None:
+        await asyncio.sleep(0.5)
+        ended.append("work")
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    awaited = _Awaited(threads, workers, work)
+    with pytest.raises(KeyboardInterrupt):
+        awaited.outcome(interrupt)
+    time.sleep(0.3)
+    assert not awaited._alarms and not ended
+    time.sleep(0.6)
+    assert ended == ["work"]
+
+
+def test_what_cannot_begin_is_an_error_of_the_thread_that_waits(threads, workers):
+    def begin() -> Any:
+        raise OSError("no way to begin")
+
+    with pytest.raises(OSError, match="no way"):
+        attended(threads, workers, begin)
+
+
+def test_work_that_is_cancelled_is_a_lost_worker(threads, workers):
+    async def cancelled() -> None:
+        raise asyncio.CancelledError
+
+    with pytest.raises(IndexLost, match="event loop ends"):
+        attended(threads, workers, cancelled)

@@ -12,7 +12,10 @@ from clusters import parts_held, until
 from distributed import Client
 
 from dgpuhash.distributed import DistributedMap, DistributedMultiMap, DistributedSet
+from dgpuhash.distributed.arrays.foreseen import Foreseen
 from dgpuhash.distributed.arrays.part import Part
+from dgpuhash.distributed.group import form_group, join_group
+from dgpuhash.distributed.phase import on_workers
 from dgpuhash.errors import IndexLost, OutOfMemoryError
 
 pytestmark = pytest.mark.cluster
@@ -113,3 +116,43 @@ def test_tables_that_are_made_at_once(processes):
         each.join()
     assert not failed
     until(lambda: parts_held(processes) == before)
+
+
+def test_who_is_interrupted_while_another_has_its_turn_hurts_nobody(threads, monkeypatch):
+    serve, serving, go_on = Part.serve, threading.Event(), threading.Event()
+
+    def held(self, verb, columns, counts, to):
+        if verb.changes:
+            serving.set()
+            assert go_on.wait(30)
+        return serve(self, verb, columns, counts, to)
+
+    def interrupted(self):
+        raise KeyboardInterrupt
+
+    rows = da.arange(1_000, chunks=100).persist()
+    with DistributedSet.from_keys(np.arange(10)) as asked, DistributedSet("int64") as filled:
+        assert filled.insert([-1]).all()
+        monkeypatch.setattr(Part, "serve", held)
+        inserting = threading.Thread(target=filled.insert, args=(rows,))
+        inserting.start()
+        assert serving.wait(30)
+        with monkeypatch.context() as patched:
+            patched.setattr(Foreseen, "make", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                asked.contains(rows)
+        go_on.set()
+        inserting.join(30)
+        assert len(filled) == 1_001
+        assert filled.epoch == 2
+        assert int(asked.contains(rows).sum().compute()) == 10
+
+
+def test_a_group_that_was_closed_is_not_joined(threads):
+    workers = sorted(threads.nthreads())
+    group = form_group(threads, workers)
+    group.close(threads)
+    with pytest.raises(IndexLost, match="given up"):
+        on_workers(threads, workers, join_group, group.name, workers)
+    left = threads.run(lambda dask_worker: len(dask_worker.plugins["dgpuhash"].ends))
+    assert set(left.values()) == {0} or group.name not in str(left)

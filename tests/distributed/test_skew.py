@@ -14,6 +14,7 @@ from clusters import assert_same, joined
 from dgpuhash.distributed import DistributedIndex
 from dgpuhash.distributed.descriptor import ShardAddress
 from dgpuhash.distributed.exchange import LocalExchange
+from dgpuhash.distributed.plugin import host_of
 from dgpuhash.distributed.put import put_rows
 from dgpuhash.distributed.settling import let_go, moved_on
 from dgpuhash.distributed.shard import Change, Shards
@@ -234,6 +235,31 @@ def test_save_load_rebuild_and_rebalance(threads, tmp_path):
         check(index)
     with DistributedIndex.load(tmp_path / "saved", threads, workers=index.workers[1:]) as index:
         check(index)
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_rebuild_where_a_key_became_heavy_after_it_was_written(threads, tmp_path, durable):
+    few, many = integers(np.arange(100)), integers(np.full(9_000, 7))
+    url = tmp_path / "saved"
+    with DistributedIndex.build(
+        few, on="k", client=threads, durable=url if durable else None
+    ) as index:
+        index.insert(many)
+        if not durable:
+            index.save(url)
+    for part in range(3):
+        options = {"durable": url} if durable else {}
+        with DistributedIndex.load(url, threads, **options) as index:
+            assert index._descriptor.heavy
+            threads.run(drop_shard, index._descriptor.uid, workers=index.workers[part : part + 1])
+            rebuilt = index.rebuild()
+            assert rebuilt.parts == (part,)
+            assert len(index) == 9_100
+            assert len(index.find(np.array([7])).frame) == 9_001
+
+
+def drop_shard(uid, dask_worker):
+    host_of(dask_worker).shards.drop(uid)
 
 
 def test_a_unique_index_has_no_heavy_keys(threads):

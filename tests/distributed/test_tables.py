@@ -339,6 +339,7 @@ def test_an_error_that_others_were_told_of_is_waited_for(threads, monkeypatch):
 def test_looking_at_an_empty_table_decides_on_no_device(threads):
     with DistributedMultiMap("int64", "int64") as table:
         assert (len(table), table.n_keys) == (0, 0)
+        assert len(table.stats()) == 0
         table.clear()
         assert table.device is None
         table.insert([1, 1], [2, 3])
@@ -599,3 +600,66 @@ def test_a_group_that_is_lost_when_landing_memory_is_made(threads, landing, monk
             table.insert(np.arange(60))
         assert len(table) == 60
         assert table.contains(np.arange(100)).sum() == 60
+
+
+def test_chunks_that_were_moved_go_with_their_arrays(client):
+    """Without the collector: device memory would wait for it."""
+    workers = sorted(client.nthreads())
+    keys = client.persist(da.arange(4_000, chunks=1_000), workers=workers[:1])
+    values = client.persist(keys * 2, workers=workers[1:2])
+    wait([keys, values])
+    gc.collect()
+    gc.disable()
+    try:
+        with DistributedMap("int64", "int64", client=client) as table:
+            names = {keys.name, values.name}
+            table.upsert(keys, values)
+            del keys, values
+            until(lambda: not names & {label[0] for label in labels_of(client)})
+            until(lambda: not any("itself" in str(label) for label in labels_of(client)))
+            assert len(table) == 4_000
+    finally:
+        gc.enable()
+
+
+def labels_of(client):
+    return [label for held in client.has_what().values() for label in held]
+
+
+def test_arrays_of_other_clients(threads):
+    with DistributedSet.from_keys(np.arange(5), client=threads) as table:
+        with Client(threads.cluster, set_as_default=False) as other:
+            with other.as_current():
+                rows = da.arange(10, chunks=3).persist()
+                wrong = da.arange(10, chunks=3).map_blocks(fails, dtype="i8", meta=np.zeros(0, int))
+                wrong = wrong.persist()
+            assert int(table.contains(rows).sum().compute()) == 5
+            with pytest.raises(ZeroDivisionError):
+                table.contains(wrong)
+        with pytest.raises(UnsupportedError, match="closed"):
+            table.contains(rows)
+
+
+def fails(block):
+    return 1 // 0
+
+
+def test_a_client_that_is_closed_meanwhile(threads):
+    client = Client(threads.cluster, set_as_default=False)
+    table = DistributedSet.from_keys([1], client=client)
+    raised = []
+
+    def change():
+        try:
+            while True:
+                table.insert(np.arange(20_000))
+                table.clear()
+        except Exception as error:
+            raised.append(error)
+
+    changing = threading.Thread(target=change)
+    changing.start()
+    time.sleep(0.3)
+    client.close()
+    changing.join(30)
+    assert [type(error) for error in raised] == [ClosedError]

@@ -17,6 +17,7 @@ from clusters import cluster_of, kill, parts_held, until
 from distributed import futures_of, wait
 
 from dgpuhash.distributed import DistributedMap, DistributedMultiMap, DistributedSet
+from dgpuhash.distributed.arrays import contents, hosted
 from dgpuhash.distributed.arrays.part import Part
 from dgpuhash.distributed.envelope import body_digest
 from dgpuhash.distributed.rows_file import batches_in
@@ -436,6 +437,36 @@ def test_all_parts_are_rebuilt_on_fewer_workers(tmp_path):
             assert [column.tolist() for column in found] == [each.tolist() for each in wanted]
             assert table.rebuild() == ()
         until(lambda: parts_held(client) == [0, 0])
+
+
+def test_room_that_could_not_be_made_is_not_asked_for_again(threads, tmp_path, monkeypatch):
+    def no_memory(*args):
+        raise OutOfMemoryError("on purpose")
+
+    with DistributedSet.from_keys(np.arange(1000)) as table:
+        with monkeypatch.context() as patched:
+            patched.setattr(contents, "reserve_part", no_memory)
+            with pytest.raises(OutOfMemoryError):
+                table.reserve(10**12)
+        table.save(tmp_path / "saved")
+        threads.run(lambda dask_worker: dask_worker.plugins["dgpuhash"].tables.clear())
+        assert len(table.rebuild()) == len(table.workers)
+        assert table.contains(np.arange(1000)).all()
+        table.reserve(5_000)
+
+
+def test_a_clear_that_failed_leaves_the_table_lost(threads, monkeypatch):
+    def fails(*args):
+        raise KeyError("on purpose")
+
+    with DistributedSet.from_keys(np.arange(10)) as table:
+        monkeypatch.setattr(hosted, "clear_part", fails)
+        with pytest.raises(KeyError):
+            table.clear()
+        with pytest.raises(IndexLost, match="its clear failed"):
+            table.contains([1])
+        with pytest.raises(IndexLost, match="its clear failed"):
+            table.clear()
 
 
 def test_a_change_that_failed_is_taken_back_by_a_rebuild(threads, tmp_path, monkeypatch):

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pandas as pd
+import psutil
 import pytest
 from rich.console import Console
 
@@ -34,6 +38,30 @@ def test_the_program_passes():
     for phrase in ("BOEING", "rows/s", "Shards", "Every result equals pandas' own."):
         assert phrase in found.stdout
     assert "Traceback" not in found.stderr
+
+
+@pytest.mark.cluster
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [0, 2])
+def test_ctrl_c_in_a_terminal(workers):
+    """Which all processes get at once, while workers start or after."""
+    program = subprocess.Popen(
+        [Path(sys.executable).with_name("dgpuhash"), "demo"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    try:
+        deadline = time.monotonic() + 100
+        while len(psutil.Process(program.pid).children()) < 1 + max(workers, 1):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        time.sleep(4 if workers else 0)
+        os.killpg(program.pid, signal.SIGINT)
+        _, said = program.communicate(timeout=100)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(program.pid, signal.SIGKILL)
+    assert program.returncode == 1
+    assert said.strip() == "Aborted!"
 
 
 def test_a_result_with_one_other_value_is_a_difference():

@@ -44,6 +44,16 @@ def test_answers_in_any_order_give_the_same_result(how):
         assert_frame_equal(found, expected)
 
 
+@pytest.mark.parametrize(
+    ("left", "on"), [(["z", 5], [5]), ([1, 2], [2, 1])], ids=["beside others", "crossed"]
+)
+def test_labels_that_pandas_would_give_twice_are_refused(left, on):
+    right = pd.DataFrame({label: [1, 2] for label in [5, 1, 2, "k"]})
+    index = FrameIndex.build(right[[5, "k"]], "k") if on == [5] else FrameIndex.build(right, [1, 2])
+    with pytest.raises(ColumnError, match="rename them"):
+        index.merge(pd.DataFrame({label: [1, 2] for label in left}), left_on=on)
+
+
 @pytest.mark.parametrize("suffixes", [("_x", "_y"), (None, "_r"), ("", "_r"), ("_l", None)])
 def test_suffixes(suffixes):
     index = FrameIndex.build(RIGHT, "k")

@@ -346,7 +346,9 @@ def test_plain_cudf_columns_are_arrays_and_back():
     arrays = frames.arrays(plain)
     assert [array.dtype.kind for array in arrays] == list("ifbii")
     found = frames.from_arrays(arrays, plain)
-    assert frames.dtypes(found) == frames.dtypes(plain)
+    assert frames.dtypes(found) == frames.dtypes(plain) == list(plain.dtypes)
+    nullable = cudf.DataFrame({"text": ["a", None], 3: [1, None]}).astype({3: "Int64"})
+    assert frames.dtypes(nullable) == list(nullable.dtypes)
     assert_frame_equal(found.to_pandas(), plain.to_pandas())
     assert len(frames.from_arrays([array[:0] for array in arrays], plain)) == 0
     assert frames.arrays(cudf.DataFrame({"text": ["a"]})) is None

@@ -79,6 +79,28 @@ def test_pages_of_an_index_with_one_row_a_key(stored, asked, nbytes):
     check(FrameIndex.build(rows, "k"), pd.DataFrame({"k": np.array(asked, "int64")}), nbytes)
 
 
+@given(
+    st.lists(st.integers(0, 40), min_size=1, unique=True),
+    st.lists(st.integers(-1, 41)),
+    SIZES,
+    st.sampled_from(["int64", "Int64"]),
+    st.booleans(),
+)
+def test_positions_of_all_keys_need_not_be_named(stored, asked, nbytes, kind, plain):
+    rows = pd.DataFrame({"k": np.array(stored, "int64"), "v": 0.5}).astype({"k": kind})
+    index, keys = FrameIndex.build(rows, "k"), pd.DataFrame({"k": np.array(asked, "int64")})
+    options = {"nbytes": nbytes, "columns": ["v"], "plain": plain}
+    named, page = (index.page(keys, named=each, **options) for each in (True, False))
+    assert page.rest == named.rest
+    positions = page.matches.query_rows
+    if positions is None:
+        assert plain and set(asked) <= set(stored) and page.rest is None
+        positions = np.arange(len(keys))
+    assert positions.tolist() == named.matches.query_rows.tolist()
+    values = [each.matches.frame[0] if plain else each.matches.frame["v"] for each in (page, named)]
+    assert values[0].tolist() == values[1].tolist() == [0.5] * len(positions)
+
+
 def test_few_pages_and_keys_are_sent_at_most_twice():
     rng = np.random.default_rng(0)
     stored = np.concatenate([rng.integers(0, 5_000, 20_000), np.full(20_000, 77)])

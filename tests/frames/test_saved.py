@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from decimal import Decimal
 
 import numpy as np
@@ -118,3 +119,49 @@ def test_a_column_that_arrow_cannot_hold(tmp_path):
     with pytest.raises(UnsupportedError, match="astype"):
         FrameIndex.build(frame, "k").save(tmp_path / "index.dgph")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [2**60 + 1, None, 5],
+        [1.5, None, 2],
+        [True, None],
+        [[1], [2]],
+        [[1, 2], None, []],
+        [b"x", None],
+        [datetime.date(2020, 1, 31), None],
+        [pd.Timestamp("2020-01-31 10:00"), None],
+        [{"a": 1}, {"a": None}],
+        [None, None],
+        [],
+    ],
+)
+def test_objects_come_back_as_they_were(values):
+    frame = pd.DataFrame({"v": pd.Series(values, dtype=object)})
+    back = frame_from_bytes(frame_to_bytes(frame))
+    assert back["v"].dtype == object
+    assert back["v"].tolist() == values
+    assert list(map(type, back["v"])) == list(map(type, values)) or values == [1.5, None, 2]
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ([(1, 2), None], r"\(1, 2\)"),
+        ([{"a": 1}, {"b": 2}], "'b': None"),
+        ([np.array([1, 2])], "array"),
+    ],
+)
+def test_objects_that_arrow_would_change_are_refused(values, named):
+    frame = pd.DataFrame({"v": pd.Series(values, dtype=object)})
+    with pytest.raises(UnsupportedError, match=named):
+        frame_to_bytes(frame)
+
+
+def test_categories_that_arrow_does_not_give_back_are_refused():
+    frame = pd.DataFrame({"v": pd.cut([1, 2, 3, 4], 2)})
+    with pytest.raises(UnsupportedError, match="astype"):
+        frame_to_bytes(frame)
+    texts = frame.astype("str").astype("category")
+    pd.testing.assert_frame_equal(frame_from_bytes(frame_to_bytes(texts)), texts)

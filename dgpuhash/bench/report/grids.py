@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 __all__ = ["Grid", "bytes_text", "figure_of", "grids"]
@@ -143,6 +143,8 @@ def _scaling(rows: Sequence[Row]) -> list[Grid]:
     made += _pivot(title, verbs, index, "verb", order, _milliseconds)
     title = "efficiency: the rate beside that of one worker times their number"
     made += _pivot(title, beside, index, "verb", order, _efficiency)
+    each = {_WORDS["n"]: "rows a worker"}
+    made = [replace(one, header=tuple(each.get(name, name) for name in one.header)) for one in made]
     told = [row for row in verbs if "steps" in row]
     if told:
         names = [name for name in _STEPS if any(name in row["steps"] for row in told)]
@@ -165,7 +167,7 @@ def _scaling(rows: Sequence[Row]) -> list[Grid]:
 
 
 def _share(milliseconds: float | None, whole: float) -> str:
-    if not milliseconds:
+    if not milliseconds or not whole:
         return ""
     return f"{_number(milliseconds)} ({milliseconds / whole:.0%})"
 

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from dgpuhash.bench.report.fields import BENCHES, problem_of
 from dgpuhash.errors import FormatError
 
 __all__ = ["BENCHES", "Row", "by_bench", "read"]
 
 Row = dict[str, Any]
-# In the order of a report.
-BENCHES = ("limits", "tables", "multi", "group", "join", "cpu", "exchange", "scaling", "model")
 
 
 def read(paths: Sequence[str | Path]) -> list[Row]:
@@ -28,20 +27,19 @@ def read(paths: Sequence[str | Path]) -> list[Row]:
     """
     rows = []
     for path in paths:
-        text = Path(path).read_text()
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise _foreign(path) from error
         if text.startswith("{\n"):
             rows += _of_receipt(text, path)
             continue
         for number, line in enumerate(text.splitlines(), 1):
             try:
                 row = json.loads(line)
-                if row["bench"] not in BENCHES:
-                    raise ValueError(f"no benchmark is called {row['bench']!r}")
-            except (ValueError, TypeError, KeyError) as error:
-                raise FormatError(
-                    f"line {number} of {path} is no figure of a benchmark; give files that "
-                    "'dgpuhash bench tables --json FILE' and its like wrote"
-                ) from error
+            except (ValueError, RecursionError):
+                row = None
+            _check(row, f"line {number} of {path}")
             rows.append(row)
     return rows
 
@@ -64,9 +62,24 @@ def _of_receipt(text: str, path: str | Path) -> list[Row]:
     """The figures of a receipt, with its machine."""
     try:
         receipt = json.loads(text)
-        return [{**row, "machine": receipt["machine"]} for row in receipt["figures"]]
-    except (ValueError, TypeError, KeyError) as error:
+        rows = [{**row, "machine": receipt["machine"]} for row in receipt["figures"]]
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise _foreign(path) from error
+    for number, row in enumerate(rows, 1):
+        _check(row, f"figure {number} of {path}")
+    return rows
+
+
+def _check(row: Any, where: str) -> None:
+    if problem := problem_of(row):
         raise FormatError(
-            f"{path} is neither figures of a benchmark nor a receipt of 'make gpu'; give a file "
-            "that 'dgpuhash bench tables --json FILE' wrote, or receipts/figures.json"
-        ) from error
+            f"{where} is no figure of a benchmark: {problem}; give files that 'dgpuhash bench "
+            "tables --json FILE' and its like wrote"
+        )
+
+
+def _foreign(path: str | Path) -> FormatError:
+    return FormatError(
+        f"{path} is neither figures of a benchmark nor a receipt of 'make gpu'; give a file "
+        "that 'dgpuhash bench tables --json FILE' wrote, or receipts/figures.json"
+    )

@@ -36,8 +36,8 @@ def draw_steps(rows: Sequence[Row], folder: Path) -> list[tuple[str, Path]]:
         theirs = sorted(theirs, key=lambda row: row["workers"])
         names = [str(row["workers"]) for row in theirs]
         below = [0.0] * len(theirs)
-        for step in theirs[0]["steps"]:
-            heights = [row["steps"][step] for row in theirs]
+        for step in dict.fromkeys(step for row in theirs for step in row["steps"]):
+            heights = [row["steps"].get(step, 0.0) for row in theirs]
             axes.bar(names, heights, bottom=below, label=step, width=0.6)
             below = [low + height for low, height in zip(below, heights, strict=True)]
         if all("worker_seconds" in row for row in theirs):

@@ -28,7 +28,7 @@ from dgpuhash.distributed.arrays.part import Verb
 from dgpuhash.distributed.arrays.sharing import Use, joined
 from dgpuhash.distributed.change import places
 from dgpuhash.distributed.clients import client_of, giving_way
-from dgpuhash.distributed.group import Transport
+from dgpuhash.distributed.group import Attempt, Transport
 from dgpuhash.distributed.phase import GRACE, on_workers
 from dgpuhash.distributed.sparing import Absences, Sparing, Switch
 from dgpuhash.distributed.worker_data import Elsewhere, Made
@@ -171,15 +171,16 @@ class DistributedTable:
     def clear(self) -> None:
         """Forget every key; the capacity stays."""
         with self._turn:
+            self._check()
             try:
                 self._held = self._phase_of_what_is_stored(hosted.clear_part)
-            except IndexLost as error:
-                self._lost = self._lost or f"its clear failed ({error})"
+            except BaseException as error:
+                self._lost = self._lost or f"its clear failed ({type(error).__name__}: {error})"
                 raise
             self._epoch += 1
 
     def stats(self) -> pd.DataFrame:
-        """One row for each part.
+        """One row for each part; none before the first arrays have decided on a device.
 
         Its ``part`` and ``worker``, the device, the figures of `dgpuhash.tables.TableStats`.
         ``exchange_nbytes``: the most that the last verb has held there besides the table, its
@@ -188,7 +189,7 @@ class DistributedTable:
         the last verb that it did not ask for, as the filter had no such key, and as other rows had
         the same.
         """
-        rows = self._phase(hosted.figures)
+        rows = self._phase_of_what_is_stored(hosted.figures)
         frame = pd.DataFrame(rows)
         frame.insert(0, "part", range(len(rows)))
         return frame
@@ -295,15 +296,15 @@ class DistributedTable:
             use = joined(self._client, self._workers, self._exchange)
             self._holding.renew(use)
             self._transport = use.group.exchange
-        group = use.group
+        group, attempt = use.group, Attempt()
         try:
             return group.run(
                 self._client, hosted.carry_out, order,
-                needed=foreseen.needed(), meanwhile=foreseen.make,
+                needed=foreseen.needed(), meanwhile=foreseen.make, attempt=attempt,
             )  # fmt: skip
         except BaseException as error:
             foreseen.forget()
-            if isinstance(error, Elsewhere):
+            if isinstance(error, Elsewhere) or not attempt.begun:
                 raise
             # It is of no use any more.
             self._holding.use = None

@@ -322,7 +322,7 @@ def until_done(client: Client, workers: Sequence[str], futures: Sequence[Future]
     attended(client, workers, begin)
     failed = [future for future in futures if future.status != "finished"]
     if failed:
-        watched(client, workers, failed[:1])
+        watched(failed[0].client, workers, failed[:1])
 
 
 def _itself(array: Any) -> Any:

@@ -12,7 +12,7 @@ from distributed.comm.core import CommClosedError
 from dgpuhash.distributed.arrays import hosted
 from dgpuhash.distributed.clients import asking_the_scheduler
 from dgpuhash.distributed.request import REMEDY
-from dgpuhash.errors import DgpuhashError, IndexLost
+from dgpuhash.errors import ClosedError, DgpuhashError, IndexLost
 
 __all__ = ["losing"]
 
@@ -22,13 +22,15 @@ def losing(client: Client, workers: Callable[[], Sequence[str]]) -> Iterator[Non
     """A block whose errors, of whatever kind Dask gives them, are a lost worker's if one is."""
     try:
         yield
-    except IndexLost as error:
+    except DgpuhashError as error:
+        if not isinstance(error, IndexLost):
+            raise
+        _check_client(client, error)
         said = str(error).replace(REMEDY, hosted.REMEDY)
         said = re.sub(r"shard(s?) of the index", r"part\1 of the table", said)
         raise IndexLost(said) from error
-    except DgpuhashError:
-        raise
     except Exception as error:
+        _check_client(client, error)
         with asking_the_scheduler():
             there = client.nthreads()
         gone = sorted(set(workers()) - set(there))
@@ -37,3 +39,12 @@ def losing(client: Client, workers: Callable[[], Sequence[str]]) -> Iterator[Non
                 f"workers {gone} with parts of the table are gone; {hosted.REMEDY}"
             ) from error
         raise
+
+
+def _check_client(client: Client, error: Exception) -> None:
+    """Raise ClosedError where that of the client is what led to `error`."""
+    if client.status in {"closing", "closed"}:
+        raise ClosedError(
+            "the Dask client was closed meanwhile, and nobody else knows the parts of its tables; "
+            "make them again with another client, or load a save"
+        ) from error

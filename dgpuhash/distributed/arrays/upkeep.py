@@ -62,9 +62,14 @@ class Upkeep(DistributedTable):
         """
         wanted = check_capacity(keys, "reserve")
         with self._at_work():
-            self._capacity = max(self._capacity, wanted)
-            if self._open:
-                self._held = self._phase(contents.reserve_part, self._share)
+            before, self._capacity = self._capacity, max(self._capacity, wanted)
+            try:
+                if self._open:
+                    self._held = self._phase(contents.reserve_part, self._share)
+            except BaseException:
+                # What is made anew later would be as large.
+                self._capacity = before
+                raise
 
     def copy(self) -> Self:
         """An independent table with the same content, on the same workers and devices.

@@ -37,6 +37,6 @@ def merge_here(host: ShardHost, seal: Sealed[Probe], given: Given) -> Made[Share
 def merge_with(index: FrameIndex, probe: Probe, left: Any) -> Any:
     """The merge of a partition with an index that has all rows."""
     asking = probe.asking(left)
-    rows, found = matches_of(index, asking.keys, probe.how, probe.moved)
-    whole = index.one_row_per_key and len(rows) == len(left)
+    rows, found = matches_of(index, asking.keys, probe.how, probe.moved, named=False)
+    whole = rows is None or (index.one_row_per_key and len(rows) == len(left))
     return probe.put_together(asking, rows, found, whole=whole)

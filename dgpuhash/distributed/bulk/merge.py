@@ -37,7 +37,7 @@ from dgpuhash.distributed.sparing import Absences, Sparing
 from dgpuhash.distributed.split import split_to_all
 from dgpuhash.distributed.worker_data import Elsewhere, Given, Made, Needed
 from dgpuhash.frames import FrameIndex, frames_of, in_query_order
-from dgpuhash.tables.found import found_rows
+from dgpuhash.tables.found import found_rows, taken
 
 __all__ = ["merge_together"]
 
@@ -215,7 +215,7 @@ class Asking:
         if replica is not None:
             passed = replica.filter.test(encoded.codes)
             asked_rows, _ = found_rows(backend.get(self._frames.device), passed, encoded.codes)
-            columns = [column[asked_rows] for column in columns]
+            columns = [taken(column, asked_rows) for column in columns]
             encoded = encoder.encode_arrays(columns, self._frames)
         only_owners = encoder.exact and probe.how in {"semi", "anti"}
         heavy = NO_HEAVY if only_owners else descriptor.heavy
@@ -224,7 +224,7 @@ class Asking:
         made = parted(columns, key, encoded, owned, numbered=True)
         if asked_rows is None:
             return made, 0
-        numbers = asked_rows[made.numbers]
+        numbers = taken(asked_rows, made.numbers)
         return replace(made, numbers=numbers), len(passed) - len(asked_rows)
 
     def results(self, asked: Parted, back: Received) -> list[Any]:
@@ -232,13 +232,13 @@ class Asking:
         probe, frames = self.probe, self._frames
         xp = frames.xp
         rows, *payload = back.columns
-        rows = asked.numbers[_shifted(rows, back.counts, _firsts(asked.counts), xp)]
+        rows = taken(asked.numbers, _shifted(rows, back.counts, _firsts(asked.counts), xp))
         if probe.how in {"semi", "anti"}:
             rows = of_any(rows, self.rows, probe.how, xp)
             self.matched = len(rows) if probe.how == "semi" else self.rows - len(rows)
         else:
             rows, order, self.matched = in_query_order(rows, self.rows, xp)
-            payload = [column[order] for column in payload]
+            payload = [taken(column, order) for column in payload]
         whole = len(rows) == self.matched == self.rows
         if len(self._partitions) == 1:
             return [self._result(self._partitions[0], rows, payload, whole)]

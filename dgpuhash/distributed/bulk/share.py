@@ -33,11 +33,15 @@ def merged(given: Given, partition: Lying) -> tuple[str, int]:
     return f"dgpuhash-merged-{given.token}", partition.number
 
 
-def matches_of(index: FrameIndex, keys: Any, how: str, columns: Sequence[Hashable]) -> Matches:
+def matches_of(
+    index: FrameIndex, keys: Any, how: str, columns: Sequence[Hashable], *, named: bool = True
+) -> Matches:
     """All that an index has for `keys`, a frame or a tuple of arrays.
 
-    A tuple of arrays, not a frame, where its columns are plain.
+    A tuple of arrays, not a frame, where its columns are plain. Unless all are `named`,
+    `query_rows` may be None for those of all keys, in order.
     """
     if how in {"semi", "anti"}:
         return index.match(keys, how=how)
-    return index.page(keys, nbytes=sys.maxsize, columns=columns, plain=True).matches
+    page = index.page(keys, nbytes=sys.maxsize, columns=columns, plain=True, named=named)
+    return page.matches

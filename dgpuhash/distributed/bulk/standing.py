@@ -11,7 +11,7 @@ from distributed import Client
 
 from dgpuhash.distributed.calls import ask_scheduler
 from dgpuhash.distributed.descriptor import ShardAddress
-from dgpuhash.distributed.group import Group, Transport, form_group
+from dgpuhash.distributed.group import Attempt, Group, Transport, form_group
 from dgpuhash.distributed.lock import locked
 from dgpuhash.distributed.phase import GRACE, on_workers
 from dgpuhash.distributed.plugin import ShardHost
@@ -70,11 +70,14 @@ def _run(
     args: Sequence[Any],
     needed: Needed | None,
 ) -> list[Result]:
+    attempt = Attempt()
     try:
-        return group.run(client, function, *args, needed=needed)
+        return group.run(client, function, *args, needed=needed, attempt=attempt)
     except Elsewhere:
         raise
     except BaseException:
+        if not attempt.begun:
+            raise
         if _known[client].get(shards) == group:
             _known[client].pop(shards, None)
         with suppress(DgpuhashError, OSError, RuntimeError):

@@ -15,6 +15,7 @@ from dgpuhash.frames.columns import KeyColumn
 from dgpuhash.frames.dataframes.base import Frames
 from dgpuhash.frames.dataframes.cudf_keys import column_of, key_column, plain_array
 from dgpuhash.frames.dataframes.pandas import METADATA, PandasFrames, arrow_names
+from dgpuhash.tables.found import taken
 
 __all__ = ["CudfFrames"]
 
@@ -35,6 +36,11 @@ class CudfFrames(Frames):
     @property
     def xp(self) -> ModuleType:
         return self._cp
+
+    def dtypes(self, frame: Any) -> list[Any]:
+        # A frame's `dtypes` is made anew, as a pandas Series: 0.2 to 0.4 ms, where this takes 1 µs.
+        told = getattr(frame, "_dtypes", None)
+        return super().dtypes(frame) if told is None else [dtype for _, dtype in told]
 
     def make(self, columns: Mapping[Hashable, Any]) -> Any:
         return self._cudf.DataFrame(
@@ -101,7 +107,7 @@ class CudfFrames(Frames):
         plain = [label for label, array in arrays.items() if array is not None]
         if not plain or not len(frame):
             return frame.take(rows).reset_index(drop=True)
-        taken = self.from_arrays([arrays[label][rows] for label in plain], frame[plain])
+        taken = self.from_arrays([taken(arrays[label], rows) for label in plain], frame[plain])
         if len(plain) == len(arrays):
             return taken
         others = frame[[label for label in arrays if label not in set(plain)]].take(rows)

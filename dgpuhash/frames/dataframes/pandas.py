@@ -16,6 +16,7 @@ from pandas.api.types import union_categoricals
 
 from dgpuhash.errors import ColumnError, KeyTypeError, UnsupportedError
 from dgpuhash.frames.columns import KeyColumn
+from dgpuhash.frames.dataframes.arrow_objects import check_given_back, objects_of
 from dgpuhash.frames.dataframes.base import Frames
 from dgpuhash.frames.dataframes.foreign import is_arrow
 from dgpuhash.frames.dataframes.pandas_keys import key_column, not_utf8
@@ -24,6 +25,8 @@ __all__ = ["PandasFrames", "arrow_names"]
 
 METADATA = b"dgpuhash"
 POINTER_NBYTES = 8
+# The category that Dask's empty frames have in place of those that only partitions know.
+UNKNOWN = "__UNKNOWN_CATEGORIES__"
 
 
 class PandasFrames(Frames):
@@ -65,7 +68,7 @@ class PandasFrames(Frames):
     def arrays(self, frame: Any, dtypes: Sequence[Any] | None = None) -> list[Any] | None:
         found = []
         for position, dtype in enumerate(frame.dtypes if dtypes is None else dtypes):
-            if not isinstance(dtype, np.dtype) or dtype.kind not in "biufMm":
+            if not isinstance(dtype, np.dtype) or dtype.kind not in "biufMm" or not dtype.isnative:
                 return None
             values = np.ascontiguousarray(frame.iloc[:, position].to_numpy())
             found.append(values.view(np.int64) if dtype.kind in "Mm" else values)
@@ -153,10 +156,23 @@ class PandasFrames(Frames):
                     f"{_kinds(left, left_on)} and {_kinds(right, right_on)}; convert one side with "
                     ".astype"
                 ) from error
+            if str(error).startswith("Big-endian"):
+                raise KeyTypeError(
+                    f"pandas does not merge columns of another byte order ({error}); convert them "
+                    "with .astype(dtype.newbyteorder('='))"
+                ) from error
             raise ColumnError(
                 f"{error}; rename the columns, or give suffixes=('_left', '_right')"
             ) from error
         merged = merged.iloc[:0]
+        shared = sum(label == other for label, other in zip(left_on, right_on, strict=True))
+        if merged.shape[1] != left.shape[1] + right.shape[1] - shared:
+            # Of keys whose labels are no texts, and which take suffixes, pandas makes more columns.
+            both = [label for label in left_on if label in right.columns and label not in right_on]
+            raise ColumnError(
+                f"the key columns {both or [*left_on]!r} have the labels of other columns of the "
+                "index; rename them to texts on one side"
+            )
         for label, other in zip(left_on, right_on, strict=True):
             dtype, index_dtype = left[label].dtype, right[other].dtype
             if label == other and dtype != index_dtype and dtype.kind == index_dtype.kind == "M":
@@ -196,9 +212,11 @@ class PandasFrames(Frames):
                 f"columns with astype first; the columns are {labels!r}"
             ) from error
         about = {"labels": labels, "strings": [_storage(t) for t in frame.dtypes]}
-        return table.replace_schema_metadata(
+        made = table.replace_schema_metadata(
             {**(table.schema.metadata or {}), METADATA: json.dumps(about).encode()}
         )
+        check_given_back(frame, made, self.from_arrow)
+        return made
 
     def from_arrow(self, table: Any) -> Any:
         about = json.loads((table.schema.metadata or {}).get(METADATA, b"{}"))
@@ -209,7 +227,10 @@ class PandasFrames(Frames):
         for position, storage in enumerate(stored.values()):
             dtype = _stored_dtype(storage)
             label = frame.columns[position]
-            if dtype is not None and frame[label].dtype != dtype:
+            objects = objects_of(table.column(position)) if dtype == np.dtype(object) else None
+            if objects is not None:
+                frame[label] = pd.Series(objects, frame.index, object)
+            elif dtype is not None and frame[label].dtype != dtype:
                 frame[label] = _restored(frame[label], dtype)
         return frame.set_axis(pd.Index(about["labels"]), axis=1)
 
@@ -285,6 +306,8 @@ def _cast(series: Any, like: Any) -> Any:
                 "pandas' own, such as .astype('Float64')"
             )
     remedy = remedy or f"convert it with .astype({str(wanted)!r}) before inserting"
+    if isinstance(wanted, pd.CategoricalDtype) and UNKNOWN in wanted.categories:
+        remedy = "its categories were not known: build the index from .cat.as_known() of the column"
     if str(wanted) == "bool" and series.isna().any():
         remedy = "for its nulls, build the index from .astype('boolean') of the column"
     raise ColumnError(

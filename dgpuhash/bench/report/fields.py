@@ -1,0 +1,91 @@
+"""What a row of figures must hold, for tables and plots to show it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["BENCHES", "problem_of"]
+
+# In the order of a report.
+BENCHES = ("limits", "tables", "multi", "group", "join", "cpu", "exchange", "scaling", "model")
+_TEXT, _OBJECT, _PARTS = "a text", "an object", "an object of numbers from 0 on"
+_COUNT, _POSITIVE = "a whole number from 1 on", "a number above 0"
+_AMOUNT, _NUMBER = "a number from 0 on", "a number"
+_KINDS = {
+    _TEXT: "limit verb library pairs distribution protocol exchange mode figure source bound unit",
+    _COUNT: "n rows workers hosts build groups footprint leaving batch",
+    _POSITIVE: "rate seconds worker_seconds measured_seconds load",
+    _AMOUNT: "time floor ratio launch efficiency multiplicity hit_rate at_rest table_bytes "
+    "exchanged_bytes",
+    _NUMBER: "overhead overlap error while_built",
+    _PARTS: "steps phases",
+    _OBJECT: "machine",
+}
+_KIND_OF = {name: kind for kind, names in _KINDS.items() for name in names.split()}
+# By benchmark, or by what only some rows of one have.
+_NEEDED = {
+    "limits": "limit footprint",
+    "exchange": "exchange leaving rate",
+    "memory": "pairs n distribution load table_bytes at_rest while_built",
+    "scaling": "verb mode library workers n rows rate seconds",
+    "limit": "workers n",
+    "steps": "exchanged_bytes",
+    "model": "verb mode workers hosts rows phases overlap seconds rate efficiency bound",
+    "figure": "source unit",
+    "error": "measured_seconds calibrates",
+}
+_LARGEST = 1e300
+
+
+def problem_of(row: Any) -> str | None:
+    """What keeps `row` from being a figure of a benchmark; None when nothing does.
+
+    Examples
+    --------
+    >>> problem_of({"bench": "cpu", "verb": "join", "time": 4.0})
+    >>> problem_of({"bench": "cpu", "verb": "join", "time": None})
+    'time is None, and should be a number from 0 on'
+    >>> problem_of({"bench": "cpu", "time": 4.0})
+    "it has no 'verb'"
+    """
+    if not isinstance(row, dict):
+        return "it is no JSON object"
+    if "bench" not in row:
+        return "it has no 'bench'"
+    if row["bench"] not in BENCHES:
+        return f"no benchmark is called {row['bench']!r}"
+    if lacking := [name for name in _needed(row) if name not in row]:
+        return f"it has no {lacking[0]!r}"
+    for name, value in row.items():
+        if name in _KIND_OF and not _fits(value, _KIND_OF[name]):
+            return f"{name} is {value!r}, and should be {_KIND_OF[name]}"
+    return None
+
+
+def _needed(row: dict[str, Any]) -> list[str]:
+    figure = "time" if "time" in row and row.get("unit") != "TB/s" else "rate"
+    bench = row["bench"]
+    parts = [bench]
+    if beside := {"scaling": "limit", "model": "figure"}.get(bench):
+        parts = [beside] if beside in row else []
+        if not parts or "verb" in row or "steps" in row:
+            parts += [bench, *(name for name in ("steps", "error") if name in row)]
+    elif bench not in _NEEDED and row.get("verb") == "memory":
+        return _NEEDED["memory"].split()
+    needed = [name for part in parts for name in _NEEDED.get(part, "verb").split()]
+    return [*needed, figure]
+
+
+def _fits(value: Any, kind: str) -> bool:
+    if kind == _TEXT:
+        return isinstance(value, str)
+    if kind in (_OBJECT, _PARTS):
+        if not isinstance(value, dict):
+            return False
+        return kind == _OBJECT or all(_fits(each, _AMOUNT) for each in value.values())
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    if kind == _COUNT:
+        return isinstance(value, int) and 0 < value < 2**63
+    least = {_POSITIVE: 0.0, _AMOUNT: 0.0, _NUMBER: -_LARGEST}[kind]
+    return least <= value < _LARGEST and (kind != _POSITIVE or value > 0)

@@ -1,0 +1,88 @@
+"""Columns of Python objects in Arrow and back; values that it would change are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from numbers import Number
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from dgpuhash.errors import UnsupportedError
+
+__all__ = ["check_given_back", "objects_of"]
+
+
+def check_given_back(frame: Any, table: Any, read: Callable[[Any], Any]) -> None:
+    """Refuse a frame of which `read` makes another one.
+
+    Objects may come back as equal ones: integers as floats.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+    table : pyarrow.Table
+        What Arrow has made of it.
+    read : callable
+        Makes a frame of such a table.
+
+    Raises
+    ------
+    UnsupportedError
+        For objects that differ, with the first one, and for categories that cannot be read.
+
+    Examples
+    --------
+    >>> frame = pd.DataFrame({"n": pd.Series([2**60 + 1, None], dtype=object)})
+    >>> check_given_back(frame, pa.Table.from_pandas(frame), pa.Table.to_pandas)
+    """
+    for position, dtype in enumerate(frame.dtypes):
+        if dtype == np.dtype(object):
+            objects, label = frame.iloc[:, position], frame.columns[position]
+            _check_objects(objects, table.column(position), label)
+    if any(isinstance(dtype, pd.CategoricalDtype) for dtype in frame.dtypes):
+        try:
+            read(table.slice(0, 0))
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            raise UnsupportedError(
+                f"the categories of a column cannot be read back from Arrow ({error}); convert "
+                "them with .astype('str') first"
+            ) from error
+
+
+def objects_of(column: Any) -> np.ndarray | None:
+    """The values of an Arrow column as Python's objects; None for those of which pandas makes some.
+
+    Those are texts and moments; of integers beside nulls it would make floats.
+    """
+    if _is_text(column.type) or pa.types.is_temporal(column.type):
+        return None
+    return np.fromiter(column.to_pylist(), object, len(column))
+
+
+def _check_objects(series: Any, column: Any, label: Hashable) -> None:
+    if _is_text(column.type):
+        return
+    for value, back in zip(series.tolist(), column.to_pylist(), strict=True):
+        if not _same(value, back):
+            raise UnsupportedError(
+                f"column {label!r} holds {value!r}, of which Arrow would make {back!r}; convert "
+                "the column first, for example with .astype('float64'), or with .map(json.dumps)"
+            )
+
+
+def _is_text(kind: Any) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _same(value: Any, back: Any) -> bool:
+    if back is None:
+        # A null of any kind.
+        return bool(pd.api.types.is_scalar(value) and pd.isna(value))
+    value = value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, Number) and not isinstance(value, bool):
+        return isinstance(back, Number) and not isinstance(back, bool) and bool(value == back)
+    alike = isinstance(value, type(back)) or isinstance(back, type(value))
+    return alike and bool(value == back)
