@@ -327,6 +327,8 @@ class Shards:
             staged.index.insert(rows)
             return
         staged.rows = rows
+        if change.verb == "insert":
+            self._shards[change.uid].index.refuse_rounding(rows)
         if change.verb == "insert" and change.unique:
             staged.added = _distinct(self._shards[change.uid].index, rows, change)
 

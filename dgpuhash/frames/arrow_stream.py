@@ -47,10 +47,11 @@ def frame_from_bytes(data: Any, library: str = "pandas") -> Any:
     FormatError
         When `data` is no such stream.
     """
+    frames = frames_named(library)
     try:
         table = pa.ipc.open_stream(pa.py_buffer(data)).read_all()
         table.validate(full=True)
-        return frames_named(library).from_arrow(table)
+        return frames.from_arrow(table)
     except (pa.ArrowException, ValueError, KeyError, TypeError, IndexError, OSError) as error:
         raise FormatError(f"not an Arrow stream of rows ({error})") from error
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-from dgpuhash.errors import ColumnError, SpecError, UnsupportedError
+from dgpuhash.errors import ColumnError, KeyTypeError, SpecError, UnsupportedError
 from dgpuhash.frames.columns import check_comparable
 from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.keys import KeyEncoder, column_labels, key_names
@@ -253,7 +253,13 @@ def assemble(
     dtypes = dict(zip(left, frames.dtypes(meta), strict=False))
     for label in left_on:
         if kept[label].dtype != dtypes[label]:
-            kept[label] = kept[label].astype(dtypes[label])
+            try:
+                kept[label] = kept[label].astype(dtypes[label])
+            except ValueError as error:
+                raise KeyTypeError(
+                    f"key column {label!r} is {kept[label].dtype}, and becomes {dtypes[label]} by "
+                    f"the merge ({error}); for its nulls, convert it with .astype('Int64')"
+                ) from error
     found = frames.take_or_null(moved, right_rows)
     return frames.beside(kept, found, meta.columns)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from dgpuhash.frames.columns import KeyColumn, LogicalType, NormalColumn
 
-__all__ = ["normalise"]
+__all__ = ["float_bound", "normalise", "to_float"]
 
 UNIT_NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "D": 86_400 * 10**9}
 
@@ -27,7 +27,7 @@ def normalise(column: KeyColumn, target: LogicalType, xp: ModuleType) -> NormalC
         return _all_null(column, target, xp)
     values, nulls, valid = column.values, column.nulls, None
     if target.kind == "float":
-        values, valid = _to_float(values, target.bits, xp)
+        values, valid = to_float(values, target.bits, xp)
     elif target.kind in {"int", "uint", "bool"}:
         values, valid = _to_integer(values, target, xp)
     else:
@@ -73,13 +73,18 @@ def _all_null(column: KeyColumn, target: LogicalType, xp: ModuleType) -> NormalC
     return NormalColumn(target, bits=bits, valid=None if pattern is not None else ~missing)
 
 
-def _to_float(values: Any, bits: int, xp: ModuleType) -> tuple[Any, Any]:
+def float_bound(integers: np.dtype[Any]) -> float:
+    """The first number beyond those of an integer dtype, to which a float may round its largest."""
+    return float(2.0 ** (8 * integers.itemsize - (integers.kind == "i")))
+
+
+def to_float(values: Any, bits: int, xp: ModuleType) -> tuple[Any, Any]:
+    """`values` as floats of `bits`, and a mask of those that are exact; None when all are."""
     dtype = xp.dtype(f"f{bits // 8}")
     valid = None
     if values.dtype.kind in "iu":
         rounded = values.astype(dtype)
-        # The largest 64-bit integers round up to a float beyond their range.
-        fits = rounded < dtype.type(2.0 ** (8 * values.dtype.itemsize - (values.dtype.kind == "i")))
+        fits = rounded < dtype.type(float_bound(values.dtype))
         back = xp.where(fits, rounded, dtype.type(0)).astype(values.dtype)
         valid = fits & (back == values)
     elif values.dtype.kind == "f" and values.dtype.itemsize > dtype.itemsize:

@@ -164,8 +164,8 @@ class FrameIndex(Searchable):
         Raises
         ------
         ColumnError
-            When a column is missing or of another type, or a key is there twice and the index is
-            unique; the index is as it was.
+            When a column is missing or of another type, integers would be rounded beside floats, or
+            a key is there twice and the index is unique; the index is as it was.
         KeyTypeError
             When a key value does not fit the index's key column; the index is as it was.
         OutOfMemoryError
@@ -182,11 +182,11 @@ class FrameIndex(Searchable):
         check_same_library(frame, self._frames)
         key_names(frame, list(self._rows.store.meta.columns))
         join_columns(frame, self._encoder)
-        rows = self._rows.store.conform(frame)
-        encoded = self._encoder.encode_rows(rows)
-        if self._unique:
-            self._rows.refuse_doubles(rows, encoded)
-        self._rows.insert(rows, encoded)
+        self._rows.insert(*self._rows.fitting(frame, self._unique))
+
+    def refuse_rounding(self, rows: Any) -> None:
+        """Raise ColumnError when `insert` of `rows` would round integers."""
+        self._rows.store.refuse_rounding(rows)
 
     @call_says_memory
     @changes

@@ -44,6 +44,23 @@ class KeyedRows:
         """Rows that cannot be found any more, but still take memory."""
         return len(self.store) - len(self.table)
 
+    def fitting(self, frame: Any, unique: bool | None) -> tuple[Any, EncodedKeys]:
+        """The rows of `frame` as they are stored, and their codes, for `insert`.
+
+        Raises
+        ------
+        ColumnError
+            When they are of other types, integers would be rounded, or `unique` keys are not.
+        KeyTypeError
+            When a key value does not fit.
+        """
+        rows = self.store.conform(frame)
+        encoded = self._encoder.encode_rows(rows)
+        self.store.refuse_rounding(rows)
+        if unique:
+            self.refuse_doubles(rows, encoded)
+        return rows, encoded
+
     def insert(self, rows: Any, encoded: EncodedKeys, arrays: Sequence[Any] | None = None) -> None:
         """Add rows that have the stored columns, perhaps made of `arrays`, with their codes."""
         first = len(self.store)
@@ -58,6 +75,7 @@ class KeyedRows:
             [columns[name] for name in self._encoder.names], frames
         )
         rows = frames.from_arrays(arrays, meta)
+        self.store.refuse_rounding(rows)
         if unique:
             self.refuse_doubles(rows, encoded)
         self.insert(rows, encoded, arrays)

@@ -150,7 +150,7 @@ def keys_frame(keys: Any, encoder: KeyEncoder, index_meta: Any) -> Any:
     if form is Form.ARRAYS:
         if not set(names) <= set(keys):
             raise ColumnError(f"keys name {list(keys)!r}; the index is on {list(names)!r}")
-        return make_frame({name: keys[name] for name in names}, index_meta)
+        return _made({name: keys[name] for name in names}, index_meta)
     if getattr(keys, "ndim", 1) == 0 and not isinstance(keys, str | bytes):
         keys = keys[()]
     if (
@@ -165,7 +165,15 @@ def keys_frame(keys: Any, encoder: KeyEncoder, index_meta: Any) -> Any:
         columns = {names[0]: keys if hasattr(keys, "dtype") else list(keys)}
     else:
         columns = _columns(list(keys), names)
-    return _typed_nulls(make_frame(columns, index_meta), index_meta)
+    return _typed_nulls(_made(columns, index_meta), index_meta)
+
+
+def _made(columns: dict[Hashable, Any], index_meta: Any) -> Any:
+    asked = make_frame(columns, index_meta)
+    if any(isinstance(label, tuple) for label in columns):
+        # Labels of several levels, of which a frame made of columns does not know.
+        asked.columns = index_meta[list(columns)].columns
+    return asked
 
 
 def _typed_nulls(asked: Any, index_meta: Any) -> Any:

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any
 
+import numpy as np
+
+from dgpuhash.errors import ColumnError
+from dgpuhash.frames.conversion import to_float
 from dgpuhash.frames.dataframes import frames_of
+from dgpuhash.frames.keys import column_labels
 
 __all__ = ["RowStore"]
 
@@ -28,6 +33,8 @@ class RowStore:
         self._row_nbytes: dict[Hashable, float] = {}
         self._widest: dict[Hashable, int] = {}
         self._arrays: dict[Hashable, Any] = {}
+        # Dtypes of the columns of numbers, as they are stored.
+        self._numbers: list[np.dtype | None] = []
 
     def __len__(self) -> int:
         return self._rows
@@ -36,10 +43,45 @@ class RowStore:
         """The stored columns of `frame` in the stored dtypes (see `Frames.conform`)."""
         return self._frames.conform(frame, self.meta)
 
+    def refuse_rounding(self, rows: Any) -> None:
+        """Raise ColumnError when integers of `rows`, or stored ones, would be rounded by `append`.
+
+        Beside floats, and those of 64 bits beside those of the other sign, they become float64.
+        """
+        given = _numbers(self._frames.dtypes(rows))
+        if not self._rows or not len(rows) or given == self._numbers:
+            return
+        for label, own, stored in zip(self.meta, given, self._numbers, strict=True):
+            if own == stored or own is None or stored is None:
+                continue
+            if np.result_type(own, stored) == np.float64:
+                self._refuse_rounded(rows, label, own)
+                self._refuse_rounded(self, label, stored)
+
+    def _refuse_rounded(self, holder: Any, label: Hashable, dtype: np.dtype) -> None:
+        if dtype.kind == "f" or dtype.itemsize < 8:
+            return
+        frame = self.frame() if holder is self else holder
+        column = self._frames.key_column(frame[label], label)
+        exact = to_float(column.values, 64, self._frames.xp)[1]
+        if column.nulls is not None:
+            exact |= column.nulls
+        if not bool(exact.all()):
+            one = int(column.values[~exact][0])
+            raise ColumnError(
+                f"column {label!r} holds integers such as {one}, of which floats beside them make "
+                f"{float(one):.0f}; insert integers of one dtype only, or convert the column with "
+                ".astype('float64') before the index is built"
+            )
+
     def append(self, frame: Any, arrays: Sequence[Any] | None = None) -> None:
         """Add the rows of `frame`, which `conform` has returned, or `from_arrays` for `arrays`."""
         if len(frame):
             self._row_nbytes, self._widest, self._arrays = {}, {}, {}
+            added = _numbers(self._frames.dtypes(frame))
+            if added != self._numbers:
+                stored = self._numbers if self._rows else added
+                self._numbers = list(map(_together, stored, added))
             if arrays is not None and not self._chunks:
                 self._arrays = dict(zip(frame, arrays, strict=True))
             self._chunks.append(frame)
@@ -56,7 +98,8 @@ class RowStore:
     def take(self, rows: Any, columns: Sequence[Hashable] | None = None) -> Any:
         """The given rows, numbered from 0, with these columns."""
         frame = self.frame()
-        return self._frames.take(frame if columns is None else frame[list(columns)], rows)
+        wanted = frame if columns is None else frame[column_labels(columns)]
+        return self._frames.take(wanted, rows)
 
     def arrays(self, columns: Sequence[Hashable]) -> list[Any] | None:
         """All rows of these columns as `Frames.arrays`; None where one is none or changed dtype."""
@@ -97,3 +140,18 @@ class RowStore:
     def nbytes(self) -> int:
         """Bytes of the stored columns."""
         return sum(self._frames.nbytes(chunk) for chunk in self._chunks)
+
+
+def _numbers(dtypes: Sequence[Any]) -> list[np.dtype | None]:
+    """The NumPy dtype of each column of numbers; None for others, and for those of Arrow."""
+    found = []
+    for dtype in dtypes:
+        plain = dtype if isinstance(dtype, np.dtype) else getattr(dtype, "numpy_dtype", None)
+        # Arrow does not round.
+        arrow = hasattr(dtype, "pyarrow_dtype")
+        found.append(None if arrow or plain is None or plain.kind not in "iuf" else np.dtype(plain))
+    return found
+
+
+def _together(one: np.dtype | None, other: np.dtype | None) -> np.dtype | None:
+    return None if one is None or other is None else np.result_type(one, other)

@@ -103,14 +103,23 @@ def _sequence(thing: Any, what: str) -> Taken:
         raise ShapeError(f"{what} is a ragged list ({error}); pass one number a row") from error
     if not isinstance(thing, Sequence):
         return Taken(data, "cpu")
-    if data.dtype.kind == "f" and _all_unsigned(thing):
-        # NumPy reads [2**64 - 1, 0] as floats.
-        data = np.asarray(thing, np.uint64)
+    if data.dtype.kind == "f" and data.ndim == 1:
+        data = _unrounded(thing, data, what)
     return Taken(data, None)
 
 
-def _all_unsigned(numbers: Sequence[Any]) -> bool:
-    return len(numbers) > 0 and all(isinstance(one, int) and one >= 0 for one in numbers)
+def _unrounded(numbers: Sequence[Any], floats: np.ndarray, what: str) -> np.ndarray:
+    """What NumPy reads as `floats`, such as ``[2**64 - 1, 0]``."""
+    whole = [isinstance(one, int | np.integer) for one in numbers]
+    if whole and all(whole) and all(one >= 0 for one in numbers):
+        return np.asarray(numbers, np.uint64)
+    for one, is_whole, real in zip(numbers, whole, floats.tolist(), strict=True):
+        if is_whole and int(one) != real:
+            raise KeyTypeError(
+                f"{what} hold {one} beside what only floats hold, as which it is {real:.0f}; pass "
+                "an array of one dtype"
+            )
+    return floats
 
 
 def _cupy(cupy: ModuleType, thing: Any, what: str) -> Taken | None:

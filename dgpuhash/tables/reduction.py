@@ -140,7 +140,7 @@ def _wanted(
             )
         wanted = dict(how)
     else:
-        wanted = dict.fromkeys(named, how)
+        wanted = dict.fromkeys(named, _several(how) if not isinstance(how, str) else how)
     for hows in wanted.values():
         for each in _several(hows):
             if each not in _HOWS:
@@ -154,7 +154,7 @@ class _Column:
     def __init__(self, grouped: GroupedKeys, taken: Taken, title: str) -> None:
         self._backend: Backend = grouped.backend
         self._taken, self._title = taken, title
-        self._dtype = natural_dtype(taken)
+        self._dtype = natural_dtype(taken).newbyteorder("=")
         self._values = adopt(self._backend, taken, self._dtype, title)
         same_length(grouped.bits, self._values)
 

@@ -119,7 +119,9 @@ def test_a_place_that_cannot_be_written(folder, caplog, target):
     remedy = "; choose a place that you may write to"
     expect_error(*arguments, "-o", f"/proc/{target}", says=f"Error: /proc/{target} cannot be")
     expect_error(*arguments, "-o", f"/proc/{target}", says=remedy)
-    assert not [each for each in caplog.records if each.levelno >= logging.WARNING]
+    # No task was begun that now fails.
+    failed = [each for each in caplog.records if each.levelno >= logging.WARNING]
+    assert not [each for each in failed if each.name.startswith(("distributed", "dgpuhash"))]
 
 
 def test_one_suffix(folder):

@@ -305,3 +305,15 @@ def test_a_value_that_fits_no_key_column_fails_the_build_and_leaves_nothing(thre
     from dgpuhash.distributed.registry import Registry
 
     assert "nothing" not in Registry(threads).names()
+
+
+def test_integers_that_floats_would_round_are_refused_and_nothing_is_lost(client, right):
+    exact = right.assign(x=2**53 + 1 + 2 * np.arange(len(right)))
+    with DistributedIndex.build(lazy(exact, 3), on="k", client=client) as index:
+        with pytest.raises(ColumnError, match="'x' holds integers such as"):
+            index.insert(right[:50].assign(x=0.5))
+        index.insert(exact[:5])
+        left = exact[["k"]].drop_duplicates()
+        found = index.merge(lazy(left, 2)).compute()
+    wanted = joined(left, pd.concat([exact, exact[:5]]), ["k"], "inner")
+    assert_same(found, wanted)

@@ -158,8 +158,8 @@ def test_numbers_are_no_truth_values():
         ("int64", "uint64", 2**63),
         ("uint64", "int64", -1),
         ("uint64", "int8", -1),
-        ("int8", "uint64", 2**64 - 1),
-        ("Int64", "UInt64", 2**64 - 1),
+        ("int8", "uint64", 2**63),
+        ("Int64", "UInt64", 2**63 + 2**11),
         ("UInt8", "Int8", -1),
     ],
 )
@@ -206,6 +206,72 @@ def test_numbers_that_no_cast_takes_are_kept():
     index = FrameIndex.build(rows, "k")
     index.insert(rows.assign(v=np.float32("inf")))
     assert index.frame()["v"].tolist() == [1, np.inf]
+
+
+@pytest.mark.parametrize(
+    ("stored", "number", "given", "other"),
+    [
+        ("int64", 2**53 + 1, "float64", 0.5),
+        ("Int64", 2**63 - 1, "Float64", 0.5),
+        ("uint64", 2**64 - 1, "float32", 0.5),
+        ("float64", 0.5, "int64", 2**53 + 1),
+        ("float64", 0.5, "int64", 2**63 - 1),
+        ("Float64", 0.5, "UInt64", 2**64 - 1),
+        ("int64", 1, "uint64", 2**64 - 1),
+        ("int64", -(2**53) - 1, "uint64", 2**63),
+    ],
+)
+def test_integers_that_floats_beside_them_would_round_are_refused(stored, number, given, other):
+    rows = pd.DataFrame({"k": [1], "v": pd.Series([number], dtype=stored)})
+    index = FrameIndex.build(rows, "k")
+    more = pd.DataFrame({"k": [2], "v": pd.Series([other], dtype=given)})
+    with pytest.raises(ColumnError, match=r"'v' holds integers such as.*'float64'"):
+        index.insert(more)
+    assert_frame_equal(index.frame(), rows)
+    index.insert(more.iloc[:0])
+    index.insert(rows.assign(k=3))
+    assert index.frame()["v"].tolist() == [number, number]
+
+
+def test_integers_are_not_rounded_once_floats_are_stored():
+    index = FrameIndex.build(pd.DataFrame({"k": [1], "v": [5]}), "k")
+    index.insert(pd.DataFrame({"k": [2], "v": [0.5]}))
+    with pytest.raises(ColumnError, match="9007199254740993, of which"):
+        index.insert(pd.DataFrame({"k": [3], "v": [2**53 + 1]}))
+    index.insert(pd.DataFrame({"k": [3], "v": [2**54]}))
+    assert index.frame()["v"].tolist() == [5, 0.5, 2**54]
+    # Where all rows went, so did the floats.
+    index.erase(index.frame())
+    index.insert(pd.DataFrame({"k": [3], "v": [2**53 + 1]}))
+    assert index.frame()["v"].tolist() == [2**53 + 1]
+
+
+@pytest.mark.parametrize("stored", [[1, 2], pd.array([1, 2], "Int8"), [True, False], ["1", "2"]])
+def test_categories_keep_their_dtype(stored):
+    rows = pd.DataFrame({"k": [1, 2], "v": pd.Categorical(stored)})
+    index, first = FrameIndex.build(rows, "k"), rows["v"].cat.categories
+    as_others = rows["v"].cat.rename_categories(
+        first.astype("float64" if first[0] != "1" else object)
+    )
+    index.insert(rows.assign(v=as_others))
+    assert index.frame()["v"].dtype == rows["v"].dtype
+    other = pd.Categorical([1.5, None]) if stored != ["1", "2"] else pd.Categorical([1, None])
+    with pytest.raises(ColumnError, match=f"'v' is category.*categories of {first.dtype}"):
+        index.insert(rows.assign(v=other))
+    assert index.frame()["v"].tolist() == [*stored, *stored]
+
+
+def test_categories_are_no_numbers_that_may_be_missing():
+    index = FrameIndex.build(pd.DataFrame({"k": [1], "v": [1]}), "k")
+    with pytest.raises(ColumnError, match=r"'v' is category.*stores it as int64"):
+        index.insert(pd.DataFrame({"k": [2], "v": pd.Categorical([None], categories=[1])}))
+    index.insert(pd.DataFrame({"k": [2], "v": pd.Categorical([7])}))
+    assert index.frame()["v"].tolist() == [1, 7]
+
+
+def test_rows_of_one_column_by_its_label():
+    index = FrameIndex.build(PLANES, "tailnum")
+    assert_frame_equal(index.frame("seats"), PLANES[["seats"]])
 
 
 def test_match_gives_rows_in_query_order_and_insertion_order():

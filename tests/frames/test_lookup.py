@@ -284,3 +284,39 @@ def test_keys_on_a_gpu_are_refused_for_rows_on_the_host(unique):
     for verb in (unique.lookup, unique.contains, unique.find):
         with pytest.raises((DeviceError, UnsupportedError)):
             verb(OnGpu())
+
+
+def test_answers_are_the_askers_own():
+    index = FrameIndex.build(pd.DataFrame({"k": [1, 2], "v": pd.array([10, None], "Int64")}), "k")
+    keys = pd.array([1, 2], "Int64")
+    answer = index.lookup(keys)
+    answer[0] = 99
+    assert index.lookup(keys).tolist() == [10, pd.NA]
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [[2**53 + 1, None, 2**53], {"k": [2**53 + 1, None, 2**53]}, [2**53 + 1, np.nan, 2**53],
+     np.ma.array([2**53 + 1, 0, 2**53], mask=[0, 1, 0])],
+)  # fmt: skip
+def test_large_integers_beside_nulls_are_not_rounded(keys):
+    stored = pd.DataFrame({"k": pd.array([2**53 + 1, None], "Int64"), "v": [1, 2]})
+    index = FrameIndex.build(stored, "k")
+    assert np.asarray(index.contains(keys)).tolist() == [True, True, False]
+    large = FrameIndex.build(pd.DataFrame({"k": pd.array([2**64 - 1], "UInt64")}), "k")
+    assert large.contains([2**64 - 1, None]).tolist() == [True, False]
+
+
+def test_labels_of_several_levels():
+    stored = pd.DataFrame({("a", "k"): [1, 2], ("b", "v"): [3, 4]})
+    index = FrameIndex.build(stored, [("a", "k")])
+    assert index.lookup([2, 9])[("b", "v")].fillna(-1).tolist() == [4, -1]
+    assert index.contains({("a", "k"): np.array([2, 9])}).tolist() == [True, False]
+    assert_frame_equal(index.merge(stored[[("a", "k")]]), stored)
+
+
+def test_texts_of_python_that_are_no_utf8():
+    index = FrameIndex.build(pd.DataFrame({"k": ["a"]}), "k")
+    keys = pd.array(["\ud800"], pd.StringDtype("python"))
+    with pytest.raises(KeyTypeError, match=r"'k' holds strings that are not valid UTF-8"):
+        index.contains(keys)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 
-from dgpuhash.errors import SpecError
+from dgpuhash.errors import KeyTypeError, SpecError
 from dgpuhash.frames import FrameIndex, KeyEncoder
 
 
@@ -93,3 +93,24 @@ def test_half_floats_are_merged_as_floats():
     renamed = halves.rename(columns={"k": "q"})
     expected = wide.rename(columns={"k": "q"}).merge(wide, left_on="q", right_on="k")
     assert_frame_equal(index.merge(renamed, left_on="q"), expected.astype({"k": "float16"}))
+
+
+def test_frames_that_forbid_labels_to_occur_twice():
+    """As what is merged, and as what was indexed: rows are taken more than once."""
+    stored = pd.DataFrame({"k": [1, 2], "v": [3, 4]})
+    asked = pd.DataFrame({"k": [1, 1, 3]})
+    bound = stored.set_flags(allows_duplicate_labels=False)
+    for how in ("inner", "left", "semi", "anti"):
+        wanted = FrameIndex.build(stored, "k").merge(asked, how=how)
+        for left in (asked, asked.set_flags(allows_duplicate_labels=False)):
+            found = FrameIndex.build(bound, "k").merge(left, how=how)
+            assert_frame_equal(found, wanted, check_flags=False)
+
+
+def test_categories_with_nulls_that_become_integers():
+    index = FrameIndex.build(pd.DataFrame({"k": [1, 2], "v": [3, 4]}), "k")
+    left = pd.DataFrame({"k": pd.Categorical([1, None, 2])})
+    with pytest.raises(KeyTypeError, match=r"'k' is category.*\.astype\('Int64'\)"):
+        index.merge(left, how="left")
+    found = index.merge(left.astype("Int64"), how="left")
+    assert found["v"].fillna(-1).tolist() == [3, -1, 4]

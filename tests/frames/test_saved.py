@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 from decimal import Decimal
 
 import numpy as np
@@ -165,3 +166,54 @@ def test_categories_that_arrow_does_not_give_back_are_refused():
         frame_to_bytes(frame)
     texts = frame.astype("str").astype("category")
     pd.testing.assert_frame_equal(frame_from_bytes(frame_to_bytes(texts)), texts)
+
+
+@pytest.mark.parametrize(
+    "categories",
+    [
+        pd.array(["a", "b"], "string"),
+        pd.array(["a", "b"], pd.StringDtype("python", na_value=np.nan)),
+        pd.array([1, 2], "Int16"),
+        pd.array([True, False], "boolean"),
+        pd.array([0.5, 1], "Float32"),
+        pd.Index(["a", "b"], dtype=object),
+        pd.array([1, 2], "int32[pyarrow]"),
+        pd.array(["a", "b"], pd.ArrowDtype(pa.string())),
+    ],
+    ids=lambda categories: str(categories.dtype),
+)
+def test_categories_of_any_dtype_come_back(tmp_path, categories):
+    values = pd.Categorical.from_codes([1, -1, 0], categories, ordered=True)
+    frame = pd.DataFrame({"k": [1, 2, 3], "v": values})
+    FrameIndex.build(frame, "k").save(tmp_path / "saved")
+    back = FrameIndex.load(tmp_path / "saved").frame()
+    assert_frame_equal(back, frame)
+    assert back["v"].cat.categories.dtype == categories.dtype
+
+
+def test_files_that_do_not_tell_the_dtype_of_categories():
+    """As they were written before."""
+    table = frames_of(EVERY_DTYPE).to_arrow(EVERY_DTYPE[["ordered"]])
+    about = json.loads(table.schema.metadata[b"dgpuhash"])
+    del about["categories"]
+    old = {**table.schema.metadata, b"dgpuhash": json.dumps(about).encode()}
+    back = frames_of(EVERY_DTYPE).from_arrow(table.replace_schema_metadata(old))
+    assert_frame_equal(back, EVERY_DTYPE[["ordered"]])
+
+
+def test_categories_that_come_back_as_others_are_refused():
+    days = pd.Index([datetime.date(2020, 1, 1), "a"], dtype=object)
+    frame = pd.DataFrame({"v": pd.Categorical.from_codes([0, 1], days)})
+    with pytest.raises(UnsupportedError, match="astype"):
+        frame_to_bytes(frame)
+
+
+def test_integers_that_arrow_has_not():
+    frame = pd.DataFrame({"v": pd.Series([2**70], dtype=object)})
+    with pytest.raises(UnsupportedError, match="cannot be written to Arrow"):
+        frame_to_bytes(frame)
+
+
+def test_frames_of_an_unknown_library():
+    with pytest.raises(UnsupportedError, match="'polars'"):
+        frame_from_bytes(frame_to_bytes(pd.DataFrame({"v": [1]})), "polars")

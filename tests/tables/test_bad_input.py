@@ -187,3 +187,16 @@ def test_structured_values_need_the_same_fields():
     table = HashMap("int64", "i4,f8")
     with pytest.raises(errors.KeyTypeError, match="astype"):
         table.insert(GOOD, np.zeros(3, "i4,f4"))
+
+
+@pytest.mark.parametrize("keys", [[2**64 - 1, -1], [2**53 + 1, 0.5], [np.int64(2**53 + 1), 1e300]])
+def test_lists_of_which_only_rounded_floats_could_be_made(keys):
+    with pytest.raises(errors.KeyTypeError, match=r"hold \d+ beside.*array of one dtype"):
+        HashSet("float64").insert(keys)
+    assert HashSet("float64").insert([2**53, 0.5, np.int64(-3)]).all()
+
+
+def test_unsigned_numbers_of_any_kind():
+    table = HashSet("uint64")
+    assert table.insert([np.uint64(2**64 - 1), 0]).all()
+    assert table.contains(np.array([2**64 - 1, 1], "u8")).tolist() == [True, False]

@@ -305,3 +305,19 @@ def test_what_cannot_be_reduced(values, how, error):
     with pytest.raises(error) as raised:
         dgpuhash.group_reduce(np.arange(3), values, how)
     assert isinstance(raised.value, DgpuhashError)
+
+
+def test_values_in_the_other_byte_order():
+    values = np.array([1, 2, 300], ">i4")
+    for how, wanted in {"sum": [3, 300], "max": [2, 300], "last": [2, 300]}.items():
+        _, reduced = dgpuhash.group_reduce(np.array([7, 7, 8]), values, how)
+        assert reduced.tolist() == wanted
+        assert reduced.dtype.isnative
+
+
+def test_names_of_reductions_that_can_be_read_once():
+    _, reduced = dgpuhash.group_reduce([1, 1, 2], {"a": [1, 2, 3]}, iter(["sum", "min"]))
+    assert {how: found.tolist() for how, found in reduced["a"].items()} == {
+        "sum": [3, 3],
+        "min": [1, 3],
+    }

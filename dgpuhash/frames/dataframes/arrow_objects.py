@@ -43,13 +43,21 @@ def check_given_back(frame: Any, table: Any, read: Callable[[Any], Any]) -> None
             objects, label = frame.iloc[:, position], frame.columns[position]
             _check_objects(objects, table.column(position), label)
     if any(isinstance(dtype, pd.CategoricalDtype) for dtype in frame.dtypes):
+        remedy = "convert them with .astype('str').astype('category') first"
         try:
-            read(table.slice(0, 0))
+            back = read(table.slice(0, 0))
         except (pa.ArrowException, TypeError, ValueError) as error:
             raise UnsupportedError(
-                f"the categories of a column cannot be read back from Arrow ({error}); convert "
-                "them with .astype('str') first"
+                f"the categories of a column cannot be read back from Arrow ({error}); {remedy}"
             ) from error
+        for label, own, made in zip(frame, frame.dtypes, back.dtypes, strict=True):
+            if isinstance(own, pd.CategoricalDtype) and (
+                own != made or own.categories.dtype != made.categories.dtype
+            ):
+                raise UnsupportedError(
+                    f"the categories of column {label!r} are of {own.categories.dtype}, and Arrow "
+                    f"gives other ones back; {remedy}"
+                )
 
 
 def objects_of(column: Any) -> np.ndarray | None:

@@ -12,9 +12,11 @@ import pandas as pd
 
 from dgpuhash.errors import ColumnError, UnsupportedError
 from dgpuhash.frames.columns import KeyColumn
+from dgpuhash.frames.conversion import float_bound
 from dgpuhash.frames.dataframes.base import Frames
 from dgpuhash.frames.dataframes.cudf_keys import column_of, key_column, plain_array
-from dgpuhash.frames.dataframes.pandas import METADATA, PandasFrames, arrow_names
+from dgpuhash.frames.dataframes.pandas import PandasFrames
+from dgpuhash.frames.dataframes.pandas_arrow import METADATA, arrow_names
 from dgpuhash.tables.found import taken
 
 __all__ = ["CudfFrames"]
@@ -251,6 +253,9 @@ def _exact_cast(series: Any, dtype: Any) -> Any:
         if {series.dtype.kind, dtype.kind} == {"i", "u"}:
             # -1 becomes the largest unsigned number, and -1 again.
             same &= ((cast < 0) == (series < 0)).fillna(True)
+        elif series.dtype.kind in "iu" and dtype.kind == "f":
+            # The largest number becomes one more, and itself again.
+            same &= (cast < float_bound(np.dtype(series.dtype))).fillna(True)
     except (ValueError, TypeError, OverflowError):
         return None
     return cast if bool(same.all()) else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Hashable, Mapping, Sequence
 from types import ModuleType
@@ -14,19 +13,19 @@ import pyarrow as pa
 from pandas.api.extensions import ExtensionArray
 from pandas.api.types import union_categoricals
 
-from dgpuhash.errors import ColumnError, KeyTypeError, UnsupportedError
+from dgpuhash.errors import ColumnError, KeyTypeError
 from dgpuhash.frames.columns import KeyColumn
-from dgpuhash.frames.dataframes.arrow_objects import check_given_back, objects_of
 from dgpuhash.frames.dataframes.base import Frames
 from dgpuhash.frames.dataframes.foreign import is_arrow
+from dgpuhash.frames.dataframes.pandas_arrow import from_arrow, storage_of, to_arrow
+from dgpuhash.frames.dataframes.pandas_casts import cast
 from dgpuhash.frames.dataframes.pandas_keys import key_column, not_utf8
 
-__all__ = ["PandasFrames", "arrow_names"]
+__all__ = ["PandasFrames"]
 
-METADATA = b"dgpuhash"
 POINTER_NBYTES = 8
-# The category that Dask's empty frames have in place of those that only partitions know.
-UNKNOWN = "__UNKNOWN_CATEGORIES__"
+# Up to it, floats of 64 bits hold all integers.
+EXACT = 2**53
 
 
 class PandasFrames(Frames):
@@ -41,7 +40,7 @@ class PandasFrames(Frames):
 
     def make(self, columns: Mapping[Hashable, Any]) -> pd.DataFrame:
         plain = {
-            label: column.array if isinstance(column, pd.Series) else column
+            label: column.array if isinstance(column, pd.Series) else _unrounded(column)
             for label, column in columns.items()
         }
         try:
@@ -53,7 +52,8 @@ class PandasFrames(Frames):
         if isinstance(like, pd.Index):
             return pd.Index(series)
         if isinstance(like, ExtensionArray):
-            return series.array
+            # The column's own memory may be that of an index.
+            return series.array.copy()
         if is_arrow(like):
             array = pa.Array.from_pandas(series)
             return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
@@ -87,21 +87,18 @@ class PandasFrames(Frames):
         if len(rows) == len(frame) and _is_range(rows):
             taken = frame.copy(deep=False)
         else:
-            taken = frame.take(rows)
-        taken.index = pd.RangeIndex(len(taken))
-        return taken
+            taken = _free(frame).take(rows)
+        return _numbered(taken)
 
     def take_or_null(self, frame: Any, rows: Any) -> Any:
         if not len(rows) or rows.min() >= 0:
             return self.take(frame, rows)
         numbered = frame.set_axis(pd.RangeIndex(len(frame)), axis=0)
         # The label -1 is in no RangeIndex, so reindex fills those rows as a left merge does.
-        taken = numbered.reindex(rows)
-        taken.index = pd.RangeIndex(len(taken))
-        return taken
+        return _numbered(_free(numbered).reindex(rows))
 
     def keep(self, frame: Any, rows: Any) -> Any:
-        return frame.take(rows)
+        return _free(frame).take(rows)
 
     def concat(self, frames: Sequence[Any]) -> Any:
         frames = list(frames)
@@ -123,7 +120,7 @@ class PandasFrames(Frames):
 
     def conform(self, frame: Any, like: Any) -> Any:
         changed = {
-            label: _cast(frame[label], like[label])
+            label: cast(frame[label], like[label])
             for label in like.columns
             if frame[label].dtype != like[label].dtype
         }
@@ -191,7 +188,7 @@ class PandasFrames(Frames):
         objects = [
             label
             for label in frame.columns
-            if (_storage(frame[label].dtype) or "").startswith(("object", "python"))
+            if (storage_of(frame[label].dtype) or "").startswith(("object", "python"))
         ]
         return {
             label: POINTER_NBYTES
@@ -200,64 +197,34 @@ class PandasFrames(Frames):
         }
 
     def to_arrow(self, frame: Any) -> Any:
-        labels = list(frame.columns)
-        named = frame.set_axis(arrow_names(labels), axis=1)
-        try:
-            table = pa.Table.from_pandas(named, preserve_index=False)
-        except UnicodeEncodeError as error:
-            raise not_utf8(labels, error) from error
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, TypeError) as error:
-            raise UnsupportedError(
-                f"a column cannot be written to Arrow ({error}); convert mixed object and sparse "
-                f"columns with astype first; the columns are {labels!r}"
-            ) from error
-        about = {"labels": labels, "strings": [_storage(t) for t in frame.dtypes]}
-        made = table.replace_schema_metadata(
-            {**(table.schema.metadata or {}), METADATA: json.dumps(about).encode()}
-        )
-        check_given_back(frame, made, self.from_arrow)
-        return made
+        return to_arrow(frame)
 
     def from_arrow(self, table: Any) -> Any:
-        about = json.loads((table.schema.metadata or {}).get(METADATA, b"{}"))
-        if not about:
-            return table.to_pandas()
-        stored = dict(zip(table.column_names, about["strings"], strict=True))
-        frame = _with_arrow_columns(table, [name for name in stored if stored[name] == "arrow"])
-        for position, storage in enumerate(stored.values()):
-            dtype = _stored_dtype(storage)
-            label = frame.columns[position]
-            objects = objects_of(table.column(position)) if dtype == np.dtype(object) else None
-            if objects is not None:
-                frame[label] = pd.Series(objects, frame.index, object)
-            elif dtype is not None and frame[label].dtype != dtype:
-                frame[label] = _restored(frame[label], dtype)
-        return frame.set_axis(pd.Index(about["labels"]), axis=1)
+        return from_arrow(table)
 
 
-def arrow_names(labels: Sequence[Hashable]) -> list[str]:
-    """What columns are called in Arrow: as they are; numbered where labels are no texts, or double.
-
-    Raises
-    ------
-    UnsupportedError
-        When a label is neither text nor a number.
-    """
-    odd = [label for label in labels if not isinstance(label, str | int)]
-    if odd:
-        raise UnsupportedError(f"column labels {odd!r} cannot be saved; rename them to strings")
-    texts = [label for label in labels if isinstance(label, str)]
-    return texts if len(set(texts)) == len(labels) else list(map(str, range(len(labels))))
+def _unrounded(column: Any) -> Any:
+    """`column`, or the integers of a list beside nulls, of which pandas would make floats."""
+    if isinstance(column, np.ma.MaskedArray):
+        if column.dtype.kind in "iu" and column.ndim == 1:
+            return pd.arrays.IntegerArray(column.data, np.ma.getmaskarray(column))
+        return column
+    if isinstance(column, list) and pd.api.types.infer_dtype(column, skipna=True) == "integer":
+        numbers = [one for one in column if not pd.isna(one)]
+        if len(numbers) < len(column) and max(map(abs, numbers)) > EXACT:
+            return pd.array(column, "UInt64" if max(numbers) >= 2**63 else "Int64")
+    return column
 
 
-def _with_arrow_columns(table: Any, arrow: Sequence[str]) -> Any:
-    """As ``table.to_pandas()``, with these columns as they are, which have no names of dtypes."""
-    about = table.schema.pandas_metadata
-    about["columns"] = [column for column in about["columns"] if column["name"] not in arrow]
-    plain = table.drop_columns(arrow).replace_schema_metadata({"pandas": json.dumps(about)})
-    columns = plain.to_pandas().to_dict("series")
-    columns |= {name: pd.Series(pd.arrays.ArrowExtensionArray(table[name])) for name in arrow}
-    return pd.DataFrame({name: columns[name] for name in table.column_names})
+def _numbered(frame: Any) -> Any:
+    frame.index = pd.RangeIndex(len(frame))
+    return frame
+
+
+def _free(frame: Any) -> Any:
+    """The frame, in which labels may occur twice; a flag may forbid it."""
+    allowed = frame.flags.allows_duplicate_labels
+    return frame if allowed else frame.set_flags(allows_duplicate_labels=True)
 
 
 def _is_range(rows: np.ndarray) -> bool:
@@ -283,57 +250,6 @@ def _replaced(frame: Any, columns: Mapping[Hashable, Any]) -> Any:
     for label, column in columns.items():
         frame[label] = column
     return frame
-
-
-def _cast(series: Any, like: Any) -> Any:
-    """`series` as the dtype of `like` when the values survive; numbers that do not are kept.
-
-    Beside truth values these would be objects.
-    """
-    wanted, own, remedy = like.dtype, series.dtype, ""
-    if _family(wanted) == _family(own):
-        if isinstance(wanted, pd.CategoricalDtype):
-            return series if isinstance(own, pd.CategoricalDtype) else series.astype("category")
-        cast = _exact_cast(series, wanted)
-        if cast is not None:
-            return cast
-        bools = any(map(pd.api.types.is_bool_dtype, (own, wanted)))
-        if _family(own) == "number" and not bools:
-            if _go_together(wanted, own):
-                return series
-            remedy = (
-                "Arrow does not round numbers: build the index from, and insert, columns of "
-                "pandas' own, such as .astype('Float64')"
-            )
-    remedy = remedy or f"convert it with .astype({str(wanted)!r}) before inserting"
-    if isinstance(wanted, pd.CategoricalDtype) and UNKNOWN in wanted.categories:
-        remedy = "its categories were not known: build the index from .cat.as_known() of the column"
-    if str(wanted) == "bool" and series.isna().any():
-        remedy = "for its nulls, build the index from .astype('boolean') of the column"
-    raise ColumnError(
-        f"column {series.name!r} is {own}, and the index stores it as {wanted}; {remedy}"
-    )
-
-
-def _go_together(stored: Any, added: Any) -> bool:
-    """Whether pandas makes one column of such numbers, whichever they are, and of more to come."""
-    if isinstance(stored, pd.ArrowDtype):
-        return stored.kind == added.kind and stored.kind in "iuf"
-    return not isinstance(added, pd.ArrowDtype)
-
-
-def _exact_cast(series: Any, dtype: Any) -> Any:
-    """`series` as `dtype`, or None when a value would change."""
-    try:
-        cast = series.astype(dtype)
-        back = cast.astype(series.dtype)
-    except (ValueError, TypeError, OverflowError, pa.ArrowException):
-        return None
-    same = (back == series).fillna(False) | (cast.isna() & series.isna())
-    if all(map(pd.api.types.is_integer_dtype, (series.dtype, dtype))):
-        # -1 becomes the largest unsigned number, and -1 again.
-        same &= ((cast < 0) == (series < 0)).fillna(True)
-    return cast if same.all() else None
 
 
 def _widened(frame: Any, label: Hashable) -> Any:
@@ -371,43 +287,3 @@ def _sample(empty: Any) -> Any:
     if isinstance(dtype, pd.SparseDtype):
         return pd.array([dtype.fill_value], dtype=dtype)
     return pd.array([None], dtype=dtype)
-
-
-def _restored(series: Any, dtype: Any) -> Any:
-    if dtype != np.dtype(object):
-        return series.astype(dtype)
-    return series.astype(object).where(series.notna(), None)
-
-
-def _family(dtype: Any) -> str:
-    """Dtypes of one family hold the same kind of value."""
-    if pd.api.types.is_numeric_dtype(dtype):
-        return "number"
-    if isinstance(dtype, pd.CategoricalDtype):
-        return _family(dtype.categories.dtype)
-    if _is_text(dtype):
-        return "string or object"
-    return str(dtype.kind)
-
-
-def _is_text(dtype: Any) -> bool:
-    if isinstance(dtype, pd.ArrowDtype):
-        return str(dtype.pyarrow_dtype) in {"string", "large_string"}
-    return isinstance(dtype, pd.StringDtype) or pd.api.types.is_object_dtype(dtype)
-
-
-def _storage(dtype: Any) -> str | None:
-    if isinstance(dtype, pd.StringDtype):
-        return f"{dtype.storage} {'nan' if dtype.na_value is np.nan else 'NA'}"
-    if isinstance(dtype, pd.ArrowDtype):
-        return "arrow"
-    return "object" if dtype == np.dtype(object) else None
-
-
-def _stored_dtype(storage: str | None) -> Any:
-    if storage is None or storage == "arrow":
-        return None
-    if storage == "object":
-        return np.dtype(object)
-    where, _, null = storage.partition(" ")
-    return pd.StringDtype(where, na_value=np.nan if null == "nan" else pd.NA)

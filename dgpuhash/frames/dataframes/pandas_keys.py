@@ -43,7 +43,7 @@ def key_column(series: Any, name: object) -> KeyColumn:
     if isinstance(dtype, pd.CategoricalDtype):
         return _from_categories(series, name)
     if isinstance(dtype, pd.StringDtype):
-        return _from_strings(series)
+        return _from_texts(series, name)
     if isinstance(dtype, pd.ArrowDtype):
         return _from_arrow(series, name)
     if isinstance(dtype, pd.DatetimeTZDtype):
@@ -115,6 +115,13 @@ def _from_masked(series: Any) -> KeyColumn:
     return KeyColumn(_numeric_type(plain, nullable=True), values, _any_or_none(nulls))
 
 
+def _from_texts(series: Any, name: object) -> KeyColumn:
+    try:
+        return _from_strings(series)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeEncodeError) as error:
+        raise not_utf8(name, error) from error
+
+
 def _from_strings(series: Any) -> KeyColumn:
     array = pa.array(series, type=pa.large_string(), from_pandas=True)
     return _strings(ArrowStrings(array))
@@ -131,10 +138,7 @@ def _from_objects(series: Any, name: object) -> KeyColumn:
         return KeyColumn(LogicalType("null"), nulls=np.ones(len(series), bool), strings=strings)
     if inferred not in {"string", "empty"}:
         raise _refusal(name, series.dtype, inferred.removesuffix("64"))
-    try:
-        return _from_strings(series)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeEncodeError) as error:
-        raise not_utf8(name, error) from error
+    return _from_texts(series, name)
 
 
 def _from_categories(series: Any, name: object) -> KeyColumn:

@@ -1,0 +1,150 @@
+"""pandas frames as Arrow tables and back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from dgpuhash.errors import UnsupportedError
+from dgpuhash.frames.dataframes.arrow_objects import check_given_back, objects_of
+from dgpuhash.frames.dataframes.pandas_keys import not_utf8
+
+__all__ = ["METADATA", "arrow_names", "from_arrow", "storage_of", "to_arrow"]
+
+METADATA = b"dgpuhash"
+
+
+def to_arrow(frame: Any) -> Any:
+    """A `pyarrow.Table` from which `from_arrow` makes an equal frame.
+
+    Raises
+    ------
+    KeyTypeError
+        When texts are no UTF-8.
+    UnsupportedError
+        When Arrow has no such column, or would give another one back.
+
+    Examples
+    --------
+    >>> frame = pd.DataFrame({"k": pd.Categorical(pd.array(["a", None], "string"))})
+    >>> from_arrow(to_arrow(frame)).dtypes["k"].categories.dtype
+    string[python]
+    """
+    labels = list(frame.columns)
+    named = frame.set_axis(arrow_names(labels), axis=1)
+    try:
+        table = pa.Table.from_pandas(named, preserve_index=False)
+    except UnicodeEncodeError as error:
+        raise not_utf8(labels, error) from error
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, TypeError, OverflowError) as error:
+        raise UnsupportedError(
+            f"a column cannot be written to Arrow ({error}); convert mixed object and sparse "
+            f"columns with astype first; the columns are {labels!r}"
+        ) from error
+    about = {
+        "labels": labels,
+        "strings": [storage_of(dtype) for dtype in frame.dtypes],
+        "categories": [_storage_of_categories(dtype) for dtype in frame.dtypes],
+    }
+    made = table.replace_schema_metadata(
+        {**(table.schema.metadata or {}), METADATA: json.dumps(about).encode()}
+    )
+    check_given_back(frame, made, from_arrow)
+    return made
+
+
+def from_arrow(table: Any) -> Any:
+    """The frame that `to_arrow`, of pandas or of cuDF frames, was given."""
+    about = json.loads((table.schema.metadata or {}).get(METADATA, b"{}"))
+    if not about:
+        return table.to_pandas()
+    stored = dict(zip(table.column_names, about["strings"], strict=True))
+    frame = _with_arrow_columns(table, [name for name in stored if stored[name] == "arrow"])
+    # Files of before had none.
+    categories = about.get("categories", [None] * len(stored))
+    for position, (storage, of_categories) in enumerate(
+        zip(stored.values(), categories, strict=True)
+    ):
+        dtype = _stored_dtype(storage)
+        label = frame.columns[position]
+        objects = objects_of(table.column(position)) if dtype == np.dtype(object) else None
+        if objects is not None:
+            frame[label] = pd.Series(objects, frame.index, object)
+        elif dtype is not None and frame[label].dtype != dtype:
+            frame[label] = _restored(frame[label], dtype)
+        if of_categories is not None:
+            frame[label] = _with_categories(frame[label], of_categories, table.field(position).type)
+    return frame.set_axis(pd.Index(about["labels"]), axis=1)
+
+
+def storage_of(dtype: Any) -> str | None:
+    """The name of a dtype whose values Arrow gives back as another's; None for all others."""
+    if isinstance(dtype, pd.StringDtype):
+        return f"{dtype.storage} {'nan' if dtype.na_value is np.nan else 'NA'}"
+    if isinstance(dtype, pd.ArrowDtype):
+        return "arrow"
+    return "object" if dtype == np.dtype(object) else None
+
+
+def _storage_of_categories(dtype: Any) -> str | None:
+    if not isinstance(dtype, pd.CategoricalDtype):
+        return None
+    own = dtype.categories.dtype
+    masked = isinstance(own, pd.api.extensions.ExtensionDtype) and hasattr(own, "numpy_dtype")
+    return storage_of(own) or (str(own) if masked else None)
+
+
+def arrow_names(labels: Sequence[Hashable]) -> list[str]:
+    """What columns are called in Arrow: as they are; numbered where labels are no texts, or double.
+
+    Raises
+    ------
+    UnsupportedError
+        When a label is neither text nor a number.
+    """
+    odd = [label for label in labels if not isinstance(label, str | int)]
+    if odd:
+        raise UnsupportedError(f"column labels {odd!r} cannot be saved; rename them to strings")
+    texts = [label for label in labels if isinstance(label, str)]
+    return texts if len(set(texts)) == len(labels) else list(map(str, range(len(labels))))
+
+
+def _with_arrow_columns(table: Any, arrow: Sequence[str]) -> Any:
+    """As ``table.to_pandas()``, with these columns as they are, which have no names of dtypes."""
+    about = table.schema.pandas_metadata
+    about["columns"] = [column for column in about["columns"] if column["name"] not in arrow]
+    plain = table.drop_columns(arrow).replace_schema_metadata({"pandas": json.dumps(about)})
+    columns = plain.to_pandas().to_dict("series")
+    columns |= {name: pd.Series(pd.arrays.ArrowExtensionArray(table[name])) for name in arrow}
+    return pd.DataFrame({name: columns[name] for name in table.column_names})
+
+
+def _restored(series: Any, dtype: Any) -> Any:
+    if dtype != np.dtype(object):
+        return series.astype(dtype)
+    return series.astype(object).where(series.notna(), None)
+
+
+def _with_categories(series: Any, storage: str, kind: Any) -> Any:
+    """A column of categories of Arrow's `kind` that have the dtype of this name again."""
+    categories = series.cat.categories
+    dtype = pd.ArrowDtype(kind.value_type) if storage == "arrow" else _stored_dtype(storage)
+    if categories.dtype == dtype:
+        return series
+    return series.cat.rename_categories(categories.astype(dtype))
+
+
+def _stored_dtype(storage: str | None) -> Any:
+    if storage is None or storage == "arrow":
+        return None
+    if storage == "object":
+        return np.dtype(object)
+    if " " not in storage:
+        return pd.api.types.pandas_dtype(storage)
+    where, _, null = storage.partition(" ")
+    return pd.StringDtype(where, na_value=np.nan if null == "nan" else pd.NA)

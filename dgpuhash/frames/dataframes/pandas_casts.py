@@ -1,0 +1,102 @@
+"""Columns of pandas frames in the dtypes of an index's, where that keeps every value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from dgpuhash.errors import ColumnError
+from dgpuhash.frames.conversion import float_bound
+
+__all__ = ["cast"]
+
+# The category that Dask's empty frames have in place of those that only partitions know.
+UNKNOWN = "__UNKNOWN_CATEGORIES__"
+
+
+def cast(series: Any, like: Any) -> Any:
+    """`series` as the dtype of `like` when the values survive; numbers that do not are kept.
+
+    Beside truth values these would be objects.
+    """
+    wanted, own, remedy = like.dtype, series.dtype, ""
+    categorical = isinstance(wanted, pd.CategoricalDtype)
+    if categorical:
+        remedy = f"convert it to categories of {wanted.categories.dtype} before inserting"
+    if _family(wanted) == _family(own):
+        found = _categorical(series, wanted) if categorical else _exact_cast(series, wanted)
+        if found is not None:
+            return found
+        odd = categorical or isinstance(own, pd.CategoricalDtype)
+        bools = any(map(pd.api.types.is_bool_dtype, (own, wanted)))
+        if _family(own) == "number" and not bools and not odd:
+            if _go_together(wanted, own):
+                return series
+            remedy = (
+                "Arrow does not round numbers: build the index from, and insert, columns of "
+                "pandas' own, such as .astype('Float64')"
+            )
+    remedy = remedy or f"convert it with .astype({str(wanted)!r}) before inserting"
+    if categorical and UNKNOWN in wanted.categories:
+        remedy = "its categories were not known: build the index from .cat.as_known() of the column"
+    if str(wanted) == "bool" and series.isna().any():
+        remedy = "for its nulls, build the index from .astype('boolean') of the column"
+    raise ColumnError(
+        f"column {series.name!r} is {own}, and the index stores it as {wanted}; {remedy}"
+    )
+
+
+def _categorical(series: Any, wanted: Any) -> Any:
+    """`series` with categories of the dtype of those of `wanted`; None when one would change."""
+    if not isinstance(series.dtype, pd.CategoricalDtype):
+        series = series.astype("category")
+    own, dtype = series.cat.categories, wanted.categories.dtype
+    if own.dtype == dtype or UNKNOWN in wanted.categories:
+        return series
+    found = _exact_cast(pd.Series(own), dtype)
+    return None if found is None else series.cat.rename_categories(pd.Index(found))
+
+
+def _go_together(stored: Any, added: Any) -> bool:
+    """Whether pandas makes one column of such numbers, whichever they are, and of more to come."""
+    if isinstance(stored, pd.ArrowDtype):
+        return stored.kind == added.kind and stored.kind in "iuf"
+    return not isinstance(added, pd.ArrowDtype)
+
+
+def _exact_cast(series: Any, dtype: Any) -> Any:
+    """`series` as `dtype`, or None when a value would change."""
+    try:
+        cast = series.astype(dtype)
+        back = cast.astype(series.dtype)
+        same = (back == series).fillna(False) | (cast.isna() & series.isna())
+    except (ValueError, TypeError, OverflowError, pa.ArrowException):
+        return None
+    if pd.api.types.is_integer_dtype(series.dtype):
+        # -1 becomes the largest unsigned number, and -1 again.
+        same &= ((cast < 0) == (series < 0)).fillna(True)
+        if pd.api.types.is_float_dtype(dtype):
+            # The largest number becomes one more, and perhaps itself again.
+            own = series.dtype if isinstance(series.dtype, np.dtype) else series.dtype.numpy_dtype
+            same &= (cast < float_bound(own)).fillna(True)
+    return cast if same.all() else None
+
+
+def _family(dtype: Any) -> str:
+    """Dtypes of one family hold the same kind of value."""
+    if pd.api.types.is_numeric_dtype(dtype):
+        return "number"
+    if isinstance(dtype, pd.CategoricalDtype):
+        return _family(dtype.categories.dtype)
+    if _is_text(dtype):
+        return "string or object"
+    return str(dtype.kind)
+
+
+def _is_text(dtype: Any) -> bool:
+    if isinstance(dtype, pd.ArrowDtype):
+        return str(dtype.pyarrow_dtype) in {"string", "large_string"}
+    return isinstance(dtype, pd.StringDtype) or pd.api.types.is_object_dtype(dtype)
