@@ -13,7 +13,7 @@ from dask.sizeof import sizeof
 from dgpuhash.distributed.ahead import AHEAD
 from dgpuhash.distributed.descriptor import Descriptor
 from dgpuhash.distributed.match import keys_of, match
-from dgpuhash.distributed.payload import Payload, frame_of_payload, is_plain
+from dgpuhash.distributed.payload import Payload, frame_of_payload, is_plain, joined
 from dgpuhash.distributed.plugin import host_of, hosting_worker
 from dgpuhash.distributed.sealed import Sealed, WithMetas
 from dgpuhash.distributed.siblings import Sibling
@@ -50,20 +50,19 @@ class Asking:
     arrays : list of arrays or None
         All its columns, where it is alike and they have such.
     keys : Payload
-    nbytes : int
-        Of the partition.
+    meets : bool
+        Whether its keys can be asked about together with others', as they are of the same dtypes.
+    nbytes, keys_nbytes : int
+        Of the partition, and of its keys.
     """
 
     left: Any
     alike: bool
     arrays: list[Any] | None
     keys: Payload
+    meets: bool
     nbytes: int
-
-    @property
-    def keys_nbytes(self) -> int:
-        """Of keys that are arrays."""
-        return sum(array.nbytes for array in self.keys)
+    keys_nbytes: int
 
 
 # The matches of a partition, whose frame may be a payload.
@@ -161,7 +160,7 @@ class Probe(WithMetas):
         if found is not None:
             return self.put_together(*found)
         own = self.asking(left)
-        if not is_plain(own.keys):
+        if not own.meets:
             with host.ahead.task(own.nbytes, most_nbytes):
                 return next(self._merged(worker, [[own]]))[0]
         with host.siblings.ready(worker, function, most_nbytes - own.nbytes) as siblings:
@@ -196,7 +195,7 @@ class Probe(WithMetas):
             except Exception:
                 # Its own task is going to say so.
                 return
-            if not is_plain(asking.keys) or asking.keys_nbytes > most_keys_nbytes:
+            if not asking.meets or asking.keys_nbytes > most_keys_nbytes:
                 return
             most_keys_nbytes -= asking.keys_nbytes
             yield sibling, asking
@@ -233,7 +232,11 @@ class Probe(WithMetas):
         else:
             keys = tuple(arrays[position] for position in self.plain_keys)
         nbytes = sizeof(left) if arrays is None else sum(array.nbytes for array in arrays)
-        return Asking(left, alike, arrays, keys, nbytes)
+        if is_plain(keys):
+            return Asking(left, alike, arrays, keys, True, nbytes, sum(key.nbytes for key in keys))
+        # Objects of one partition need not go with those of others.
+        meets = alike and all(frames.is_typed(keys[label]) for label in keys)
+        return Asking(left, alike, arrays, keys, meets, nbytes, sizeof(keys))
 
     def put_together(
         self, asking: Asking, query_rows: Any, found: Payload | None, *, whole: bool = False
@@ -271,8 +274,7 @@ class Probe(WithMetas):
         several = list(chain.from_iterable(groups))
         keys = several[0].keys
         if len(several) > 1:
-            columns = zip(*(asking.keys for asking in several), strict=True)
-            keys = tuple(map(xp.concatenate, columns))
+            keys = self._keys_of([asking.keys for asking in several])
         ends = list(accumulate((len(asking.left) for asking in several), initial=0))
         query_rows, payload = match(
             worker, keys, ends[-1], self.descriptor, self.how, self.moved, self.sparing
@@ -289,6 +291,13 @@ class Probe(WithMetas):
         each = found()
         for group in groups:
             yield self.put_together(*next(each)), list(islice(each, len(group) - 1))
+
+    def _keys_of(self, payloads: Sequence[Payload]) -> Payload:
+        """The keys of several partitions, one after the other."""
+        if all(map(is_plain, payloads)):
+            xp = frames_of(self.meta).xp
+            return tuple(map(xp.concatenate, zip(*payloads, strict=True)))
+        return joined(payloads, self.descriptor.meta[list(self.descriptor.encoder.names)])
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         return (

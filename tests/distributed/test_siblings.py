@@ -7,11 +7,12 @@ import gc
 import threading
 from types import SimpleNamespace
 
+import dask
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from clusters import assert_same, until
+from clusters import assert_same, joined, until
 from dask._task_spec import DataNode, Task, TaskRef
 from distributed import wait
 from distributed.collections import HeapSet
@@ -191,8 +192,8 @@ def test_answers_go_with_tasks_that_do_not_run_here(state):
     assert not known._chosen
 
 
-def persisted(client):
-    left = client.persist(dd.from_pandas(LEFT, npartitions=PARTITIONS))
+def persisted(client, frame=LEFT):
+    left = client.persist(dd.from_pandas(frame, npartitions=PARTITIONS, sort=False))
     wait(left)
     return left
 
@@ -222,6 +223,73 @@ def test_tasks_of_a_worker_are_asked_about_together(threads, groups):
         assert_same(index.merge(persisted(threads)).compute(), MERGED)
     assert sum(groups) == PARTITIONS
     assert len(groups) == 3
+
+
+def texts(numbers):
+    return "key " + numbers.astype("str")
+
+
+KEYS = {
+    "texts": (texts, texts),
+    "texts with nulls": (lambda keys: texts(keys).mask(keys < 60), texts),
+    "nullable": (lambda keys: keys.astype("Int64").mask(keys % 7 == 0), lambda keys: keys),
+    "narrower": (lambda keys: keys.astype("int16"), lambda keys: keys),
+    "moments": (lambda keys: pd.to_datetime(keys, unit="D", utc=True),) * 2,
+    "categories": (lambda keys: texts(keys).astype("category"), texts),
+}
+
+
+@pytest.mark.parametrize("how", ["inner", "left", "semi", "anti"])
+@pytest.mark.parametrize(("left", "right"), KEYS.values(), ids=KEYS)
+def test_keys_that_are_no_plain_arrays_are_asked_about_together(threads, groups, left, right, how):
+    asking, rows = LEFT.assign(k=left(LEFT["k"])), RIGHT.assign(k=right(RIGHT["k"]))
+    with DistributedIndex.build(rows, on="k", client=threads) as index:
+        found = index.merge(persisted(threads, asking), how=how).compute()
+    assert_same(found, joined(asking, rows, ["k"], how))
+    assert sum(groups) == PARTITIONS
+    assert len(groups) == 3
+
+
+@pytest.fixture
+def alone(monkeypatch):
+    """How many partitions were asked about at once, of those that do not meet others."""
+    sizes, merged = [], Probe._merged
+
+    def counted(probe, worker, groups):
+        sizes.extend(len(group) for group in groups if not group[0].meets)
+        return merged(probe, worker, groups)
+
+    monkeypatch.setattr(Probe, "_merged", counted)
+    return sizes
+
+
+def test_objects_that_are_no_texts_are_asked_about_alone(threads, alone):
+    """Here nulls; those of another partition may be of another kind."""
+    left, right = (each.assign(k=texts(each["k"]).astype(object)) for each in (LEFT, RIGHT))
+    left["k"] = left["k"].where(left.index // 100 % 2 == 0, None)
+    with (
+        dask.config.set({"dataframe.convert-string": False}),
+        DistributedIndex.build(right, on="k", client=threads) as index,
+    ):
+        found = index.merge(persisted(threads, left)).compute()
+    assert_same(found, left.merge(right, on="k"))
+    assert alone == [1] * (PARTITIONS // 2)
+
+
+def test_partitions_that_are_not_as_planned_are_asked_about_alone(threads, alone):
+    """Beside their floats, the integers of others would be rounded."""
+    left, right = (each.assign(k=each["k"] + 2**53) for each in (LEFT, RIGHT))
+    parts = [left[start : start + 100] for start in range(0, len(left), 100)]
+    parts[1::2] = [part.astype({"k": "float64"}) for part in parts[1::2]]
+    lazy = dd.from_delayed(threads.scatter(parts), meta=left[:0], verify_meta=False)
+    with DistributedIndex.build(right, on="k", client=threads) as index:
+        merged = index.merge(lazy)
+        counts = [len(merged.partitions[number].compute()) for number in range(len(parts))]
+        stored = set(right["k"])
+        assert counts == [sum(int(key) in stored for key in part["k"]) for part in parts]
+        alone.clear()
+        merged.compute()
+    assert alone == [1] * (len(parts) // 2)
 
 
 @pytest.mark.parametrize(
