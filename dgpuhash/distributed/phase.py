@@ -7,6 +7,7 @@ import concurrent.futures
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from distributed import Client, WorkerPlugin
@@ -35,6 +36,8 @@ SILENCE = 20.0
 GRACE = 1.0
 # In which the messages of a phase are on their way, and what is quick is done.
 SOON = 2e-3
+# Seconds between two looks whether the client's event loop has ended.
+LOOK = 1.0
 
 
 def on_workers(
@@ -246,7 +249,7 @@ class _Awaited(Generic[Result]):
             # Until then this thread would only be in the way of the messages to the workers.
             if meanwhile is not None and not concurrent.futures.wait([told], SOON).done:
                 meanwhile()
-            return told.result()
+            return self._result(told)
         except BaseException:
             if told.cancel():
                 # The loop may have ended.
@@ -256,6 +259,16 @@ class _Awaited(Generic[Result]):
         finally:
             # An error has frames that hold this: it would hold itself, and all that they do.
             self._told = concurrent.futures.Future()
+            del told
+
+    def _result(self, told: concurrent.futures.Future[Result]) -> Result:
+        try:
+            while not concurrent.futures.wait([told], LOOK).done:
+                if not self._loop.is_running():
+                    # It tells nothing of what it was asked for since.
+                    raise CommClosedError("the client's event loop has ended")
+            return told.result()
+        finally:
             del told
 
     def _start(self) -> None:
@@ -278,17 +291,17 @@ class _Awaited(Generic[Result]):
 
     def _watch(self) -> None:
         client, workers = self._client, self._workers
-        watching = [
-            _until_one_leaves(client, workers),
-            _until_one_is_silent(client, workers, self._look),
+        watching: list[Callable[[], Awaitable[IndexLost]]] = [
+            partial(_until_one_leaves, client, workers),
+            partial(_until_one_is_silent, client, workers, self._look),
         ]
         if self._limit is not None:
-            watching.append(_until_late(workers, self._limit))
+            watching.append(partial(_until_late, workers, self._limit))
         self._alarms = [asyncio.ensure_future(self._raise(each)) for each in watching]
 
-    async def _raise(self, alarm: Awaitable[IndexLost]) -> None:
+    async def _raise(self, alarm: Callable[[], Awaitable[IndexLost]]) -> None:
         try:
-            self._tell(await alarm)
+            self._tell(await alarm())
         except Exception as error:
             self._tell(error)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from distributed import Client
+from distributed.core import CommClosedError
 
 from dgpuhash.distributed.phase import _Awaited, attended, installed, let_go, on_workers
 from dgpuhash.distributed.plugin import ShardHost
@@ -121,3 +122,41 @@ def test_work_that_is_cancelled_is_a_lost_worker(threads, workers):
 
     with pytest.raises(IndexLost, match="event loop ends"):
         attended(threads, workers, cancelled)
+
+
+def test_a_loop_that_has_ended_is_waited_for_no_longer(threads):
+    """Calls that it was given when it ended are never made."""
+
+    async def work() -> None:
+        raise AssertionError("it was called")
+
+    with Client(threads.scheduler.address, loop=None, set_as_default=False) as other:
+        workers = list(other.scheduler_info(n_workers=-1)["workers"])
+        loop: Any = other.loop
+    assert not loop.asyncio_loop.is_running()
+    ended = loop.asyncio_loop
+    given: list[Any] = []
+    # As in the moment before it is closed.
+    ended.call_soon_threadsafe = given.append
+    awaited = _Awaited(other, workers, work)
+    assert len(given) == 1
+    with pytest.raises(CommClosedError, match="event loop has ended"):
+        awaited.outcome()
+
+
+def test_watches_that_are_cancelled_at_once_say_nothing(threads, recwarn):
+    """What comes just as they begin."""
+    workers = list(threads.scheduler_info(n_workers=-1)["workers"])
+
+    async def work() -> str:
+        return "done"
+
+    async def begin() -> None:
+        awaited = _Awaited(threads, workers, work)
+        awaited._watch()
+        awaited._rest()
+        await asyncio.sleep(0)
+
+    threads.sync(begin)
+    gc.collect()
+    assert not [each for each in recwarn if "never awaited" in str(each.message)]
