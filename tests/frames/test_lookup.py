@@ -305,6 +305,11 @@ def test_large_integers_beside_nulls_are_not_rounded(keys):
     assert np.asarray(index.contains(keys)).tolist() == [True, True, False]
     large = FrameIndex.build(pd.DataFrame({"k": pd.array([2**64 - 1], "UInt64")}), "k")
     assert large.contains([2**64 - 1, None]).tolist() == [True, False]
+    lowest = FrameIndex.build(pd.DataFrame({"k": [-(2**63)]}), "k")
+    assert lowest.contains([np.int64(-(2**63)), None]).tolist() == [True, False]
+    for beyond in ([2**64, None], [-(2**63) - 1, None], [-1, 2**63, None]):
+        with pytest.raises(KeyTypeError):
+            large.contains(beyond)
 
 
 def test_labels_of_several_levels():

@@ -217,3 +217,27 @@ def test_integers_that_arrow_has_not():
 def test_frames_of_an_unknown_library():
     with pytest.raises(UnsupportedError, match="'polars'"):
         frame_from_bytes(frame_to_bytes(pd.DataFrame({"v": [1]})), "polars")
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"categories": ["string", None]},
+        {"categories": [None, "no such dtype"]},
+        {"categories": [None]},
+        {"categories": 5},
+        {"strings": ["no such dtype", None]},
+        {"labels": ["one"]},
+    ],
+    ids=str,
+)
+def test_hostile_descriptions_of_columns_are_refused(changed):
+    frame = pd.DataFrame({"k": [1, 2], "v": pd.Categorical(["a", "b"])})
+    table = frames_of(frame).to_arrow(frame)
+    about = json.loads(table.schema.metadata[b"dgpuhash"]) | changed
+    metadata = {**table.schema.metadata, b"dgpuhash": json.dumps(about).encode()}
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema.with_metadata(metadata)) as writer:
+        writer.write_table(table.replace_schema_metadata(metadata))
+    with pytest.raises(FormatError):
+        frame_from_bytes(sink.getvalue())

@@ -210,9 +210,13 @@ def _unrounded(column: Any) -> Any:
             return pd.arrays.IntegerArray(column.data, np.ma.getmaskarray(column))
         return column
     if isinstance(column, list) and pd.api.types.infer_dtype(column, skipna=True) == "integer":
-        numbers = [one for one in column if not pd.isna(one)]
-        if len(numbers) < len(column) and max(map(abs, numbers)) > EXACT:
-            return pd.array(column, "UInt64" if max(numbers) >= 2**63 else "Int64")
+        numbers = [int(one) for one in column if not pd.isna(one)]
+        low, high = min(numbers), max(numbers)
+        if len(numbers) < len(column) and max(-low, high) > EXACT:
+            dtype: Any = pd.Int64Dtype() if high < 2**63 else pd.UInt64Dtype()
+            bounds = np.iinfo(dtype.numpy_dtype)
+            # Others are no keys.
+            return pd.array(column, dtype) if bounds.min <= low and high <= bounds.max else column
     return column
 
 

@@ -132,6 +132,8 @@ def _restored(series: Any, dtype: Any) -> Any:
 
 def _with_categories(series: Any, storage: str, kind: Any) -> Any:
     """A column of categories of Arrow's `kind` that have the dtype of this name again."""
+    if not isinstance(series.dtype, pd.CategoricalDtype):
+        raise ValueError(f"column {series.name!r} is {series.dtype}, and said to have categories")
     categories = series.cat.categories
     dtype = pd.ArrowDtype(kind.value_type) if storage == "arrow" else _stored_dtype(storage)
     if categories.dtype == dtype:
