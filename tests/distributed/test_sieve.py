@@ -43,7 +43,8 @@ def test_merges_are_pandas(client, left, right, how, bloom_filter, deduplicate):
             assert_same(merged.compute(), joined(left, right, ["k"], how))
         absent, repeated, nbytes = left_out(index)
     there = left["k"].isin(right["k"]) | left["k"].isna()
-    assert absent <= 2 * (~there).sum()
+    # A task may ask for one that another worker then runs, and asks for again.
+    assert absent <= 2 * 2 * (~there).sum()
     assert bool(absent) is bool(nbytes) is bloom_filter
     assert bool(repeated) is deduplicate
 

@@ -33,7 +33,7 @@ def to_arrow(frame: Any) -> Any:
     --------
     >>> frame = pd.DataFrame({"k": pd.Categorical(pd.array(["a", None], "string"))})
     >>> from_arrow(to_arrow(frame)).dtypes["k"].categories.dtype
-    string[python]
+    <StringDtype(na_value=<NA>)>
     """
     labels = list(frame.columns)
     named = frame.set_axis(arrow_names(labels), axis=1)
