@@ -199,7 +199,16 @@ def persisted(client, frame=LEFT):
 
 
 @pytest.fixture
-def groups(monkeypatch):
+def unstolen(threads):
+    """Tasks stay where they are: one that another one asks for may leave, and be asked for anew."""
+    stealing = threads.cluster.scheduler.extensions["stealing"]
+    threads.sync(stealing.stop)
+    yield
+    threads.sync(stealing.start)
+
+
+@pytest.fixture
+def groups(unstolen, monkeypatch):
     """How many partitions each question is about; the first waits for all tasks to be there."""
     found, ask, asking = [], Probe._ask, Probe.asking
 
@@ -251,7 +260,7 @@ def test_keys_that_are_no_plain_arrays_are_asked_about_together(threads, groups,
 
 
 @pytest.fixture
-def alone(monkeypatch):
+def alone(unstolen, monkeypatch):
     """How many partitions were asked about at once, of those that do not meet others."""
     sizes, merged = [], Probe._merged
 
@@ -313,7 +322,7 @@ def test_without_memory_for_all_each_asks_for_itself(threads, monkeypatch, step,
     assert refused
 
 
-def test_batches_are_bounded(threads, monkeypatch):
+def test_batches_are_bounded(threads, unstolen, monkeypatch):
     monkeypatch.setattr("dgpuhash.distributed.probe.parcel_nbytes", lambda device: 8 * 100)
     sizes, ask = [], Probe._ask
 

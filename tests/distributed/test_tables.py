@@ -26,7 +26,7 @@ from distributed import Client, futures_of, wait
 from dgpuhash.distributed import DistributedMap, DistributedMultiMap, DistributedSet, relay
 from dgpuhash.distributed.arrays import base, hosted
 from dgpuhash.distributed.arrays.asking import Asking
-from dgpuhash.distributed.arrays.batch import HostBatch
+from dgpuhash.distributed.arrays.batch import Batch, HostBatch
 from dgpuhash.distributed.arrays.part import Part
 from dgpuhash.distributed.exchange import CommCollective
 from dgpuhash.distributed.phase import on_workers
@@ -620,6 +620,53 @@ def test_chunks_that_were_moved_go_with_their_arrays(client):
             assert len(table) == 4_000
     finally:
         gc.enable()
+
+
+def replicated(client, homes, beside):
+    """Keys that each of `homes` has, and values that only `beside` has."""
+    keys = client.persist(da.arange(4_000, chunks=1_000), workers=homes[:1])
+    client.replicate(keys, workers=homes)
+    values = client.persist(da.arange(4_000, chunks=1_000) * 2, workers=[beside])
+    wait(values)
+    return keys, values
+
+
+def test_chunks_that_several_workers_have_stay_where_their_values_are(threads, monkeypatch):
+    _, first, second = sorted(threads.nthreads())
+    monkeypatch.delattr(Batch, "place")
+    keys, values = replicated(threads, [first, second], second)
+    with DistributedMap("int64", "int64", client=threads) as table:
+        table.upsert(keys, values)
+        assert_finds(table)
+
+
+@pytest.mark.parametrize("dropping", [0, 1])
+def test_chunks_that_dask_drops_from_one_of_several_workers(threads, dropping, monkeypatch):
+    *homes, beside = sorted(threads.nthreads())
+    keys, values = replicated(threads, homes, beside)
+    place = Batch.place
+
+    def dropped(batch, *args):
+        place(batch, *args)
+        labels = list(threads.who_has(keys))
+        threads.run_on_scheduler(drops, homes[dropping], labels)
+        until(lambda: all(len(having) == 1 for having in threads.who_has(keys).values()))
+
+    monkeypatch.setattr(Batch, "place", dropped)
+    with DistributedMap("int64", "int64", client=threads) as table:
+        table.upsert(keys, values)
+        assert_finds(table)
+
+
+def assert_finds(table):
+    asked = np.arange(4_100)
+    values, found = table.find(asked, default=-2)
+    assert values.tolist() == np.where(asked < 4_000, asked * 2, -2).tolist()
+    assert found.tolist() == (asked < 4_000).tolist()
+
+
+def drops(worker, labels, dask_scheduler):
+    dask_scheduler.request_remove_replicas(worker, labels, stimulus_id="test")
 
 
 def labels_of(client):

@@ -92,15 +92,20 @@ class Batch(ABC):
         return Needed(labels, partial(dealt, self.rows))
 
     def place(self, client: Client, workers: Sequence[str]) -> None:
-        """Move chunks, so that one of `workers` has each: the keys decide, values follow."""
+        """Move chunks, so that one of `workers` has each: the keys decide, values follow.
+
+        It is going to have them: Dask drops what several workers have on whichever it likes, so
+        that the home of such a chunk is given a name of its own for what it has.
+        """
         held = client.who_has([future for column in self.columns for future in column])
         for number in range(len(self.rows)):
             futures = [column[number] for column in self.columns]
-            there = [one for one in workers if one in held.get(futures[0].key, ())]
+            holders = [held.get(future.key, ()) for future in futures]
+            there = _having(workers, holders) or _having(workers, holders[:1])
             # Those that lie elsewhere are spread.
-            home = there[0] if there else workers[number % len(workers)]
-            for column, future in zip(self.columns, futures, strict=True):
-                if home not in held.get(future.key, ()):
+            home = workers[there[0] if there else number % len(workers)]
+            for column, future, having in zip(self.columns, futures, holders, strict=True):
+                if set(having) != {home}:
                     column[number] = client.submit(_itself, future, workers=[home], pure=False)
         until_done(client, workers, [future for column in self.columns for future in column])
 
@@ -116,13 +121,17 @@ def dealt(
     first = 0
     for number, count in enumerate(rows):
         own = tuple(labels[number :: len(rows)])
-        homes = (rank for rank, one in enumerate(workers) if one in holders[own[0]])
-        rank = next(homes, None)
-        if rank is None or any(workers[rank] not in holders[label] for label in own):
+        ranks = _having(workers, [holders[label] for label in own])
+        if not ranks:
             return f"chunk {number} lies elsewhere"
-        found[rank].append(Chunk(number, own, first, count))
+        found[ranks[0]].append(Chunk(number, own, first, count))
         first += count
     return found
+
+
+def _having(workers: Sequence[str], holders: Sequence[Collection[str]]) -> list[int]:
+    """The ranks of the workers that have all."""
+    return [rank for rank, one in enumerate(workers) if all(one in having for having in holders)]
 
 
 class DaskBatch(Batch):
