@@ -109,13 +109,13 @@ class CudfFrames(Frames):
         plain = [label for label, array in arrays.items() if array is not None]
         if not plain or not len(frame):
             return frame.take(rows).reset_index(drop=True)
-        taken = self.from_arrays([taken(arrays[label], rows) for label in plain], frame[plain])
+        found = self.from_arrays([taken(arrays[label], rows) for label in plain], frame[plain])
         if len(plain) == len(arrays):
-            return taken
+            return found
         others = frame[[label for label in arrays if label not in set(plain)]].take(rows)
         for label in others:
-            taken[label] = others[label].reset_index(drop=True)
-        return taken[list(frame)]
+            found[label] = others[label].reset_index(drop=True)
+        return found[list(frame)]
 
     def take_or_null(self, frame: Any, rows: Any) -> Any:
         if len(rows) == 0 or int(rows.min()) >= 0:
