@@ -119,6 +119,52 @@ def test_copies_are_merged_with_where_partitions_lie(client, caplog, how, kind):
         assert_same(found.compute(), joined(left, right, ["k"], how))
 
 
+@pytest.fixture(scope="module")
+def shared_alone() -> Iterator[Client]:
+    with cluster_of(1, processes=False) as client:
+        yield client
+
+
+@pytest.fixture
+def alone(shared_alone: Client) -> Iterator[Client]:
+    """One worker in this process; the current client."""
+    with shared_alone.as_current():
+        yield shared_alone
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize(
+    ("make", "on"), [(integers, ["k"]), (pairs, ["k", "day"]), (floats, ["k"])]
+)
+def test_one_worker_needs_no_tasks_either(alone, caplog, make, on, parts):
+    rng = np.random.default_rng(5)
+    right, more, left = make(rng, 900, 300), make(rng, 400, 300), make(rng, 700, 500)
+    left = left[[*on, "v"]].rename(columns={"v": "w"})
+    before = right.copy(deep=True)
+    rights, lefts = placed(alone, right, [0] * parts), placed(alone, left, [0] * 2)
+    with all_together(caplog), DistributedIndex.build(rights, on=on, client=alone) as index:
+        # Rows are the index's own.
+        right.loc[:, "v"] = -1
+        right = before
+        for how in HOWS:
+            found = index.merge(lefts, how=how, persist=True, bloom_filter=True)
+            assert_same(found.compute(), joined(left, right, on, how))
+        index.insert(placed(alone, more, [0] * parts))
+        right = pd.concat([right, more], ignore_index=True)
+        keys = right[on].drop_duplicates()
+        pd.testing.assert_frame_equal(index.lookup(keys), keys.merge(right, on=on))
+    empty = placed(alone, right[:0], [0] * parts)
+    with all_together(caplog), DistributedIndex.build(empty, on=on, client=alone) as index:
+        assert len(index.merge(lefts, persist=True)) == 0
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_doubles_of_a_unique_key_on_one_worker(alone, parts):
+    rows = pd.DataFrame({"k": [*range(50), 7], "v": range(51)})
+    with pytest.raises(ColumnError, match="more than one row"):
+        DistributedIndex.build(placed(alone, rows, [0] * parts), on="k", unique=True)
+
+
 @pytest.mark.parametrize("mode", ["distributed", "replicated"])
 def test_rows_that_all_have_one_partner_are_no_longer_those_of_the_left(threads, caplog, mode):
     right = pd.DataFrame({"k": np.arange(50), "v": np.arange(50) * 1.5})

@@ -21,7 +21,7 @@ from dgpuhash.distributed.bulk.parted import Parted, parted
 from dgpuhash.distributed.bulk.share import Share, matches_of, merged
 from dgpuhash.distributed.bulk.standing import run_together
 from dgpuhash.distributed.clients import check_home
-from dgpuhash.distributed.descriptor import Placement
+from dgpuhash.distributed.descriptor import Descriptor, Placement
 from dgpuhash.distributed.exchange.collective import Collective, Received
 from dgpuhash.distributed.merging import Plan
 from dgpuhash.distributed.payload import is_plain, plain_arrays
@@ -62,7 +62,7 @@ def merge_together(client: Client, plan: Plan, left: Any, absences: Absences) ->
     seal = plan.sealed.seal
     try:
         partitions = _reachable(client, plan, left)
-        if descriptor.placement is Placement.REPLICATED:
+        if _everywhere(descriptor):
             made = on_workers(client, descriptor.workers, merge_here, seal, needed=partitions)
         else:
             made = run_together(
@@ -74,7 +74,7 @@ def merge_together(client: Client, plan: Plan, left: Any, absences: Absences) ->
     shares = [each.result for each in made]
     rows = sum(share.rows for share in shares)
     absences.note(rows=rows, absent_rows=sum(share.absent_rows for share in shares))
-    if sparing.bloom_filter:
+    if sparing.bloom_filter and rows:
         what += f" (without {sum(share.spared_rows for share in shares):,} of {rows:,} rows)"
     refused = [share.refused for share in shares if share.refused]
     report(what, *refused[:1])
@@ -94,12 +94,18 @@ def _reachable(client: Client, plan: Plan, left: Any) -> Needed:
     descriptor = plan.probe.descriptor
     partitions = (persisted(left) if isinstance(left, dd.DataFrame) else None) or []
     check_home(client, partitions, "rows")
-    if descriptor.placement is not Placement.REPLICATED:
-        if descriptor.placement is Placement.INDEPENDENT or len(descriptor.shards) == 1:
+    if not _everywhere(descriptor):
+        if descriptor.placement is Placement.INDEPENDENT:
             raise Elsewhere("keys have no owners")
         if not plan.plain:
             raise Elsewhere("columns are no plain arrays")
     return needed(partitions)
+
+
+def _everywhere(descriptor: Descriptor) -> bool:
+    """Whether each worker of the index has all of its rows."""
+    only = descriptor.placement is Placement.DISTRIBUTED and len(descriptor.shards) == 1
+    return only or descriptor.placement is Placement.REPLICATED
 
 
 def merge_share(

@@ -11,6 +11,7 @@ import numpy as np
 from dgpuhash import backend
 from dgpuhash.frames import EncodedKeys
 from dgpuhash.frames.keys import OWNER_SEED
+from dgpuhash.tables.found import all_rows
 
 __all__ = ["Parted", "parted"]
 
@@ -60,6 +61,9 @@ def parted(
         rows = device.xp.concatenate(list(owned))
         counts = np.array([len(each) for each in owned], np.int64)
         return Parted([column[rows] for column in columns], rows, counts)
+    if owned == 1:
+        rows = all_rows(device, len(encoded)) if numbered else None
+        return Parted(list(columns), rows, np.array([len(encoded)]))
     others = [number for number in range(len(columns)) if number != key]
     # One column moves with the codes; more follow by row numbers.
     beside = others[0] if key is not None and len(others) == 1 else None

@@ -68,7 +68,7 @@ def put_together(client: Client, change: Change, acts: Sequence[Act]) -> Heavy |
 
 def _reachable(change: Change, acts: Sequence[Act]) -> Needed:
     """The partitions; Elsewhere is raised where tasks are needed."""
-    if change.placement is not Placement.DISTRIBUTED or len(change.shards) == 1:
+    if change.placement is not Placement.DISTRIBUTED:
         raise Elsewhere("rows go to no owners of keys")
     if len(acts) != 1 or change.verb == "erase" or change.kept or change.lost is not None:
         raise Elsewhere("it is more than new rows")
