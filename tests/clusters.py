@@ -20,6 +20,7 @@ import dask
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
+import pytest
 from distributed import Client, LocalCluster
 
 __all__ = [
@@ -97,7 +98,9 @@ def fork_workers(*modules: str) -> None:
 
 @contextmanager
 def gpu_cluster(workers: int | None = None) -> Iterator[Client]:
-    """A client of workers with a GPU each, all of the host's by default; more take them by turns.
+    """A client of workers with a GPU each, by default all of the host's; more take them by turns.
+
+    Two share the only one.
 
     They speak UCX, and CuPy allocates from their pools of RMM, which are small, so that several
     clusters fit a host.
@@ -105,7 +108,7 @@ def gpu_cluster(workers: int | None = None) -> Iterator[Client]:
     from dask_cuda.utils import get_n_gpus
 
     gpus = get_n_gpus()
-    workers = workers or gpus
+    workers = workers or max(2, gpus)
     with _gpu_workers(min(workers, gpus), "ucxx") as (cluster, client):
         alone = list(cluster.worker_spec.values())
         for number in range(gpus, workers):
@@ -125,6 +128,8 @@ def gpus_apart() -> Iterator[Client]:
     from dask_cuda.utils import get_n_gpus
 
     gpus = get_n_gpus()
+    if gpus < 2:
+        pytest.skip("workers on other hosts have a GPU each; it takes two")
     with _gpu_workers(1, "tcp") as (cluster, client):
         (first,) = cluster.worker_spec.values()
         options = first["options"]

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clusters import gpu_cluster, gpus_apart
+from clusters import gpu_cluster, gpus_apart, share_gpus
 from distributed import Client
 
 from dgpuhash.distributed.exchange import Collective
@@ -47,6 +47,8 @@ def on_ranks(request: pytest.FixtureRequest) -> Iterator[Callable[..., list[Any]
     """Runs a function on all ranks of a group: of workers on one host over UCXX, or on others."""
     place, way = request.param.split("-")
     client = request.getfixturevalue(place)
+    if way == "nccl" and share_gpus(client):
+        pytest.skip("workers share GPUs, which NCCL does not allow; it takes a GPU for each")
     # The last address first: ranks need not be in the order of hosts.
     group = form_group(client, sorted(client.nthreads(), reverse=True), way)
     yield partial(group.run, client)

@@ -8,7 +8,7 @@ from typing import Any
 import dask.array as da
 import numpy as np
 import pytest
-from clusters import gpu_cluster, gpus_apart
+from clusters import gpu_cluster, gpus_apart, share_gpus
 from distributed import Client
 
 from dgpuhash.distributed import DistributedMap
@@ -32,7 +32,10 @@ def client(request: pytest.FixtureRequest) -> Iterator[Client]:
 def ways(client: Client) -> list[str]:
     """That are between the workers, and can fail."""
     together = len({worker.rpartition(":")[0] for worker in client.nthreads()}) == 1
-    return ["peer", "nccl"] if together else ["nccl"]
+    if not together:
+        return ["nccl"]
+    # NCCL does not allow that workers share GPUs.
+    return ["peer"] if share_gpus(client) else ["peer", "nccl"]
 
 
 def on_gpus(client: Client, host: np.ndarray) -> da.Array:
