@@ -63,10 +63,15 @@ def read(pattern: str, dtypes: dict[str, str] | None = None) -> Any:
     FileNotFoundError
         When nothing matches.
     FormatError
-        When a file is not what its ending says.
+        When a file is not what its ending says, when CSV files differ in separator or compression,
+        or a type is given for a column that is not there.
+    UnsupportedError
+        When some files are Parquet and others CSV.
     """
     urls = _matching(pattern)
-    kind = kind_of(urls[0])
+    (kind, *other) = {_form(url)[0]: url for url in urls}
+    if other:
+        raise UnsupportedError(f"{pattern} names Parquet and CSV files; read one kind at a time")
     try:
         return _read(urls, kind, dtypes or {})
     except (ValueError, TypeError, KeyError, pa.ArrowException) as error:
@@ -79,15 +84,35 @@ def _read(urls: list[str], kind: str, dtypes: dict[str, str]) -> Any:
         if kind == "parquet":
             # What pandas wrote as an index is a column to those who write no Python.
             return dd.read_parquet(urls, index=False).astype(dtypes)
-        compressed = urls[0].lower().endswith(_COMPRESSED)
-        return dd.read_csv(
+        forms = {_form(url)[1:]: url for url in urls}
+        if len(forms) > 1:
+            raise ValueError(
+                f"the files have different endings, as {' and '.join(forms.values())}; read those "
+                "of one separator and compression at a time"
+            )
+        ((separator, compressed),) = forms
+        frame = dd.read_csv(
             urls,
             blocksize=None if compressed else "64MB",
             compression="infer",
             dtype=dtypes,
             sample=CSV_SAMPLE,
-            sep="\t" if ".tsv" in urls[0].lower() else ",",
+            sep=separator,
         )
+    unknown = [name for name in dtypes if name not in frame.columns]
+    if unknown:
+        raise ValueError(
+            f"no columns {unknown!r} for these types; there are {list(frame.columns)!r}"
+        )
+    return frame
+
+
+def _form(url: str) -> tuple[str, str, str]:
+    """What a file is: its kind, and of CSV the separator, and the ending of its compression."""
+    name = url.rstrip("/").lower()
+    compressed = next((ending for ending in _COMPRESSED if name.endswith(ending)), "")
+    separator = "\t" if name.removesuffix(compressed).endswith(".tsv") else ","
+    return kind_of(url), separator, compressed
 
 
 def _system_of(url: str) -> tuple[Any, str]:

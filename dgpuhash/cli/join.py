@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import click
+import numpy as np
+import pandas as pd
 
 from dgpuhash.cli.cluster import client_for, scheduler_option
 from dgpuhash.cli.columns import ColumnNames, HowToJoin, columns_option, types_option
+from dgpuhash.errors import ColumnError
 
 __all__ = ["join"]
+
+# Which row of its partition a row is, while its partners are looked for.
+ROW = "dgpuhash row"
 
 
 @click.command()
@@ -61,7 +69,41 @@ def join(
     with client_for(scheduler) as client, DistributedIndex.load(index, client) as loaded:
         same_names = on is None or set(on) == set(loaded.on)
         keys: dict[str, Any] = {"on": on} if same_names else {"left_on": on}
-        joined = loaded.merge(frame, **keys, how=how, suffixes=(suffixes[0], suffixes[1]))
+        merge = partial(loaded.merge, **keys, suffixes=(suffixes[0], suffixes[1]))
+        joined = _left_join(merge, frame) if how == "left" else merge(frame, how=how)
         rows = files.write(joined, output, client)
     amount = "" if rows is None else f"{rows:,} rows "
     click.echo(f"{output}: {amount}in {time.perf_counter() - start:.1f} s")
+
+
+def _left_join(merge: Callable[..., Any], frame: Any) -> Any:
+    """A left join whose partitions have the same dtypes, in which nulls make no number another one.
+
+    Merged as pandas does it, the integers of partitions in which a row has no partner are floats.
+    """
+    if ROW in frame.columns:
+        raise ColumnError(f"a column is called {ROW!r}, as one of the join's own; rename it")
+    numbered = frame.map_partitions(_numbered, meta=_numbered(frame._meta))
+    found, alone = merge(numbered, how="inner"), merge(numbered, how="anti")
+    meta = _together(found._meta, alone._meta)
+    return found.map_partitions(_together, alone, meta=meta, enforce_metadata=False)
+
+
+def _numbered(part: pd.DataFrame) -> pd.DataFrame:
+    return part.assign(**{ROW: range(len(part))})
+
+
+def _together(found: pd.DataFrame, alone: pd.DataFrame) -> pd.DataFrame:
+    """The rows of a partition that have partners, and those that have none, in their order."""
+    width = alone.shape[1]
+    added = found.columns[width:]
+    nullable = {
+        label: "boolean" if dtype.kind == "b" else dtype.name.replace("i", "I").replace("u", "U")
+        for label, dtype in found[added].dtypes.items()
+        if isinstance(dtype, np.dtype) and dtype.kind in "biu"
+    }
+    found = found.astype(nullable)
+    # Overlapping labels have got their endings.
+    alone = alone.set_axis(found.columns[:width], axis=1).reindex(columns=found.columns)
+    joined = pd.concat([found, alone.astype(found[added].dtypes)])
+    return joined.sort_values(ROW, kind="stable", ignore_index=True).drop(columns=ROW)

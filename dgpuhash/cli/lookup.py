@@ -90,7 +90,7 @@ def parse_keys(keys: tuple[str, ...], meta: pd.DataFrame) -> pd.DataFrame:
         texts = pd.Series([split[position] for split in parts])
         try:
             columns[name] = _parsed(texts, dtype)
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, OverflowError) as error:
             raise KeyTypeError(f"column {name} is {dtype}: {error}; write such a value") from error
     return pd.DataFrame(columns)
 

@@ -52,7 +52,29 @@ def test_join(folder, tmp_path, how):
     options = ["--on", "tailnum", "--how", how, "--suffixes", "_flight,_plane", "-o", target]
     run("join", folder / "flights-*.parquet", folder / "planes.dgph", *options)
     expected = FLIGHTS.merge(PLANES, on="tailnum", how=how, suffixes=("_flight", "_plane"))
+    if how == "left":
+        expected = expected.astype({"seats": "Int64"})
     pd.testing.assert_frame_equal(pd.read_parquet(target), expected)
+
+
+@pytest.mark.parametrize("target", ["out.parquet", "out.parquet/", "out.csv"])
+def test_left_join_makes_no_number_another_one(tmp_path, target):
+    large = [2**53 + 1, 2**53 + 3, 2**63 - 1]
+    rows = pd.DataFrame(
+        {"k": [1, 2, 2], "x": ["p", "q", "r"], "id": large, "yes": [True, False, True]}
+    )
+    rows = rows.assign(u=pd.Series([0, 2**64 - 1, 5], dtype="uint64"), share=[0.5, 1.5, 2.5])
+    rows.to_parquet(tmp_path / "r.parquet")
+    left = pd.DataFrame({"k": [1, 2, 9, 2], "x": list("abcd")})
+    left[:2].to_csv(tmp_path / "l0.csv", index=False)
+    left[2:].to_csv(tmp_path / "l1.csv", index=False)
+    run("build", tmp_path / "r.parquet", "--on", "k", "--duplicates", "-o", tmp_path / "r.dgph")
+    written = f"{tmp_path}/{target}"
+    run("join", tmp_path / "l?.csv", tmp_path / "r.dgph", "--how", "left", "-o", written)
+    kinds = {"id": "Int64", "u": "UInt64", "yes": "boolean"}
+    expected = left.merge(rows.astype(kinds), on="k", how="left")
+    found = pd.read_parquet(written) if "parquet" in target else pd.read_csv(written, dtype=kinds)
+    pd.testing.assert_frame_equal(found, expected, check_dtype="csv" not in target)
 
 
 @pytest.mark.parametrize(("how", "kept"), [("semi", True), ("anti", False)])

@@ -36,6 +36,27 @@ def test_reads_each_kind(tmp_path, name):
     pd.testing.assert_frame_equal(files.read(str(path)).compute(), FRAME)
 
 
+def test_each_file_is_read_by_its_own_ending(tmp_path):
+    (tmp_path / "a.tsv.d").mkdir()
+    path = tmp_path / "a.tsv.d" / "a.csv"
+    FRAME.to_csv(path, index=False)
+    pd.testing.assert_frame_equal(files.read(str(path)).compute(), FRAME)
+    for other in ("b.csv.gz", "b.tsv"):
+        FRAME.to_csv(path.with_name(other), index=False)
+        with pytest.raises(FormatError, match="one separator and compression"):
+            files.read(f"{path.parent}/*")
+        path.with_name(other).unlink()
+    FRAME.to_parquet(path.with_name("b.parquet"))
+    with pytest.raises(UnsupportedError, match="one kind"):
+        files.read(f"{path.parent}/*")
+
+
+def test_types_of_columns_that_are_not_there(tmp_path):
+    FRAME.to_csv(tmp_path / "a.csv", index=False)
+    with pytest.raises(FormatError, match=r"'keys'.*there are \['key'"):
+        files.read(str(tmp_path / "a.csv"), {"keys": "str"})
+
+
 def test_a_glob_reads_its_files_in_the_order_of_their_names(tmp_path):
     for part in (2, 0, 1):
         pd.DataFrame({"part": [part]}).to_parquet(tmp_path / f"part-{part}.parquet")
