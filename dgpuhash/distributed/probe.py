@@ -246,7 +246,8 @@ class Probe(WithMetas):
         They are `whole` where each row has one; `query_rows` may be None then.
         """
         if self.plain and asking.arrays is not None and found is not None and is_plain(found):
-            return assemble_plain(asking.arrays, query_rows, found, self.meta, whole=whole)
+            left = asking.left if whole else None
+            return assemble_plain(asking.arrays, query_rows, found, self.meta, whole=left)
         if found is not None:
             found = frame_of_payload(found, self.index_meta[list(self.moved)])
         if query_rows is None:

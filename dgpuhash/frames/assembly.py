@@ -265,7 +265,7 @@ def assemble(
 
 
 def assemble_plain(
-    left: Sequence[Any], query_rows: Any, right: Sequence[Any], meta: Any, *, whole: bool = False
+    left: Sequence[Any], query_rows: Any, right: Sequence[Any], meta: Any, *, whole: Any = None
 ) -> Any:
     """The merge result of columns without nulls in which no row of `left` is without a partner.
 
@@ -274,17 +274,18 @@ def assemble_plain(
     left : sequence of arrays
         All columns, as `Frames.arrays` gives them.
     query_rows : int array
-        For each row of the result its row of `left`, ascending; not looked at when `whole`.
+        For each row of the result its row of `left`, ascending; not looked at where `whole` is.
     right : sequence of arrays
         The matched rows, in the order of `query_rows`.
     meta : DataFrame
         What `merge_meta` gives; its dtypes are those of the arrays.
-    whole : bool
-        Whether `query_rows` are known to be all rows, each once.
+    whole : DataFrame, optional
+        The frame of `left`, where `query_rows` are known to be all rows, each once.
     """
     frames = frames_of(meta)
-    kept = frames.whole(left) if whole else [taken(array, query_rows) for array in left]
-    return frames.from_arrays([*kept, *right], meta)
+    if whole is not None:
+        return frames.widened(whole, left, right, meta)
+    return frames.from_arrays([*(taken(array, query_rows) for array in left), *right], meta)
 
 
 def _inner_meta(

@@ -37,6 +37,11 @@ class FrameIndex(Searchable):
     Make one with `build`. One of these is a shard of a distributed index; alone it serves a single
     process.
 
+    Notes
+    -----
+    cuDF works on CUDA's default stream. Ask with cuDF frames there; where another stream of CuPy's
+    is the current one, synchronise it before and after.
+
     Examples
     --------
     >>> import pandas as pd

@@ -164,7 +164,9 @@ def _cudf(cudf: ModuleType, thing: Any, what: str) -> Taken | None:
     dtype = thing.dtype
     if not isinstance(dtype, np.dtype) or dtype.kind not in "biufmM":
         raise _no_dtype(what, dtype)
-    _refuse_nulls(int(thing.isna().sum()) if thing.hasnans else 0, what, f"{what}.dropna()")
+    # `isna` and `hasnans` take NaN for a null, which is a value here.
+    series = thing.to_series() if isinstance(thing, cudf.Index) else thing
+    _refuse_nulls(int(series.null_count), what, f"{what}.dropna()")
     data = thing.astype("int64").values if dtype.kind in "mM" else thing.values
 
     def wrap(result: Any, dtype: np.dtype[Any], *, by_row: bool = True) -> Any:

@@ -76,6 +76,25 @@ def test_columns_are_arrays_and_back(frames):
     assert frames.dtypes(MIXED) == list(MIXED.dtypes)
 
 
+def test_levels_of_columns_are_kept(frames):
+    levels = pd.MultiIndex.from_tuples([("a", "x"), ("a", "y")], names=["one", "other"])
+    frame = DataFrame({"k": range(3), "v": range(3)})
+    frame.columns = levels
+    assert_same(frames.take(frame, np.array([2, 0])), frame.iloc[[2, 0]].reset_index(drop=True))
+
+
+def test_all_rows_with_columns_beside_them_are_no_longer_those_of_the_frame(frames):
+    left = NUMBERS[["k", "x"]].set_axis([3, 1, 4, 1, 5])
+    arrays, added = frames.arrays(left), [np.arange(5) * 2, np.arange(5) / 4]
+    like = DataFrame({"k": added[0], "x_x": added[1], "v": added[0], "x_y": added[1]})[:0]
+    found = frames.widened(left, arrays, added, like)
+    expected = {"k": left["k"], "x_x": left["x"], "v": added[0], "x_y": added[1]}
+    assert_same(found, DataFrame(expected).reset_index(drop=True))
+    found.iloc[:, :] = -1
+    assert left["k"].tolist() == [0, 1, 2, 3, 4]
+    assert [array.tolist()[1] for array in added] == [2, 0.25]
+
+
 def test_rows_are_conformed_exactly_or_refused(frames):
     like = DataFrame({"k": np.zeros(0, "int32"), "x": np.zeros(0)})
     given = DataFrame({"x": [1, 2], "k": np.array([3, 4])})
@@ -94,6 +113,9 @@ def test_rows_are_conformed_exactly_or_refused(frames):
         (np.array([2**63 - 1]), "f8", False),
         (np.array([2**62]), "f8", True),
         (np.array([0.5]), "i8", False),
+        (pd.array([2**63 - 1], "Int64"), "f8", False),
+        (pd.array([2**62], "Int64"), "f8", True),
+        (pd.array([2**63], "UInt64"), "f8", True),
         (np.array([1.0]), "i8", True),
         (np.array([0, 1], "i8"), "?", True),
         (np.array([2], "i8"), "?", False),

@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from dgpuhash.errors import DeviceError, KeyTypeError
+from dgpuhash.errors import DeviceError, KeyTypeError, ShapeError
 from dgpuhash.tables import HashMap, HashSet, MultiMap
 
 KEYS = np.array([5, 1, 9, 1])
@@ -231,6 +231,18 @@ def test_work_is_ordered_on_the_current_stream():
 
 
 @pytest.mark.gpu
+@pytest.mark.cudf
+def test_nan_of_a_cudf_series_is_a_value():
+    import cudf
+
+    numbers = cudf.Series([0.0, 1.0])
+    table = HashMap.from_arrays(cudf.Series([1, 2]), numbers / numbers)
+    np.testing.assert_array_equal(table.find(cudf.Series([1, 2]))[0].to_pandas(), [np.nan, 1])
+    for missing in (cudf.Series([0.0, None]), cudf.Index([0.0, None])):
+        with pytest.raises(ShapeError, match="1 null"):
+            HashMap.from_arrays(cudf.Series([1, 2]), missing)
+
+
 @pytest.mark.cudf
 def test_cudf_series():
     import cudf

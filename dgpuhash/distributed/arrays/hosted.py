@@ -154,8 +154,9 @@ def make_ready(host: ShardHost, collective: Collective, uid: str, epoch: int, ro
     part = at(host, uid, epoch).part
     if collective.lands(part.table.device):
         part.store.expect_newness()
-        nbytes = min(rows, PIECE_ROWS) * (part.row_nbytes + 1)
-        collective.landing([nbytes] * collective.size)
+        if collective.size > 1:
+            nbytes = min(rows, PIECE_ROWS) * (part.row_nbytes + 1)
+            collective.landing([nbytes] * collective.size)
 
 
 def drop_part(host: ShardHost, uid: str) -> None:

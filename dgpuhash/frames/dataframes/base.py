@@ -71,9 +71,12 @@ class Frames(ABC):
     def from_arrays(self, arrays: Sequence[Any], like: Any) -> Any:
         """The frame with the columns and dtypes of `like` on these `arrays`; nothing is copied."""
 
-    def whole(self, arrays: Sequence[Any]) -> list[Any]:
-        """All rows of columns of a frame, for another frame, as `take` gives them."""
-        return [array.copy() for array in arrays]
+    def widened(self, frame: Any, arrays: Sequence[Any], added: Sequence[Any], like: Any) -> Any:
+        """All rows of `frame`, which has the columns `arrays`, with those of `added` beside them.
+
+        The result has the columns and dtypes of `like`, and rows of its own, numbered from 0.
+        """
+        return self.from_arrays([*(array.copy() for array in arrays), *added], like)
 
     @abstractmethod
     def take(self, frame: Any, rows: Any) -> Any:

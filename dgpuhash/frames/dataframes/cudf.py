@@ -92,13 +92,18 @@ class CudfFrames(Frames):
 
         # A frame's `dtypes` and `columns` are made anew, as pandas objects: 0.2 ms, all else 0.1.
         columns = [column_of(array, own) for array, own in zip(arrays, _columns(like), strict=True)]
-        return self._cudf.DataFrame.from_pylibcudf(
+        made = self._cudf.DataFrame.from_pylibcudf(
             pylibcudf.Table(columns), {"columns": list(like)}
         )
+        if any(isinstance(label, tuple) for label in like):
+            made.columns = like.columns
+        return made
 
-    def whole(self, arrays: Sequence[Any]) -> list[Any]:
-        # Frames share memory, as shallow copies do.
-        return list(arrays)
+    def widened(self, frame: Any, arrays: Sequence[Any], added: Sequence[Any], like: Any) -> Any:
+        # A shallow copy shares memory, and both know: the one that is written to has its own then.
+        kept = frame.copy(deep=False).reset_index(drop=True)
+        labels = list(like)
+        return self.beside(kept, self.from_arrays(added, like[labels[len(arrays) :]]), labels)
 
     def take(self, frame: Any, rows: Any) -> Any:
         # cuDF's own look for bounds, and move the index along: a fourth of their speed.
@@ -154,9 +159,10 @@ class CudfFrames(Frames):
         return reduced.reset_index(drop=True)
 
     def beside(self, left: Any, right: Any, labels: Sequence[Hashable]) -> Any:
-        joined = left.copy(deep=False)
-        joined.columns = list(labels[: len(list(left))])
-        for label, own in zip(labels[len(list(left)) :], list(right), strict=True):
+        joined, given = left.copy(deep=False), list(left)
+        if given != list(labels[: len(given)]):
+            joined.columns = list(labels[: len(given)])
+        for label, own in zip(labels[len(given) :], list(right), strict=True):
             joined[label] = right[own]
         return joined
 
@@ -255,7 +261,8 @@ def _exact_cast(series: Any, dtype: Any) -> Any:
             same &= ((cast < 0) == (series < 0)).fillna(True)
         elif series.dtype.kind in "iu" and dtype.kind == "f":
             # The largest number becomes one more, and itself again.
-            same &= (cast < float_bound(np.dtype(series.dtype))).fillna(True)
+            own = np.dtype(getattr(series.dtype, "numpy_dtype", series.dtype))
+            same &= (cast < float_bound(own)).fillna(True)
     except (ValueError, TypeError, OverflowError):
         return None
     return cast if bool(same.all()) else None

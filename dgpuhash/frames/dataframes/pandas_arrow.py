@@ -48,6 +48,7 @@ def to_arrow(frame: Any) -> Any:
         ) from error
     about = {
         "labels": labels,
+        "name": frame.columns.name if isinstance(frame.columns.name, str) else None,
         "strings": [storage_of(dtype) for dtype in frame.dtypes],
         "categories": [_storage_of_categories(dtype) for dtype in frame.dtypes],
     }
@@ -79,7 +80,10 @@ def from_arrow(table: Any) -> Any:
             frame[label] = _restored(frame[label], dtype)
         if of_categories is not None:
             frame[label] = _with_categories(frame[label], of_categories, table.field(position).type)
-    return frame.set_axis(pd.Index(about["labels"]), axis=1)
+    name = about.get("name")
+    if not isinstance(name, str | None):
+        raise ValueError(f"the labels of the columns are said to be called {name!r}")
+    return frame.set_axis(pd.Index(about["labels"], name=name), axis=1)
 
 
 def storage_of(dtype: Any) -> str | None:
