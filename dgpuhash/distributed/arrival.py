@@ -96,6 +96,11 @@ def in_order(query_rows: Any, frame: Any) -> tuple[Any, Any]:
 
 
 def refuse_label(meta: Any) -> None:
-    """Raise ColumnError when a column of the user's has the name of ours."""
+    """Raise ColumnError when the user's rows cannot have a column of ours beside theirs."""
     if ARRIVAL in meta.columns:
         raise ColumnError(f"a column is called {ARRIVAL!r}, as one of the index's own; rename it")
+    if meta.columns.nlevels > 1:
+        raise ColumnError(
+            "independent shards keep a column of their own beside the rows, and these have columns "
+            "of several levels; give the columns flat names, or build with another mode"
+        )

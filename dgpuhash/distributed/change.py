@@ -91,6 +91,7 @@ def places(
         not isinstance(chosen, Collection)
         or isinstance(chosen, str)
         or not chosen
+        or not all(isinstance(worker, str) for worker in chosen)
         or len(set(chosen)) < len(chosen)
         or not set(chosen) <= set(there)
     ):

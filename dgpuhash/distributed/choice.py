@@ -58,6 +58,8 @@ class Choice:
         if mode not in [AUTO, *modes]:
             named = ", ".join(map(repr, [AUTO, *modes]))
             raise SpecError(f"mode={mode!r}; use one of {named}")
+        if not isinstance(replicated, bool):
+            raise SpecError(f"replicated={replicated!r}; use True or False")
         if replicated:
             if mode not in (Placement.DISTRIBUTED.value, Placement.REPLICATED.value):
                 raise SpecError(f"mode={mode!r} with replicated=True; give one of them")
@@ -77,10 +79,10 @@ class Choice:
             unique = True
         return cls(None if mode == AUTO else Placement(mode), rule, unique)
 
-    def check(self, meta: Any, names: Sequence[Hashable]) -> None:
-        """Raise ColumnError when rows like `meta` cannot be placed so."""
+    def check(self, source: Any, meta: Any, names: Sequence[Hashable]) -> None:
+        """Raise ColumnError when rows like `meta`, out of `source`, cannot be placed so."""
         if self.placement is Placement.INDEPENDENT:
-            refuse_label(meta)
+            refuse_label(source)
         self.conflict.check(meta, names)
 
     def place(

@@ -42,7 +42,7 @@ class Folder:
     def __init__(self, url: str | os.PathLike[str]) -> None:
         try:
             self.system, self.path = fsspec.core.url_to_fs(os.fsdecode(url))
-        except (ImportError, ValueError) as error:
+        except (ImportError, ValueError, TypeError) as error:
             raise SpecError(f"{url!r}: {error}; give a path, or a URL that fsspec knows") from error
         self.local = isinstance(self.system, LocalFileSystem)
         whole = str(self.system.unstrip_protocol(self.path) if self.local else os.fsdecode(url))

@@ -12,6 +12,7 @@ import pandas as pd
 from distributed import Client
 
 from dgpuhash.distributed import log
+from dgpuhash.distributed.arrival import refuse_label
 from dgpuhash.distributed.change import Act, carry_out, change_to, drop_shards
 from dgpuhash.distributed.clients import client_of
 from dgpuhash.distributed.conflict import Conflict
@@ -160,6 +161,8 @@ class Handle:
         with self._changing() as current:
             collection = collection_of(rows, list(names))
             check_library(collection, current.meta)
+            if verb == "insert" and current.placement is Placement.INDEPENDENT:
+                refuse_label(collection)
             end = replace(current, epoch=current.epoch + 1, revision=current.revision + 1)
             step = Step(verb, collection, end.revision)
             change = change_to(end, verb)

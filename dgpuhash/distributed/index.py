@@ -142,7 +142,7 @@ class DistributedIndex(Reading, Upkeep):
         choice = Choice.of(mode, replicated, conflict, unique)
         collection = collection_of(data, on if isinstance(on, list | tuple) else [on])
         kept = Kept.of(collection, on, columns)
-        choice.check(kept.meta, kept.names)
+        choice.check(collection, kept.meta, kept.names)
         shards = places(client, workers, known=True)
         placement, reason = choice.place(client, collection, list(kept.meta), len(shards))
         uid = uuid.uuid4().hex
@@ -234,6 +234,8 @@ class DistributedIndex(Reading, Upkeep):
         """
         client = client_of(client)
         check_name(name)
+        if name is None:
+            raise SpecError("name=None; give the name of an index, as the one that made it has it")
         import_there(client)
         registry = Registry(client)
         descriptor = registry.find(name)

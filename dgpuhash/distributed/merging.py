@@ -11,7 +11,9 @@ from dask._task_spec import DataNode
 from dask.base import tokenize
 from dask.dataframe.dask_expr import new_collection
 from dask.dataframe.dask_expr.io.io import FromGraph
+from distributed import Client
 
+from dgpuhash.distributed.clients import check_home
 from dgpuhash.distributed.descriptor import Descriptor
 from dgpuhash.distributed.held import held_partitions, map_held
 from dgpuhash.distributed.payload import plain_arrays
@@ -63,12 +65,13 @@ class Plan:
         probe = replace(self.probe, descriptor=descriptor, sparing=sparing)
         return replace(self, probe=probe, sealed=SealedProbe.of(probe))
 
-    def lazy(self, left: Any) -> dd.DataFrame:
+    def lazy(self, left: Any, client: Client) -> dd.DataFrame:
         """The merge by a task for each partition; a frame of the client's own is one."""
         if not isinstance(left, dd.DataFrame):
             left = _one_partition(left)
         held = held_partitions(left)
         if held is not None:
+            check_home(client, held, "rows")
             return map_held(self.sealed, held, self.probe.meta, self.sealed.__name__)
         return left.map_partitions(
             self.sealed,

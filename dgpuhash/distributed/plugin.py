@@ -6,11 +6,13 @@ import asyncio
 import functools
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from distributed import WorkerPlugin, get_worker
 from distributed.core import error_message
 
+from dgpuhash.backend.cpu import native
 from dgpuhash.distributed.ahead import Ahead
 from dgpuhash.distributed.exchange import Parcel
 from dgpuhash.distributed.exchange.worker_end import WorkerEnd
@@ -19,7 +21,7 @@ from dgpuhash.distributed.shard import Shards
 from dgpuhash.distributed.shard_thread import ShardThread
 from dgpuhash.distributed.siblings import Siblings
 from dgpuhash.distributed.together import Together
-from dgpuhash.errors import IndexLost, UnsupportedError
+from dgpuhash.errors import CompileError, IndexLost, UnsupportedError
 
 if TYPE_CHECKING:
     from dgpuhash.distributed.arrays.hosted import Hosted
@@ -27,6 +29,10 @@ if TYPE_CHECKING:
 __all__ = ["NAME", "ShardHost", "arriving_host_of", "host_of", "hosting_worker"]
 
 NAME = "dgpuhash"
+
+# Or an event loop would load it, the first time that it makes room for rows.
+with suppress(CompileError):
+    native()
 
 # Groups that are not joined any more: a call to join one may come after that to close it.
 LEFT = 64

@@ -11,6 +11,7 @@ from dgpuhash.distributed.lookup import Lookups
 from dgpuhash.distributed.merging import Merging
 from dgpuhash.distributed.source import frame_of, meta_of
 from dgpuhash.distributed.sparing import Sparing, Switch
+from dgpuhash.errors import SpecError
 from dgpuhash.frames import Lookup
 
 __all__ = ["Reading"]
@@ -59,7 +60,8 @@ class Reading(Handle):
             does. Where `left` is persisted on workers with shards, and the columns that travel are
             numbers or moments without nulls, all workers do it together in one phase, which takes
             less than a task for each partition; it is there then, and GPUs are done with it, when
-            this call returns.
+            this call returns. From one worker, or to replicated rows, no column travels. Tasks do
+            it where a worker has spilled data, or would have to for the results.
         bloom_filter : {"auto", True, False}
             Whether workers leave rows without a match out before they ask the others, by a filter
             of 11 bits a row of the index, which each worker with a shard gets at first use and
@@ -80,7 +82,7 @@ class Reading(Handle):
         ClosedError
             When the index was closed.
         SpecError
-            When `bloom_filter` or `deduplicate` is none of the three.
+            When `bloom_filter` or `deduplicate` is none of the three, or `persist` no truth value.
 
         Notes
         -----
@@ -104,6 +106,8 @@ class Reading(Handle):
         [1, 1]
         >>> client.close()
         """
+        if not isinstance(persist, bool):
+            raise SpecError(f"persist={persist!r}; use True or False")
         descriptor = self._current()
         left = frame_of(left)
         if self._merging is None or self._merging.epoch != descriptor.epoch:
@@ -114,7 +118,7 @@ class Reading(Handle):
             together = merge_together(self._client, plan, left, self._merging.absences)
             if together is not None:
                 return together
-        lazy = plan.lazy(left)
+        lazy = plan.lazy(left, self._client)
         return self._client.persist(lazy) if persist else lazy
 
     def lookup(

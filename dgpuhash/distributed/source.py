@@ -62,6 +62,11 @@ def collection_of(data: Any, names: Sequence[Hashable]) -> Any:
                 f"an array of shape {data.shape} for the column {names[0]!r}; give a flat one, "
                 "or dask.dataframe.from_dask_array(array, columns=[…])"
             )
+        if data.dtype.names:
+            raise UnsupportedError(
+                f"an array with the fields {list(data.dtype.names)} for the column {names[0]!r}; "
+                "give a dictionary with an array for each field, as data[field]"
+            )
         return dd.from_dask_array(data, columns=[names[0]])
     return make_frame({names[0]: data})
 

@@ -125,7 +125,7 @@ class Upkeep(Handle):
                 return 0
             # Rows of heavy keys may go to any part.
             kept = frozenset() if current.heavy else kept_parts(current, shards, staying)
-            end = replace(current, epoch=current.epoch + 1, shards=shards)
+            end = replace(_on(current, shards), epoch=current.epoch + 1)
             change = replace(change_to(end, "build"), kept=kept, heavy=current.heavy)
             gone = sources(current, range(len(current.shards)), kept)
             moved = 0
@@ -207,7 +207,7 @@ class Upkeep(Handle):
         spare.sort(key=lambda shard: shard.worker not in current.workers)
         shards = spread(current.shards, [*staying, *(spare[:missing] if enough else spare)])
         kept = kept_parts(current, shards, there)
-        end = replace(current, epoch=current.epoch + 1, shards=shards)
+        end = replace(_on(current, shards), epoch=current.epoch + 1)
         lost = self._what_is_lost(current, there) if there and steps else None
         change = replace(change_to(end, "build"), kept=kept, lost=lost)
         if there:
@@ -234,3 +234,9 @@ class Upkeep(Handle):
     def _drop_all_but(self, shards: Sequence[ShardAddress], before: Descriptor) -> None:
         left = set(before.workers) - {shard.worker for shard in shards}
         drop_shards(self._client, before.uid, sorted(left))
+
+
+def _on(current: Descriptor, shards: tuple[ShardAddress, ...]) -> Descriptor:
+    """The index on these shards; with more than one, that there was one worker explains nothing."""
+    alone = len(current.shards) == 1 and len(shards) > 1
+    return replace(current, shards=shards, reason="" if alone else current.reason)

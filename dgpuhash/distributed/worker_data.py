@@ -7,11 +7,15 @@ from dataclasses import dataclass
 from time import time
 from typing import Any, Generic, Protocol, TypeVar
 
+import dask
 from distributed import Client, Future
 
 __all__ = ["Elsewhere", "Given", "Item", "Made", "Needed", "claim", "claimed", "free"]
 
 Result = TypeVar("Result")
+
+# Of a worker's memory, where Dask is not to spill.
+SPILLING = 0.6
 
 
 class Item(Protocol):
@@ -34,6 +38,9 @@ class Needed:
         or why the phase cannot have all. The scheduler calls it when the phase begins.
     token : str
         For names of what the phase leaves, which nothing had before; by default the scheduler's.
+    growth : float
+        How many times the bytes of its items each worker must have room for beside them, so that
+        Dask, which cannot spill what a phase works on, need not end it. 0: nobody looks.
     """
 
     labels: Sequence[Hashable]
@@ -42,10 +49,26 @@ class Needed:
         Sequence[Sequence[Item]] | str,
     ]
     token: str = ""
+    growth: float = 0.0
 
     def dealt(self, workers: Sequence[str], scheduler: Any) -> Sequence[Sequence[Item]] | str:
         """Runs on the scheduler."""
-        return self.deal(workers, self.labels, scheduler.get_who_has(self.labels))
+        found = self.deal(workers, self.labels, scheduler.get_who_has(self.labels))
+        if not self.growth or isinstance(found, str):
+            return found
+        for address, items in zip(workers, found, strict=True):
+            labels = [label for item in items for label in item.labels]
+            nbytes = sum(scheduler.tasks[label].get_nbytes() for label in labels)
+            if not _has_room(scheduler.workers[address], nbytes * self.growth):
+                return f"worker {address} is short of memory"
+        return found
+
+
+def _has_room(worker: Any, nbytes: float) -> bool:
+    """Whether a worker has spilled nothing, and need not for `nbytes` more."""
+    share = dask.config.get("distributed.worker.memory.target") or SPILLING
+    limit, memory = worker.memory_limit, worker.memory
+    return not limit or (memory.spilled == 0 and memory.process + nbytes <= share * limit)
 
 
 class Elsewhere(Exception):

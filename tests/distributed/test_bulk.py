@@ -16,6 +16,7 @@ import pandas as pd
 import pytest
 from clusters import assert_same, cluster_of, joined, until
 from distributed import Client
+from distributed.scheduler import WorkerState
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,7 +28,7 @@ from dgpuhash.distributed.bulk.standing import _known
 from dgpuhash.distributed.group import Group
 from dgpuhash.distributed.plugin import host_of
 from dgpuhash.distributed.skew import LEAST_ROWS
-from dgpuhash.errors import ColumnError, IndexLost
+from dgpuhash.errors import ColumnError, IndexLost, KeyTypeError
 
 pytestmark = pytest.mark.cluster
 
@@ -140,12 +141,8 @@ def test_one_worker_needs_no_tasks_either(alone, caplog, make, on, parts):
     rng = np.random.default_rng(5)
     right, more, left = make(rng, 900, 300), make(rng, 400, 300), make(rng, 700, 500)
     left = left[[*on, "v"]].rename(columns={"v": "w"})
-    before = right.copy(deep=True)
     rights, lefts = placed(alone, right, [0] * parts), placed(alone, left, [0] * 2)
     with all_together(caplog), DistributedIndex.build(rights, on=on, client=alone) as index:
-        # Rows are the index's own.
-        right.loc[:, "v"] = -1
-        right = before
         for how in HOWS:
             found = index.merge(lefts, how=how, persist=True, bloom_filter=True)
             assert_same(found.compute(), joined(left, right, on, how))
@@ -156,6 +153,52 @@ def test_one_worker_needs_no_tasks_either(alone, caplog, make, on, parts):
     empty = placed(alone, right[:0], [0] * parts)
     with all_together(caplog), DistributedIndex.build(empty, on=on, client=alone) as index:
         assert len(index.merge(lefts, persist=True)) == 0
+
+
+def test_rows_of_one_worker_are_its_own(alone: Client) -> None:
+    """Frames on the user's arrays, which pandas does not watch."""
+    arrays = {"k": np.arange(100), "v": np.arange(100) * 2}
+    frame = pd.DataFrame(arrays, copy=False)
+    with DistributedIndex.build(placed(alone, frame, [0]), on="k", client=alone) as index:
+        found = index.merge(placed(alone, frame[["k"]], [0]), persist=True).compute()
+        for array in arrays.values():
+            array[:] = -1
+        assert found["v"].tolist() == list(range(0, 200, 2))
+        assert index.lookup([7])["v"].tolist() == [14]
+
+
+@pytest.mark.parametrize("workers", ["alone", "threads"])
+def test_partitions_that_are_no_frames(request, workers):
+    client = request.getfixturevalue(workers)
+    rows = pd.DataFrame({"k": range(10), "v": range(10)})
+    given = client.scatter([rows, None], workers=sorted(client.nthreads())[:1], hash=False)
+    wrong = dd.from_delayed(given, meta=rows[:0], verify_meta=False)
+    with DistributedIndex.build(rows, on="k", client=client) as index:
+        for verb in (index.insert, lambda rows: DistributedIndex.build(rows, on="k")):
+            with pytest.raises(KeyTypeError, match="DataFrame is needed, not NoneType"):
+                verb(wrong)
+        assert len(index) == 10
+
+
+def test_workers_without_room_for_all_results_take_tasks(threads, caplog, monkeypatch):
+    rng = np.random.default_rng(3)
+    right, left = integers(rng, 900, 300), integers(rng, 70_000, 500)
+    left = left.rename(columns={"v": "w"})
+    rights, lefts = placed(threads, right, [0, 1, 2]), placed(threads, left, [1, 0, 0, 2])
+    # 35,000 rows of 16 bytes and twice that are more than what is left, 900 are not.
+    room = 1_000_000
+
+    def short(worker):
+        return (worker.memory.process + room) / 0.6
+
+    with all_together(caplog), DistributedIndex.build(rights, on="k", client=threads) as index:
+        index.merge(lefts, persist=True)
+        monkeypatch.setattr(WorkerState, "memory_limit", property(short), raising=False)
+        index.insert(placed(threads, right, [0, 1, 2]))
+    with DistributedIndex.build(rights, on="k", client=threads) as index:
+        with by_tasks(caplog, "is short of memory"):
+            found = index.merge(lefts, persist=True)
+        assert_same(found.compute(), joined(left, right, ["k"], "inner"))
 
 
 @pytest.mark.parametrize("parts", [1, 3])

@@ -249,7 +249,8 @@ def test_rows_of_another_cluster_are_refused(threads, frame):
     build = functools.partial(DistributedIndex.build, on="k", client=threads)
     with cluster_of(1, processes=False) as elsewhere, build(frame) as index:
         held = elsewhere.persist(lazy)
-        for verb in (index.insert, build, lambda rows: index.merge(rows, persist=True)):
+        at_once = functools.partial(index.merge, persist=True)
+        for verb in (index.insert, build, index.merge, at_once):
             with pytest.raises(UnsupportedError, match="another cluster"):
                 verb(held)
         assert len(index) == len(frame)

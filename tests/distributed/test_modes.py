@@ -327,8 +327,22 @@ def test_options_that_contradict_each_other(threads, right, options, error, hint
 
 def test_a_column_called_like_our_own(threads, right):
     rows = right.rename(columns={"y": "dgpuhash arrival"})
-    with pytest.raises(ColumnError, match="rename it"):
-        DistributedIndex.build(rows, on="k", client=threads, mode="independent")
+    options = {"on": "k", "client": threads, "mode": "independent"}
+    for columns in (None, []):
+        with pytest.raises(ColumnError, match="rename it"):
+            DistributedIndex.build(lazy(rows, 2).persist(), columns=columns, **options)
+    with DistributedIndex.build(right[["k"]], **options) as index:
+        with pytest.raises(ColumnError, match="rename it"):
+            index.insert(rows)
+        assert len(index) == len(right)
+
+
+def test_columns_of_several_levels_beside_our_own(threads):
+    rows = pd.DataFrame({("a", "k"): [1, 2, 2], ("a", "v"): [1, 2, 3]})
+    with pytest.raises(ColumnError, match="several levels; give the columns flat names"):
+        DistributedIndex.build(rows, on=[("a", "k")], client=threads, mode="independent")
+    with DistributedIndex.build(rows, on=[("a", "k")], client=threads) as index:
+        assert len(index) == 3
 
 
 def test_auto_decides_by_size_and_says_so(threads, right, monkeypatch):
@@ -343,6 +357,10 @@ def test_auto_decides_by_size_and_says_so(threads, right, monkeypatch):
     assert "replicated (auto" in built(persisted)
     assert "distributed (auto: size unknown" in built(lazy(right, 4))
     assert "distributed (auto: one worker)" in built(right, workers=list(threads.nthreads())[:1])
+    one = list(threads.nthreads())[:1]
+    with DistributedIndex.build(right, "k", client=threads, mode="auto", workers=one) as index:
+        index.rebalance()
+        assert "3 shards, distributed, epoch" in repr(index)
     monkeypatch.setattr("dgpuhash.distributed.choice.REPLICATED_NBYTES", 1 << 10)
     assert "distributed (auto: 0.1 MiB, more than 0)" in built(right)
     assert "distributed (auto: 0.1 MiB, more than 0)" in built(persisted)

@@ -10,8 +10,12 @@ from typing import Any
 from distributed import Future
 
 from dgpuhash.distributed.worker_data import Elsewhere, Needed
+from dgpuhash.frames import frames_of
 
 __all__ = ["Lying", "needed", "report"]
+
+# Copies of keys, and a result with columns of both sides.
+GROWTH = 2.0
 
 _log = logging.getLogger("dgpuhash.bulk")
 
@@ -32,8 +36,8 @@ class Lying:
     labels: tuple[Hashable]
 
 
-def needed(partitions: Sequence[Any]) -> Needed:
-    """The partitions, for a phase of workers that have each.
+def needed(partitions: Sequence[Any], meta: Any) -> Needed:
+    """The partitions, for a phase of workers that have each, and frames like `meta`.
 
     Raises
     ------
@@ -44,7 +48,9 @@ def needed(partitions: Sequence[Any]) -> Needed:
         raise Elsewhere("the frame is not persisted")
     if any(each.status != "finished" for each in partitions):
         raise Elsewhere("not all of its partitions are computed")
-    return Needed([each.key for each in partitions], by_rank)
+    # Dask's limits are those of the host's memory.
+    growth = GROWTH if frames_of(meta).device == "cpu" else 0.0
+    return Needed([each.key for each in partitions], by_rank, growth=growth)
 
 
 def by_rank(

@@ -99,7 +99,7 @@ def _reachable(client: Client, plan: Plan, left: Any) -> Needed:
             raise Elsewhere("keys have no owners")
         if not plan.plain:
             raise Elsewhere("columns are no plain arrays")
-    return needed(partitions)
+    return needed(partitions, descriptor.meta)
 
 
 def _everywhere(descriptor: Descriptor) -> bool:

@@ -74,7 +74,7 @@ def _reachable(change: Change, acts: Sequence[Act]) -> Needed:
         raise Elsewhere("it is more than new rows")
     if not are_plain(change.meta):
         raise Elsewhere("columns are no plain arrays")
-    return needed(acts[0].partitions)
+    return needed(acts[0].partitions, change.meta)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +224,7 @@ class Leaving:
 
     def _arrays(self, frame: Any) -> Any:
         like = self._change.meta
+        frames_of(frame)
         arrays = plain_arrays(frame, like) if list(frame) == list(like) else None
         return arrays or plain_arrays(self._frames.conform(frame, like), like)
 
