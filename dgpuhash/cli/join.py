@@ -68,8 +68,9 @@ def join(
     start = time.perf_counter()
     with client_for(scheduler) as client, DistributedIndex.load(index, client) as loaded:
         same_names = on is None or set(on) == set(loaded.on)
-        keys: dict[str, Any] = {"on": on} if same_names else {"left_on": on}
-        merge = partial(loaded.merge, **keys, suffixes=(suffixes[0], suffixes[1]))
+        options: dict[str, Any] = {"on": on} if same_names else {"left_on": on}
+        endings = suffixes[0], suffixes[1]
+        merge: Callable[..., Any] = partial(loaded.merge, suffixes=endings, **options)
         joined = _left_join(merge, frame) if how == "left" else merge(frame, how=how)
         rows = files.write(joined, output, client)
     amount = "" if rows is None else f"{rows:,} rows "

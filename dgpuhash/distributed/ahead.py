@@ -15,15 +15,23 @@ from distributed import Worker, secede
 from dgpuhash.distributed.split import parcel_nbytes
 from dgpuhash.frames import frames_of
 
-__all__ = ["AHEAD", "Ahead"]
+__all__ = ["Ahead", "most_ahead"]
 
 Result = TypeVar("Result")
 
 # Where rows are: parcels that the partitions of all tasks that are out of their worker's thread may
 # fill. On GPUs many are faster.
 AHEAD = {"cpu": 4, "cuda": 16}
+# They may have one part in so many of a host's memory: results are larger, and several are made.
+SHARE = 16
 # Seconds that a task waits for other workers before it leaves its thread.
 MOMENT = 0.5
+
+
+def most_ahead(worker: Worker, device: str) -> int:
+    """The bytes that partitions of tasks which are out of their thread may have together."""
+    most, limit = AHEAD[device] * parcel_nbytes(device), worker.memory_manager.memory_limit
+    return min(most, limit // SHARE) if limit and device == "cpu" else most
 
 
 class Ahead:
@@ -67,11 +75,10 @@ class Ahead:
             with self._lock:
                 self._stayed -= 1
 
-    def result(self, work: Future[Result], rows: Any) -> Result:
+    def result(self, work: Future[Result], rows: Any, worker: Worker) -> Result:
         """What comes of `work` on the event loop; its task, for `rows`, may leave its thread."""
         if not wait([work], MOMENT).done:
-            device = frames_of(rows).device
-            with self.task(sizeof(rows), AHEAD[device] * parcel_nbytes(device)):
+            with self.task(sizeof(rows), most_ahead(worker, frames_of(rows).device)):
                 wait([work])
         return work.result()
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from dask.sizeof import sizeof
 
-from dgpuhash.distributed.ahead import AHEAD
+from dgpuhash.distributed.ahead import most_ahead
 from dgpuhash.distributed.descriptor import Descriptor
 from dgpuhash.distributed.match import keys_of, match
 from dgpuhash.distributed.payload import Payload, frame_of_payload, is_plain, joined
@@ -154,7 +154,7 @@ class Probe(WithMetas):
     def merged(self, left: Any, function: Function) -> Any:
         """The merge of a partition, by a task that calls `function` with it."""
         worker, device = hosting_worker(), frames_of(left).device
-        host, most_nbytes = host_of(worker), AHEAD[device] * parcel_nbytes(device)
+        host, most_nbytes = host_of(worker), most_ahead(worker, device)
         with host.ahead.staying():
             found = host.siblings.answer(worker, left)
         if found is not None:

@@ -33,7 +33,7 @@ def put_partition(frame: Any, sealed: Sealed[Change], partition: int, arrival: i
     )
     putting = exchange.put_segments(segments)
     going = asyncio.run_coroutine_threadsafe(putting, worker.loop.asyncio_loop)
-    host_of(worker).ahead.result(going, frame)
+    host_of(worker).ahead.result(going, frame, worker)
     return receipt
 
 

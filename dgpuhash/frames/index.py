@@ -35,12 +35,7 @@ class FrameIndex(Searchable):
     """Rows of a frame, found by the values of some of its columns; pandas or cuDF.
 
     Make one with `build`. One of these is a shard of a distributed index; alone it serves a single
-    process.
-
-    Notes
-    -----
-    cuDF works on CUDA's default stream. Ask with cuDF frames there; where another stream of CuPy's
-    is the current one, synchronise it before and after.
+    process. cuDF works on CUDA's default stream: synchronise another current one before and after.
 
     Examples
     --------

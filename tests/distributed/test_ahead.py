@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from types import SimpleNamespace
 
 import dask.dataframe as dd
 import numpy as np
@@ -11,7 +12,7 @@ import pandas as pd
 import pytest
 
 from dgpuhash.distributed import DistributedIndex
-from dgpuhash.distributed.ahead import Ahead
+from dgpuhash.distributed.ahead import Ahead, most_ahead
 from dgpuhash.distributed.exchange import CommExchange
 from dgpuhash.distributed.together import Together
 
@@ -44,6 +45,20 @@ def test_a_task_that_fails_gives_its_place_back(monkeypatch):
         with pytest.raises(ValueError, match="broken"), ahead.task(9, most_nbytes=4):
             raise ValueError("broken")
     assert len(left) == 2
+
+
+@pytest.mark.parametrize(
+    ("device", "limit", "most"),
+    [
+        ("cpu", None, 256 << 20),
+        ("cpu", 1 << 40, 256 << 20),
+        ("cpu", 1 << 30, 64 << 20),
+        ("cuda", 1 << 30, 4 << 30),
+    ],
+)
+def test_small_workers_have_less_in_memory_at_one_time(device, limit, most):
+    worker = SimpleNamespace(memory_manager=SimpleNamespace(memory_limit=limit))
+    assert most_ahead(worker, device) == most
 
 
 def test_one_task_is_ahead_of_another(threads, monkeypatch):

@@ -323,7 +323,8 @@ def test_without_memory_for_all_each_asks_for_itself(threads, monkeypatch, step,
 
 
 def test_batches_are_bounded(threads, unstolen, monkeypatch):
-    monkeypatch.setattr("dgpuhash.distributed.probe.parcel_nbytes", lambda device: 8 * 100)
+    for module in ("ahead", "probe"):
+        monkeypatch.setattr(f"dgpuhash.distributed.{module}.parcel_nbytes", lambda device: 8 * 100)
     sizes, ask = [], Probe._ask
 
     def counted(probe, worker, several):
