@@ -59,7 +59,8 @@ class Needed:
         for address, items in zip(workers, found, strict=True):
             labels = [label for item in items for label in item.labels]
             nbytes = sum(scheduler.tasks[label].get_nbytes() for label in labels)
-            if not _has_room(scheduler.workers[address], nbytes * self.growth):
+            # One that has gone has none of them.
+            if labels and not _has_room(scheduler.workers[address], nbytes * self.growth):
                 return f"worker {address} is short of memory"
         return found
 

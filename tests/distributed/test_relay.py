@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -218,6 +219,19 @@ def test_what_nobody_has(asking: Client) -> None:
     work = sorted(asking.nthreads()), double, (), None, Needed(["x"], deal)
     with pytest.raises(Elsewhere, match="nobody has it"):
         asking.sync(relayed, asking, *work)
+
+
+def test_what_workers_have_no_room_for(asking: Client, needed: Needed) -> None:
+    work = asking, sorted(asking.nthreads()), double
+    with pytest.raises(Elsewhere, match="short of memory"):
+        asking.sync(relayed, *work, needed=replace(needed, growth=1e15))
+    found = asking.sync(relayed, *work, needed=replace(needed, growth=1.0))
+    assert sorted(each.result for each in found.values()) == list(range(len(work[1])))
+
+
+def test_a_worker_that_has_gone_needs_no_room() -> None:
+    scheduler = SimpleNamespace(get_who_has=lambda labels: {}, tasks={}, workers={})
+    assert Needed([], lambda *given: [[], []], growth=2.0).dealt(["a", "b"], scheduler) == [[], []]
 
 
 def test_what_has_left_its_worker() -> None:

@@ -90,6 +90,7 @@ def test_all_rows_with_columns_beside_them_are_no_longer_those_of_the_frame(fram
     found = frames.widened(left, arrays, added, like)
     expected = {"k": left["k"], "x_x": left["x"], "v": added[0], "x_y": added[1]}
     assert_same(found, DataFrame(expected).reset_index(drop=True))
+    assert_same(frames.widened(left, arrays, [], left[:0]), left.reset_index(drop=True))
     found.iloc[:, :] = -1
     assert left["k"].tolist() == [0, 1, 2, 3, 4]
     assert [array.tolist()[1] for array in added] == [2, 0.25]

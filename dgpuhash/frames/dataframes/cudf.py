@@ -103,6 +103,8 @@ class CudfFrames(Frames):
         # A shallow copy shares memory, and both know: the one that is written to has its own then.
         kept = frame.copy(deep=False).reset_index(drop=True)
         labels = list(like)
+        if not added:
+            return kept
         return self.beside(kept, self.from_arrays(added, like[labels[len(arrays) :]]), labels)
 
     def take(self, frame: Any, rows: Any) -> Any:
