@@ -167,6 +167,11 @@ class _Column:
             When the values cannot be reduced so.
         """
         kind = self._dtype.kind
+        if kind == "f" and self._dtype.itemsize > 8:
+            raise KeyTypeError(
+                f"{self._title} of dtype {self._dtype} are not reduced; convert them with "
+                ".astype('float64')"
+            )
         allowed = _HOWS if kind in "biuf" else _OF_DATES if kind in "mM" else _OF_ANYTHING
         if how not in allowed:
             raise KeyTypeError(

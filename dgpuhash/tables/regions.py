@@ -84,10 +84,15 @@ class RegionBatch:
             claim(self.backend, slots, self.created, keys, values, fresh, marking=True)
 
     def claim(self, slots: Slots) -> None:
-        """Make `fresh` true in one row of each key that was created since the last claim."""
+        """Make `fresh` true in one row of each key that was created since the last claim.
+
+        Where `forget` has found no memory, nothing was created since.
+        """
         if not self.claimed:
             self.fresh.fill(np.False_)
             self.claimed = True
+        if self.created is None:
+            return
         claim(self.backend, slots, self.created, self.keys, self.values, self.fresh, marking=False)
 
     def claim_all(self) -> None:
@@ -99,7 +104,6 @@ class RegionBatch:
         """Go on with other slots, of whose keys this batch has created none."""
         self.created = None
         self.created = slot_bits(self.backend, slots.extent)
-        self.created.fill(np.uint32(0))
 
 
 def fill_ones(flags: Any) -> None:
@@ -142,7 +146,5 @@ def claim(
 
 
 def slot_bits(backend: Backend, extent: Extent) -> Any:
-    """A bit for each slot and for the two beside; the latter are 0."""
-    made = backend.empty((extent.slots + 2) // 32 + 1, np.uint32)
-    made[extent.slots // 32 :] = 0
-    return made
+    """A bit for each slot and for the two beside, all 0, also where nothing is written to them."""
+    return backend.zeros((extent.slots + 2) // 32 + 1, np.uint32)

@@ -317,8 +317,12 @@ class Storage:
             elif told:
                 batch.claim(self._slots)
         except BaseException:
-            batch.claim(self._slots)
-            self.undo(batch.keys, batch.fresh)
+            if self._slots.filled:
+                batch.claim(self._slots)
+                self.undo(batch.keys, batch.fresh)
+            else:
+                # There was no key, and what lies in the slots may be anything.
+                self._slots.forget()
             raise
         return batch.fresh
 

@@ -321,3 +321,11 @@ def test_names_of_reductions_that_can_be_read_once():
         "sum": [3, 3],
         "min": [1, 3],
     }
+
+
+@pytest.mark.skipif(np.dtype(np.longdouble).itemsize == 8, reason="long double is float64 here")
+@pytest.mark.parametrize("how", ["sum", "first", "count"])
+def test_numbers_that_are_too_wide(how):
+    values = np.array([1, 2, 3], np.longdouble)
+    with pytest.raises(KeyTypeError, match=r"astype\('float64'\)"):
+        dgpuhash.group_reduce(np.array([1, 1, 2]), values, how)

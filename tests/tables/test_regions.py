@@ -13,7 +13,7 @@ from strategies import random_keys, random_values
 from dgpuhash import backend
 from dgpuhash.backend import region_order
 from dgpuhash.errors import OutOfMemoryError
-from dgpuhash.tables import HashMap, HashSet, expectation, regions
+from dgpuhash.tables import HashMap, HashSet, expectation, regions, slots
 
 WORDS = [("u4", None), ("u8", None), ("u4", "u4"), ("u4", "u8"), ("u8", "u4"), ("u8", "u8")]
 
@@ -248,6 +248,55 @@ def test_memory_that_runs_out_between_regions_and_the_rest(device, placed, monke
             else:
                 table.insert(keys, device.array(random_values(value, 30_000, 1)))
     assert len(placed) == 2
+    agree(device, table, model)
+
+
+@pytest.mark.parametrize("value", [None, "int64"])
+@pytest.mark.parametrize("stored", [0, 3])
+@pytest.mark.parametrize("launched", [False, True])
+def test_a_kernel_that_cannot_be_loaded(device, placed, monkeypatch, value, stored, launched):
+    """Or an interrupt before, or after, it has begun."""
+    table, model = made(device, "int64", value, capacity=40_000)
+    keys = random_keys("int64", 30_000, 1)
+    if stored:
+        insert(device, table, model, keys[:stored])
+    real = slots.Slots.insert_in_regions
+
+    def refused(self, *args, **batch):
+        if launched:
+            real(self, *args, **batch)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as failing:
+        failing.setattr(slots.Slots, "insert_in_regions", refused)
+        with pytest.raises(KeyboardInterrupt):
+            if value is None:
+                table.insert(device.array(keys))
+            else:
+                table.insert(device.array(keys), device.array(random_values(value, 30_000, 2)))
+    assert len(table) == stored
+    agree(device, table, model)
+    insert(device, table, model, keys)
+    agree(device, table, model)
+
+
+def test_memory_that_runs_out_for_the_bits_of_a_larger_table(device, monkeypatch):
+    table, model = made(device, "int64", "int64", capacity=4000)
+    insert(device, table, model, random_keys("int64", 3000, 1))
+    real = regions.slot_bits
+
+    def refused(backend, extent):
+        if extent.slots > 20_000:
+            raise OutOfMemoryError("no room for them")
+        return real(backend, extent)
+
+    with monkeypatch.context() as scarce:
+        scarce.setattr(regions, "slot_bits", refused)
+        scarce.setattr(expectation, "LEAST_ROWS", 1000)
+        scarce.setattr(expectation, "new_keys", lambda *batch: expectation.NewKeys(0, all=True))
+        keys = device.array(random_keys("int64", 30_000, 2))
+        with pytest.raises(OutOfMemoryError):
+            table.insert(keys, device.array(random_values("int64", 30_000, 1)))
     agree(device, table, model)
 
 
