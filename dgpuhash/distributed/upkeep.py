@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -89,7 +88,7 @@ class Upkeep(Handle):
             When the client does not see there what workers wrote.
         """
         with self._changing() as current:
-            self._descriptor = checkpoint.save(self._client, current, os.fspath(url))
+            self._descriptor = checkpoint.save(self._client, current, url)
             # It is written, whether or not the scheduler still knows the index.
             self._registry.publish(self._descriptor)
 

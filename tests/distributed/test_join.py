@@ -14,6 +14,7 @@ from dgpuhash.distributed import DistributedIndex
 from dgpuhash.distributed.probe import Probe
 from dgpuhash.errors import (
     ColumnError,
+    DgpuhashError,
     KeyTypeError,
     OutOfMemoryError,
     ShapeError,
@@ -290,10 +291,32 @@ def test_what_is_no_frame_or_no_index_is_refused(threads, left, right):
                 index.merge(series)
         with pytest.raises(UnsupportedError, match="is no index"):
             lazy(left, 2).dgpuhash.merge(right)
-        with pytest.raises(TypeError):
-            index.save(None)
-        with pytest.raises(TypeError):
-            DistributedIndex.load(None, threads)
+        for url in (None, 5):
+            with pytest.raises(SpecError, match="give a path"):
+                index.save(url)
+            with pytest.raises(SpecError, match="give a path"):
+                DistributedIndex.load(url, threads)
+        with pytest.raises(SpecError, match="give the name"):
+            DistributedIndex.open(None, threads)
+        with pytest.raises(SpecError, match="use True or False"):
+            index.merge(left, persist="no")
+
+
+def test_arrays_with_fields_are_refused(threads):
+    pairs = np.zeros(10, [("k", "i8"), ("v", "f8")])
+    for array in (da.from_array(pairs, 5), pairs):
+        with pytest.raises(DgpuhashError):
+            DistributedIndex.build(array, on="k", client=threads)
+    with pytest.raises(UnsupportedError, match=r"\['k', 'v'\].*an array for each field"):
+        DistributedIndex.build(da.from_array(pairs, 5), on="k", client=threads)
+
+
+def test_the_name_of_the_columns_is_saved(threads, right, tmp_path):
+    rows = right.rename_axis(columns="what")
+    with DistributedIndex.build(rows, on="k", client=threads) as index:
+        index.save(str(tmp_path / "named"))
+    with DistributedIndex.load(str(tmp_path / "named"), threads) as index:
+        assert index.meta.columns.name == "what"
 
 
 def test_a_value_that_fits_no_key_column_fails_the_build_and_leaves_nothing(threads):

@@ -311,6 +311,7 @@ def settled(rows: pd.DataFrame, rule: str) -> pd.DataFrame:
     ("options", "error", "hint"),
     [
         ({"mode": "elsewhere"}, SpecError, "'replicated'"),
+        ({"replicated": "no"}, SpecError, "True or False"),
         ({"mode": "independent", "replicated": True}, SpecError, "give one"),
         ({"mode": "independent", "conflict": "newest"}, SpecError, "'first'"),
         ({"conflict": "first"}, SpecError, "mode='independent'"),

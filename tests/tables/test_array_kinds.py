@@ -243,6 +243,7 @@ def test_nan_of_a_cudf_series_is_a_value():
             HashMap.from_arrays(cudf.Series([1, 2]), missing)
 
 
+@pytest.mark.gpu
 @pytest.mark.cudf
 def test_cudf_series():
     import cudf
