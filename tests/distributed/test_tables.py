@@ -622,6 +622,14 @@ def test_chunks_that_were_moved_go_with_their_arrays(client):
         gc.enable()
 
 
+@pytest.fixture
+def undropped(threads):
+    """Dask drops no replica by itself, as it does every two seconds."""
+    threads.amm.stop()
+    yield
+    threads.amm.start()
+
+
 def replicated(client, homes, beside):
     """Keys that each of `homes` has, and values that only `beside` has."""
     keys = client.persist(da.arange(4_000, chunks=1_000), workers=homes[:1])
@@ -631,7 +639,9 @@ def replicated(client, homes, beside):
     return keys, values
 
 
-def test_chunks_that_several_workers_have_stay_where_their_values_are(threads, monkeypatch):
+def test_chunks_that_several_workers_have_stay_where_their_values_are(
+    threads, undropped, monkeypatch
+):
     _, first, second = sorted(threads.nthreads())
     monkeypatch.delattr(Batch, "place")
     keys, values = replicated(threads, [first, second], second)
@@ -641,7 +651,9 @@ def test_chunks_that_several_workers_have_stay_where_their_values_are(threads, m
 
 
 @pytest.mark.parametrize("dropping", [0, 1])
-def test_chunks_that_dask_drops_from_one_of_several_workers(threads, dropping, monkeypatch):
+def test_chunks_that_dask_drops_from_one_of_several_workers(
+    threads, undropped, dropping, monkeypatch
+):
     *homes, beside = sorted(threads.nthreads())
     keys, values = replicated(threads, homes, beside)
     place = Batch.place
