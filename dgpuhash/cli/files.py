@@ -69,8 +69,8 @@ def read(pattern: str, dtypes: dict[str, str] | None = None) -> Any:
         When some files are Parquet and others CSV.
     """
     urls = _matching(pattern)
-    (kind, *other) = {_form(url)[0]: url for url in urls}
-    if other:
+    kind, *others = {kind_of(url) for url in urls}
+    if others:
         raise UnsupportedError(f"{pattern} names Parquet and CSV files; read one kind at a time")
     try:
         return _read(urls, kind, dtypes or {})
@@ -84,7 +84,7 @@ def _read(urls: list[str], kind: str, dtypes: dict[str, str]) -> Any:
         if kind == "parquet":
             # What pandas wrote as an index is a column to those who write no Python.
             return dd.read_parquet(urls, index=False).astype(dtypes)
-        forms = {_form(url)[1:]: url for url in urls}
+        forms = {_form(url): url for url in urls}
         if len(forms) > 1:
             raise ValueError(
                 f"the files have different endings, as {' and '.join(forms.values())}; read those "
@@ -107,12 +107,12 @@ def _read(urls: list[str], kind: str, dtypes: dict[str, str]) -> Any:
     return frame
 
 
-def _form(url: str) -> tuple[str, str, str]:
-    """What a file is: its kind, and of CSV the separator, and the ending of its compression."""
+def _form(url: str) -> tuple[str, str]:
+    """The separator of a CSV file, and the ending of its compression."""
     name = url.rstrip("/").lower()
     compressed = next((ending for ending in _COMPRESSED if name.endswith(ending)), "")
     separator = "\t" if name.removesuffix(compressed).endswith(".tsv") else ","
-    return kind_of(url), separator, compressed
+    return separator, compressed
 
 
 def _system_of(url: str) -> tuple[Any, str]:

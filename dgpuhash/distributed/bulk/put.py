@@ -224,6 +224,7 @@ class Leaving:
 
     def _arrays(self, frame: Any) -> Any:
         like = self._change.meta
+        # A partition that is no frame is refused here.
         frames_of(frame)
         arrays = plain_arrays(frame, like) if list(frame) == list(like) else None
         return arrays or plain_arrays(self._frames.conform(frame, like), like)
