@@ -2,6 +2,8 @@
 export VENV ?= .venv
 INSIDE = $(VENV)/bin/python
 INSTALLED = $(VENV)/.installed
+# Tests start hundreds of processes: what these import is compiled once, whatever the caller's setting.
+unexport PYTHONDONTWRITEBYTECODE
 SOURCES = pyproject.toml CMakeLists.txt scripts/install $(shell find kernels -type f)
 
 .PHONY: demo test ucx rounds check kernels compile bench gpu wheel clean
