@@ -147,7 +147,7 @@ race_check() { step racecheck 420 scripts/sanitize.sh racecheck; }
 bench=("$PYTHON" -m dgpuhash bench)
 measured=(--device cuda --repeats 3)
 figures_of_tables() {
-    step limits 50 "${bench[@]}" limits "${measured[@]}" --json "$OUT/limits.jsonl"
+    step limits 90 "${bench[@]}" limits "${measured[@]}" --json "$OUT/limits.jsonl"
     step tables 110 "${bench[@]}" tables "${measured[@]}" --n $((1 << 28)) --n $((1 << 27)) --n $((1 << 24)) --n $((1 << 22)) \
         --json "$OUT/tables.jsonl"
 }

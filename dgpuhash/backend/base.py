@@ -50,6 +50,13 @@ class Backend(ABC):
         """A region, which a block builds in its own memory, has 2 to this power buckets."""
         return REGION_SHIFT
 
+    def guard(self) -> Callable[[], None] | None:
+        """What raises DeviceError wherever work would not meet memory made here and now.
+
+        None where there is no such place.
+        """
+        return None
+
     @property
     def partition_threads(self) -> int:
         """Threads of a block that partitions a batch."""

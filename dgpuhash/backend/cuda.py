@@ -69,6 +69,19 @@ class CudaBackend(Backend):
     def region_shift(self) -> int:
         return REGION_SHIFT if self._roomy() else SMALL_REGION_SHIFT
 
+    def guard(self) -> Callable[[], None]:
+        home = self._device()
+
+        def require_home() -> None:
+            if (current := self._device()) != home:
+                raise DeviceError(
+                    f"a table on GPU {home} met work on GPU {current}; copy arrays to GPU {home} "
+                    f"with cupy.asarray(x), and use the table inside 'with "
+                    f"cupy.cuda.Device({home})'"
+                )
+
+        return require_home
+
     @property
     def partition_threads(self) -> int:
         return block_threads(self._capability(self._device()))
@@ -135,13 +148,14 @@ class CudaBackend(Backend):
             return data
         require_gpu(data)
         reject_nulls(data)
-        if isinstance(data, self._cupy.ndarray) and data.device.id != self._device():
-            raise DeviceError(
-                f"an array on GPU {data.device.id} met work on GPU {self._device()}; run it inside "
-                f"'with cupy.cuda.Device({data.device.id})', or copy the array with cupy.asarray(x)"
-            )
-        if device_of(data) == "cuda" and not hasattr(data, "__cuda_array_interface__"):
-            data = self._cupy.from_dlpack(data)
+        if device_of(data) == "cuda":
+            data = self._ordered(data)
+            if data.device.id != self._device():
+                raise DeviceError(
+                    f"an array on GPU {data.device.id} met work on GPU {self._device()}; copy it "
+                    f"there with cupy.asarray(x), or do all inside 'with "
+                    f"cupy.cuda.Device({data.device.id})'"
+                )
         try:
             array = self._cupy.asarray(data, dtype=dtype)
             return array if array.flags.c_contiguous else self._cupy.ascontiguousarray(array)
@@ -201,6 +215,16 @@ class CudaBackend(Backend):
 
     def device_name(self) -> str:
         return _device_name(self._cupy, self._device())
+
+    def _ordered(self, data: Any) -> Any:
+        """An array in device memory as CuPy's, for whose maker's stream the current one waits."""
+        if isinstance(data, self._cupy.ndarray):
+            return data
+        interface = getattr(data, "__cuda_array_interface__", None)
+        # PyTorch's says nothing of streams; by DLPack the maker lets the current one wait.
+        if interface is None or (interface.get("stream") is None and hasattr(data, "__dlpack__")):
+            return self._cupy.from_dlpack(data)
+        return self._cupy.asarray(data)
 
     def _device(self) -> int:
         return int(self._cupy.cuda.runtime.getDevice())

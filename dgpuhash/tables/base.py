@@ -71,6 +71,7 @@ class Table:
         """Memory that the table holds, in bytes."""
         return 0 if self._store is None else self._store.slots.nbytes
 
+    @reads
     def __len__(self) -> int:
         return 0 if self._store is None else len(self._store)
 
@@ -126,7 +127,7 @@ class Table:
         """An independent table with the same content on the same device."""
         made = object.__new__(type(self))
         made.__dict__.update(self.__dict__)
-        made._turns = Turns()
+        made._turns = Turns(self._turns.guard)
         if self._store is not None:
             made._store = self._store.copy()
         return made
@@ -238,6 +239,7 @@ class Table:
             capacity=self._least_capacity,
         )
         self._backend = backend
+        self._turns.guard = backend.guard()
 
     def _opened(self) -> Storage:
         """The storage; on the CPU when no array has said otherwise."""

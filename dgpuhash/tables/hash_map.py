@@ -66,6 +66,8 @@ class HashMap(Table):
     rows of bytes (the rest); cuDF Series of dates are taken and given as such.
 
     Threads may share a table: lookups run at once, a change waits for its turn and runs alone.
+    On a GPU its work is that of CuPy's current stream; if streams differ, let each wait for the
+    other, as for CuPy's arrays.
 
     Examples
     --------

@@ -71,6 +71,8 @@ class MultiMap(Table):
     ``len`` is the number of pairs, `n_keys` that of distinct keys.
 
     Threads may share a table: lookups run at once, a change waits for its turn and runs alone.
+    On a GPU its work is that of CuPy's current stream; if streams differ, let each wait for the
+    other, as for CuPy's arrays.
 
     Examples
     --------
@@ -119,6 +121,7 @@ class MultiMap(Table):
         return made
 
     @property
+    @reads
     def n_keys(self) -> int:
         """Distinct keys stored."""
         return super().__len__()

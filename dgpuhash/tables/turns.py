@@ -14,9 +14,16 @@ Answer = TypeVar("Answer")
 
 
 class Turns:
-    """Who may work on one table; whoever changes it may enter again."""
+    """Who may work on one table; whoever changes it may enter again.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    guard : callable, optional
+        Called by whoever enters; raises where the table's memory cannot be worked on.
+    """
+
+    def __init__(self, guard: Callable[[], None] | None = None) -> None:
+        self.guard = guard
         self._lock = threading.Lock()
         self._free = threading.Condition(self._lock)
         self._waiting = 0
@@ -31,6 +38,8 @@ class Turns:
         """Wait until nobody changes the table; whether `leave` must follow."""
         if self._writer == threading.get_ident():
             return False
+        if self.guard is not None:
+            self.guard()
         with self._lock:
             while self._writer is not None:
                 self._wait()
@@ -42,6 +51,8 @@ class Turns:
         me = threading.get_ident()
         if self._writer == me:
             return False
+        if self.guard is not None:
+            self.guard()
         with self._lock:
             while self._writer is not None or self._readers:
                 self._wait()

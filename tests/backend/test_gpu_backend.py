@@ -130,3 +130,37 @@ def test_verbs_do_not_wait_for_the_device(gpu: backend.Backend, value: str) -> N
         verb()
     assert not done.done
     gpu.synchronize()
+
+
+def test_makers_of_arrays_let_the_current_stream_wait(gpu: backend.Backend) -> None:
+    """As PyTorch's tensors, whose other interface says nothing of streams."""
+    keys, asked = gpu.from_host(np.arange(5)), []
+
+    class Tensor:
+        @property
+        def __cuda_array_interface__(self) -> dict[str, object]:
+            return {**keys.__cuda_array_interface__, "version": 2, "stream": None}
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return keys.__dlpack_device__()
+
+        def __dlpack__(self, *, stream: int | None = None, **more: object) -> object:
+            asked.append(stream)
+            return keys.__dlpack__(stream=stream, **more)
+
+    with gpu.xp.cuda.Stream(non_blocking=True) as stream:
+        assert gpu.to_host(gpu.asarray(Tensor())).tolist() == [0, 1, 2, 3, 4]
+    assert asked == [stream.ptr]
+
+
+def test_a_table_stays_on_its_device(gpu: backend.Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = gpu.from_host(np.arange(5))
+    table = HashMap("int64", "int64", device="cuda")
+    table.insert(keys, keys)
+    verbs = [table.find, table.contains, table.erase, partial(table.insert, values=keys)]
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(type(gpu), "_device", lambda self: 1)
+        for verb in verbs:
+            with pytest.raises(DeviceError, match=r"with cupy\.cuda\.Device\(0\)"):
+                verb(keys)
+    assert table.contains(keys).all() and len(table) == 5

@@ -6,6 +6,7 @@ import asyncio
 import ctypes
 import random
 import sys
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -178,6 +179,39 @@ def exchange(end: Any, ahead: int) -> None:
 def test_rows_arrive_whole_and_in_the_order_of_ranks(ends: list[Collective], ahead: int):
     with ThreadPoolExecutor(SIZE) as threads:
         for done in [threads.submit(exchange, end, ahead) for end in ends]:
+            done.result(60)
+
+
+@pytest.mark.parametrize("number", [CALLS, CALLS + 1, CALLS + 6])
+def test_a_stream_waits_for_what_another_one_waited_for(ends: list[Any], number: int, monkeypatch):
+    """Transfers that are begun on a side stream, the first of which end to make room for more."""
+    here, side = threading.local(), 10**6
+    stream = property(lambda transfer: here.stream)
+    monkeypatch.setattr(peer_collective.PeerTransfer, "_stream", stream)
+
+    def work(end: Any) -> None:
+        here.stream, transfers = side, []
+        for turn in range(number):
+            coming = between(turn)[:, end.rank]
+            columns = sent_by(end.rank, turn)
+            room = [np.zeros((coming.sum(), *each.shape[1:]), each.dtype) for each in columns]
+            to = Places([each.view(DeviceArray) for each in room], coming.cumsum() - coming)
+            counts = between(turn)[end.rank]
+            transfers.append(end._carry(Outgoing(columns, counts, SIZE, None, to)))
+        here.stream, came = CURRENT, []
+        for transfer in transfers:
+            came.append([copied(end.driver, each) for each in transfer.wait().columns])
+            # It goes on as soon as it may, before others.
+            steps = end.driver._streams[CURRENT]
+            while steps and steps[0]():
+                steps.popleft()
+        end.driver.settle()
+        for turn, columns in enumerate(came):
+            for column, wanted in zip(columns, came_to(end.rank, turn), strict=True):
+                assert np.array_equal(column, wanted)
+
+    with ThreadPoolExecutor(SIZE) as threads:
+        for done in [threads.submit(work, end) for end in ends]:
             done.result(60)
 
 

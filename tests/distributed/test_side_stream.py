@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
@@ -10,8 +12,14 @@ import numpy as np
 import pytest
 
 from dgpuhash import backend
-from dgpuhash.distributed.arrays import side_stream
+from dgpuhash.distributed.arrays import hosted, side_stream
+from dgpuhash.distributed.arrays.part import Part, Verb
+from dgpuhash.distributed.arrays.plan import Chunk
 from dgpuhash.distributed.arrays.side_stream import SideStream
+from dgpuhash.distributed.exchange import LocalCollective
+from dgpuhash.distributed.worker_data import Given
+from dgpuhash.spec import TableSpec
+from dgpuhash.tables import regions
 
 
 class Paper:
@@ -22,6 +30,9 @@ class Paper:
 
     def wait_event(self, event: Any) -> None:
         self.waited.append(event.recorded)
+
+    def synchronize(self) -> None:
+        self.waited.append("all")
 
 
 class Event:
@@ -67,10 +78,58 @@ def test_one_waits_for_the_other_only_when_told(gpu: Any):
     assert current.waited == [stream]
 
 
+def test_an_error_waits_for_what_is_at_work(gpu: Any):
+    side = SideStream(gpu)
+    with pytest.raises(ZeroDivisionError), side.ended():
+        raise ZeroDivisionError
+    assert side.use().waited == ["all"]
+
+
+def test_a_change_that_another_rank_refuses_lets_go_of_rows_when_they_have_moved(monkeypatch):
+    """The first rank moves its rows by the time that the second one says it cannot take part."""
+    monkeypatch.setitem(regions._LEAST_NBYTES, "cpu", 1)
+    rows = 1 << 18
+    spec, keys = TableSpec.of("map", "u8", "u8"), np.arange(2 * rows, dtype="u8")
+    chunks = [[Chunk(rank, (), rank * rows, rows)] for rank in range(2)]
+    things: list[Any] = [[[keys[:rows], keys[:rows]]], KeyError("chunk 1")]
+    ends, done = LocalCollective.group(2, limit=60), []
+
+    class Told(SideStream):
+        @contextlib.contextmanager
+        def use(self) -> Iterator[None]:
+            done.append("begun")
+            yield
+
+        @contextlib.contextmanager
+        def ended(self) -> Iterator[None]:
+            try:
+                yield
+            finally:
+                done.append("ended")
+
+    def work(rank: int) -> Any:
+        part = Part(spec, 2 * rows, "cpu")
+        if rank == 0:
+            part.side = Told(part.backend)
+        tables, worker = {"t": hosted.Hosted(part, 0)}, SimpleNamespace(address=f"worker {rank}")
+        host: Any = SimpleNamespace(tables=tables, worker=worker)
+        given = Given(chunks, rank, "token", things[rank])
+        order = hosted.Order("t", 0, Verb("add"), False, None)
+        made: Any = hosted.carry_out(host, ends[rank], order, given)
+        return made.result.refused
+
+    with ThreadPoolExecutor(2) as threads:
+        refused = list(threads.map(work, range(2)))
+    assert refused[0] is None and "chunk 1" in str(refused[1])
+    assert done == ["begun", "ended"]
+
+
 def test_a_cpu_has_none():
     side = SideStream(backend.get("cpu"))
     with side.use():
         array = np.arange(3)
     side.follow()
     side.rejoin()
+    with side.ended():
+        pass
     assert side.fetch(array)().tolist() == [0, 1, 2]

@@ -23,8 +23,9 @@ import pytest
 from clusters import cluster_of, until
 from distributed import Client, futures_of, wait
 
+from dgpuhash.backend.cpu import CpuBackend
 from dgpuhash.distributed import DistributedMap, DistributedMultiMap, DistributedSet, relay
-from dgpuhash.distributed.arrays import base, hosted
+from dgpuhash.distributed.arrays import base, batch, hosted
 from dgpuhash.distributed.arrays.asking import Asking
 from dgpuhash.distributed.arrays.batch import Batch, HostBatch
 from dgpuhash.distributed.arrays.part import Part
@@ -43,6 +44,7 @@ from dgpuhash.errors import (
     UnsupportedError,
 )
 from dgpuhash.tables import HashMap, MultiMap
+from dgpuhash.tables.arrays import take
 from dgpuhash.tables.stats import bytes_in_words
 
 pytestmark = pytest.mark.cluster
@@ -433,6 +435,19 @@ def test_answers_that_the_client_has_no_memory_for(threads, monkeypatch):
         monkeypatch.setattr(HostBatch, "answer", full)
         with pytest.raises(OutOfMemoryError, match="DistributedSet ran out of memory: on purpose"):
             table.contains([1])
+
+
+def test_arrays_of_the_client_are_whole_before_another_thread_copies_them(threads, monkeypatch):
+    done, scattered = [], batch._scattered
+
+    def noted(*arguments):
+        done.append("scattered")
+        return scattered(*arguments)
+
+    monkeypatch.setattr(batch, "_scattered", noted)
+    monkeypatch.setattr(CpuBackend, "synchronize", lambda self: done.append("waited"))
+    HostBatch(threads, list(threads.nthreads()), take(np.arange(3), "keys"), [np.arange(3)] * 2)
+    assert done == ["waited", "scattered", "scattered"]
 
 
 def test_a_change_that_fails_halfway_loses_the_table(threads, monkeypatch):

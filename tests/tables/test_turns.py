@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 
+from dgpuhash.tables import HashSet, MultiMap
+from dgpuhash.tables.slots import Slots
 from dgpuhash.tables.turns import Turns, changes, reads
 
 SECONDS = 20.0
@@ -70,3 +74,52 @@ def test_a_verb_that_fails_frees_the_table():
             verb(lambda: 1 / 0)
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(table.change, lambda: 7).result(SECONDS) == 7
+
+
+@pytest.mark.parametrize("kind", ["set", "multimap"])
+def test_a_size_that_is_read_beside_an_insert_is_not_kept(host, monkeypatch, kind):
+    """The next insert would take the room for free that this one took."""
+    table = HashSet("u8", 10_000) if kind == "set" else MultiMap("u8", "u8", 10_000)
+    few, many = table.capacity // 10, table.capacity * 17 // 20
+    first, second, third = np.split(np.arange(few + 2 * many, dtype="u8"), [few, few + many])
+
+    def insert(keys):
+        return table.insert(*((keys,) if kind == "set" else (keys, keys)))
+
+    insert(first)
+    reading, go_on, real = threading.Event(), threading.Event(), Slots._host_state
+
+    def slowly(slots):
+        found = real(slots).copy()
+        if threading.current_thread() is reader:
+            reading.set()
+            assert go_on.wait(SECONDS)
+        return found
+
+    monkeypatch.setattr(Slots, "_host_state", slowly)
+    reader = threading.Thread(target=lambda: len(table) if kind == "set" else table.n_keys)
+    reader.start()
+    assert reading.wait(SECONDS)
+    with ThreadPoolExecutor(1) as pool:
+        inserted = pool.submit(insert, second)
+        # It waits for the reader, or is done.
+        concurrent.futures.wait([inserted], 0.2)
+        go_on.set()
+        inserted.result(SECONDS)
+    reader.join(SECONDS)
+    insert(third)
+    assert len(table) == len(first) + len(second) + len(third)
+    assert table.contains(np.concatenate([first, second, third])).all()
+
+
+def test_whoever_may_not_enter_leaves_the_table_free():
+    def refuse():
+        raise ZeroDivisionError
+
+    table = Table()
+    table._turns.guard = refuse
+    for verb in (table.read, table.change):
+        with pytest.raises(ZeroDivisionError):
+            verb(lambda: None)
+    table._turns.guard = None
+    assert table.change(lambda: 8) == 8

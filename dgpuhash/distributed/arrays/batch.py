@@ -173,6 +173,8 @@ class HostBatch(Batch):
         self, client: Client, workers: Sequence[str], taken: Taken, arrays: Sequence[Any]
     ) -> None:
         self._taken, self._workers = taken, list(workers)
+        # Dask copies them on another thread, whose stream does not wait for this one's.
+        backends.get(None, *arrays).synchronize()
         rows = len(arrays[0])
         parts = max(1, min(len(workers), rows // SMALL_ROWS))
         edges = [rows * part // parts for part in range(parts + 1)]

@@ -217,7 +217,7 @@ def carry_out(host: ShardHost, collective: Collective, order: Order, given: Give
         asking = _asking(host, part, order.verb, given)
     except Exception as error:
         refused = error
-    with collective.undisturbed(part.table.device):
+    with collective.undisturbed(part.table.device), part.side.ended():
         piece_rows, slice_rows = order.piece_rows or PIECE_ROWS, SLICE_ROWS
         offers: list[Offer | None] = [None]
         if order.verb.changes:

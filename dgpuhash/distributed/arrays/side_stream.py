@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -68,6 +68,15 @@ class SideStream:
         if self._stream is not None:
             self._event.record(self._stream)
             self._backend.xp.cuda.get_current_stream().wait_event(self._event)
+
+    @contextlib.contextmanager
+    def ended(self) -> Iterator[None]:
+        """A block at whose end all work here is done, also where it leaves arrays behind."""
+        try:
+            yield
+        finally:
+            if self._stream is not None:
+                self._stream.synchronize()
 
     def fetch(self, array: Any) -> Callable[[], np.ndarray]:
         """Begin to copy a small array of this stream to the host; the call waits for it."""

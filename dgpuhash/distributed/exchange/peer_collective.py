@@ -346,9 +346,13 @@ class PeerTransfer(Transfer):
         self.received = Received(self._columns, self.counts)
 
     def wait(self) -> Received:
+        early = self.received is not None
         with self._end.carrying():
             while self.received is None:
                 self._end.finish(ahead=True)
+        if early and self.over_comm is None:
+            # The stream that waited then, to make room for more transfers, may be another one.
+            self.arrive()
         return self.received
 
     @property
