@@ -28,6 +28,7 @@ from dgpuhash.distributed.settling import moved_on, settled
 from dgpuhash.distributed.shard import Change
 from dgpuhash.distributed.skew import Heavy
 from dgpuhash.errors import IndexLost, UnsupportedError
+from dgpuhash.frames import Numbers, numbers_of, numbers_together
 
 __all__ = ["Act", "carry_out", "change_to", "drop_shards", "places"]
 
@@ -214,7 +215,11 @@ def _prepare(
         heavy, moves = settled(client, change, [*first, *added])
         first = moved_on(first, moves)
         later = [(verb, moved_on(put, moves)) for verb, put in later]
-    on_workers(client, workers, prepare_change, change, first, later)
+    found = on_workers(client, workers, prepare_change, change, first, later)
+    planned = numbers_of(change.meta)
+    if any(numbers not in ([], planned) for numbers in found):
+        numbers = numbers_together(found)
+        on_workers(client, workers, read_beside, change.uid, change.transaction, numbers)
     return heavy
 
 
@@ -290,8 +295,13 @@ def prepare_change(
     change: Change,
     receipts: Sequence[Receipt],
     later: Sequence[tuple[str, Sequence[Receipt]]],
-) -> int:
-    return host.shards.prepare(change.uid, change.transaction, receipts, later)
+) -> Numbers:
+    host.shards.prepare(change.uid, change.transaction, receipts, later)
+    return host.shards.numbers(change.uid, change.transaction)
+
+
+def read_beside(host: ShardHost, uid: str, transaction: str, numbers: Numbers) -> None:
+    host.shards.read_beside(uid, transaction, numbers)
 
 
 def apply_change(host: ShardHost, uid: str, transaction: str) -> int:

@@ -309,8 +309,10 @@ class DistributedIndex(Reading, Upkeep):
 
         Parameters
         ----------
-        keys : as for `lookup`, or a Dask DataFrame
+        keys : as for `lookup`, or a Dask DataFrame, or a Dask Series for one key column
         """
+        if isinstance(keys, dd.Series) and len(self.on) == 1:
+            keys = keys.to_frame(self.on[0])
         if not isinstance(keys, dd.DataFrame):
             keys = keys_frame(keys, self._descriptor.encoder, self._descriptor.meta)
         return self._change("erase", keys, self.on)

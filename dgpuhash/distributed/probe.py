@@ -226,6 +226,9 @@ class Probe(WithMetas):
             key_names(left, self.left_on)
         dtypes = frames.dtypes(left)
         alike = labelled and dtypes == self.left_dtypes
+        if labelled and not alike and not len(left):
+            # A reader that finds no rows has no dtypes either.
+            return self.asking(self.left_meta)
         arrays = frames.arrays(left, dtypes) if alike else None
         if arrays is None or self.plain_keys is None:
             keys = keys_of(left, self.descriptor, self.left_on)

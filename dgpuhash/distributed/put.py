@@ -70,7 +70,10 @@ def parcels(
         if arrival is None:
             arrival = arrival_of(change.revision, partition)
         frame = with_arrival(frame, arrival)
-    rows = frame[columns] if change.verb == "erase" else frames.conform(frame, change.meta)
+    if change.verb == "erase" and len(frame):
+        rows = frame[columns]
+    else:
+        rows = frames.conform(frame, change.meta[columns])
     encoded = encode(rows)
     if change.lost is not None:
         rows = frames.take(rows, frames.xp.flatnonzero(lost_rows(rows, encoded, change)))

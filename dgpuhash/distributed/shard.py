@@ -12,14 +12,23 @@ import numpy as np
 
 from dgpuhash.distributed.descriptor import Placement, ShardAddress
 from dgpuhash.distributed.exchange import Inbox, Parcel, Receipt
+from dgpuhash.distributed.incoming import distinct, rows_of, without_rows
 from dgpuhash.distributed.mending import Lost, Mending
-from dgpuhash.distributed.payload import Payload, frame_of_payload, is_plain, joined
+from dgpuhash.distributed.payload import Payload, frame_of_payload, is_plain
 from dgpuhash.distributed.request import REMEDY
 from dgpuhash.distributed.sealed import WithMetas
 from dgpuhash.distributed.sieve import Sieve
 from dgpuhash.distributed.skew import NO_HEAVY, Heavy
-from dgpuhash.errors import ColumnError, IndexLost
-from dgpuhash.frames import FrameIndex, KeyEncoder, Rest, frames_of
+from dgpuhash.errors import IndexLost
+from dgpuhash.frames import (
+    FrameIndex,
+    KeyEncoder,
+    Numbers,
+    Rest,
+    RowStore,
+    frames_of,
+    numbers_together,
+)
 
 __all__ = ["Change", "Shards"]
 
@@ -91,6 +100,7 @@ class Staged:
     rows: Any = None
     added: FrameIndex | None = None
     mending: Mending | None = None
+    mixed: bool = False
 
     @property
     def kept(self) -> bool:
@@ -106,6 +116,8 @@ class Shard:
     transaction: str
     index: FrameIndex
     changed_rows: int
+    mixed: bool = False
+    """Whether some shards hold other numbers than the index was planned with."""
     sieve: Sieve = field(default_factory=Sieve)
     """What is known of the keys of all shards at this epoch."""
 
@@ -168,11 +180,11 @@ class Shards:
         if staged.kept and not heavy:
             staged.ready = True
             return 0
-        rows = _joined(staged.inbox.collect(receipts), change)
+        rows = rows_of(staged.inbox.collect(receipts), change)
         stays = staged.index
         self._take(staged, rows)
         for verb, others in later:
-            more = _joined(staged.inbox.collect(others), replace(change, verb=verb))
+            more = rows_of(staged.inbox.collect(others), replace(change, verb=verb))
             assert staged.index is not None
             (staged.index.insert if verb == "insert" else staged.index.erase)(more)
         if stays is not None:
@@ -188,11 +200,43 @@ class Shards:
         staged = self._open(uid, transaction)
         change = staged.change
         if change.verb == "build":
-            staged.index = _without_rows(change)
+            staged.index = without_rows(change)
             staged.index.insert_arrays(arrays)
         else:
             self._take(staged, frames_of(change.meta).from_arrays(arrays, change.meta))
         staged.ready = True
+
+    def numbers(self, uid: str, transaction: str) -> Numbers:
+        """Of each column the numbers that this shard has after a prepared change."""
+        return numbers_together([store.numbers for store in self._stores(uid, transaction)])
+
+    def read_beside(self, uid: str, transaction: str, numbers: Numbers) -> None:
+        """Prepare for rows of such numbers in other shards.
+
+        Raises
+        ------
+        ColumnError
+            When integers of this shard would be rounded where rows of both are read together.
+        """
+        for store in self._stores(uid, transaction):
+            store.refuse_beside(numbers)
+        self._open(uid, transaction).mixed = True
+
+    def mixed(self, uid: str) -> bool:
+        """Whether some shards hold other numbers than were planned with."""
+        shard = self._shards.get(uid)
+        return shard is not None and shard.mixed
+
+    def _stores(self, uid: str, transaction: str) -> list[RowStore]:
+        """The rows of this shard after a prepared change."""
+        staged = self._open(uid, transaction)
+        if staged.index is not None:
+            return [staged.index.store]
+        stores = [self._shards[uid].index.store]
+        if staged.change.verb == "insert":
+            stores.append(RowStore(staged.change.meta))
+            stores[1].append(staged.rows)
+        return stores
 
     def new_keys(self, uid: str, transaction: str) -> Any:
         """A frame of the keys that a prepared build or insert of unique keys adds here."""
@@ -240,7 +284,7 @@ class Shards:
                 with self._breaking(uid, "a rebuild"):
                     staged.mending.carry_out(staged.index)
             count = 0 if staged.kept else len(staged.index)
-            self._shards[uid] = Shard(change.epoch, transaction, staged.index, count)
+            self._shards[uid] = Shard(change.epoch, transaction, staged.index, count, staged.mixed)
             return count
         shard = self._shards[uid]
         with self._breaking(uid, f"an {change.verb}"):
@@ -249,7 +293,7 @@ class Shards:
                 count = len(staged.rows)
             else:
                 count = shard.index.erase(staged.rows)
-        self._shards[uid] = Shard(change.epoch, transaction, shard.index, count)
+        self._shards[uid] = Shard(change.epoch, transaction, shard.index, count, staged.mixed)
         return count
 
     def abandon(self, uid: str, transaction: str) -> None:
@@ -323,14 +367,14 @@ class Shards:
         change = staged.change
         if change.verb == "build":
             # Rows may have kept a wider dtype than all shards agree on.
-            staged.index = _without_rows(change)
+            staged.index = without_rows(change)
             staged.index.insert(rows)
             return
         staged.rows = rows
         if change.verb == "insert":
-            self._shards[change.uid].index.refuse_rounding(rows)
+            self._shards[change.uid].index.store.refuse_rounding(rows)
         if change.verb == "insert" and change.unique:
-            staged.added = _distinct(self._shards[change.uid].index, rows, change)
+            staged.added = distinct(self._shards[change.uid].index, rows, change)
 
     @contextmanager
     def _breaking(self, uid: str, what: str) -> Iterator[None]:
@@ -358,30 +402,6 @@ class Shards:
         return staged
 
 
-def _without_rows(change: Change) -> FrameIndex:
-    return FrameIndex(change.meta, change.encoder, unique=change.unique, device=change.device)
-
-
-def _joined(payloads: Sequence[Payload], change: Change) -> Any:
-    names = change.encoder.names if change.verb == "erase" else change.meta.columns
-    return joined(payloads, change.meta[list(names)])
-
-
 def _narrow(positions: Any, end: int) -> Any:
     """Positions below `end` as they travel."""
     return positions.astype(np.int32) if end <= 2**31 else positions
-
-
-def _distinct(index: FrameIndex, rows: Any, change: Change) -> FrameIndex:
-    """The keys of `rows`, when none is there twice or is stored already."""
-    names = list(change.encoder.names)
-    known = index.match(rows, how="semi").query_rows
-    if len(known):
-        key = rows[names].iloc[[int(known[0])]].to_dict("records")[0]
-        raise ColumnError(
-            f"the index on {names!r} is unique and already has {len(known):,} of these keys, such "
-            f"as {key!r}; leave them out, erase them first, or build with unique=False"
-        )
-    return FrameIndex.build(
-        rows[names], names, None, True, encoder=change.encoder, device=change.device
-    )

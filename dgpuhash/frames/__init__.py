@@ -19,6 +19,7 @@ from dgpuhash.frames.matches import Matches
 from dgpuhash.frames.order import in_query_order
 from dgpuhash.frames.pages import POSITION_NBYTES, Page, Rest
 from dgpuhash.frames.query import Query, keys_frame
+from dgpuhash.frames.rows import Numbers, RowStore, numbers_of, numbers_together, refuse_mixture
 from dgpuhash.frames.searchable import Searchable
 from dgpuhash.frames.stats import FrameStats
 
@@ -30,9 +31,11 @@ __all__ = [
     "KeyEncoder",
     "Lookup",
     "Matches",
+    "Numbers",
     "Page",
     "Query",
     "Rest",
+    "RowStore",
     "Searchable",
     "assemble",
     "assemble_plain",
@@ -51,4 +54,7 @@ __all__ = [
     "make_frame",
     "merge_meta",
     "moved_columns",
+    "numbers_of",
+    "numbers_together",
+    "refuse_mixture",
 ]

@@ -22,6 +22,7 @@ from dgpuhash.frames.lookup import Lookup, lookup_rows
 from dgpuhash.frames.matches import Matches
 from dgpuhash.frames.pages import Page, first_page
 from dgpuhash.frames.query import Query
+from dgpuhash.frames.rows import RowStore
 from dgpuhash.frames.saved import read_index, write_index
 from dgpuhash.frames.searchable import Searchable
 from dgpuhash.frames.stats import FrameStats
@@ -184,9 +185,10 @@ class FrameIndex(Searchable):
         join_columns(frame, self._encoder)
         self._rows.insert(*self._rows.fitting(frame, self._unique))
 
-    def refuse_rounding(self, rows: Any) -> None:
-        """Raise ColumnError when `insert` of `rows` would round integers."""
-        self._rows.store.refuse_rounding(rows)
+    @property
+    def store(self) -> RowStore:
+        """The rows that it keeps."""
+        return self._rows.store
 
     @call_says_memory
     @changes

@@ -14,7 +14,15 @@ from dgpuhash.frames.columns import KeyColumn, LogicalType, NormalColumn, check_
 from dgpuhash.frames.conversion import normalise
 from dgpuhash.frames.dataframes import Frames, frames_of
 
-__all__ = ["EncodedKeys", "KeyEncoder", "column_labels", "kept_columns", "key_names", "same_keys"]
+__all__ = [
+    "EncodedKeys",
+    "KeyEncoder",
+    "check_byte_order",
+    "column_labels",
+    "kept_columns",
+    "key_names",
+    "same_keys",
+]
 
 # Codes are hashed again for placement: the shard of a key says nothing about its slot there.
 OWNER_SEED = 0x0DD_5EED
@@ -386,15 +394,19 @@ def kept_columns(
     wanted = {*asked, *names}
     kept = [label for label in there if label in wanted]
     _check_labels(kept)
-    dtypes = zip(there, frames_of(frame).dtypes(frame), strict=True)
-    turned = [each for each, dtype in dtypes if each in wanted and not _is_native(dtype)]
+    check_byte_order(frame[kept])
+    return kept
+
+
+def check_byte_order(frame: Any) -> None:
+    """Raise ColumnError for numbers in another order, of which pandas takes no rows."""
+    dtypes = zip(frame.columns, frames_of(frame).dtypes(frame), strict=True)
+    turned = [label for label, dtype in dtypes if not _is_native(dtype)]
     if turned:
-        # pandas takes no rows of them.
         raise ColumnError(
             f"columns {turned!r} are in another byte order than this machine's; convert each with "
             ".astype(column.dtype.newbyteorder('='))"
         )
-    return kept
 
 
 def _is_native(dtype: Any) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 from dgpuhash import backend
 from dgpuhash.errors import ColumnError, ShapeError, UnsupportedError
 from dgpuhash.frames.dataframes import frames_of, make_frame, native
-from dgpuhash.frames.keys import KeyEncoder, key_names
+from dgpuhash.frames.keys import KeyEncoder, check_byte_order, key_names
 from dgpuhash.frames.lookup import Lookup
 
 __all__ = ["Query", "keys_frame"]
@@ -146,7 +146,9 @@ def keys_frame(keys: Any, encoder: KeyEncoder, index_meta: Any) -> Any:
     keys = native(keys)
     form = form_of(keys)
     if form is Form.FRAME:
-        return keys[list(key_names(keys, list(names)))]
+        asked = keys[list(key_names(keys, list(names)))]
+        check_byte_order(asked)
+        return asked if len(asked) else _typed_nulls(asked.copy(deep=False), index_meta)
     if form is Form.ARRAYS:
         if not set(names) <= set(keys):
             raise ColumnError(f"keys name {list(keys)!r}; the index is on {list(names)!r}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Hashable, Sequence
 from typing import Any
 
@@ -12,7 +13,10 @@ from dgpuhash.frames.conversion import to_float
 from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.keys import column_labels
 
-__all__ = ["RowStore"]
+__all__ = ["Numbers", "RowStore", "numbers_of", "numbers_together", "refuse_mixture"]
+
+# Of each column the dtype of its numbers; None of others, and of those of Arrow, which rounds none.
+Numbers = list[np.dtype | None]
 
 
 class RowStore:
@@ -33,8 +37,7 @@ class RowStore:
         self._row_nbytes: dict[Hashable, float] = {}
         self._widest: dict[Hashable, int] = {}
         self._arrays: dict[Hashable, Any] = {}
-        # Dtypes of the columns of numbers, as they are stored.
-        self._numbers: list[np.dtype | None] = []
+        self._numbers: Numbers = []
 
     def __len__(self) -> int:
         return self._rows
@@ -43,25 +46,35 @@ class RowStore:
         """The stored columns of `frame` in the stored dtypes (see `Frames.conform`)."""
         return self._frames.conform(frame, self.meta)
 
+    @property
+    def numbers(self) -> Numbers:
+        """Those of the rows; none where there is no row."""
+        return self._numbers if self._rows else []
+
     def refuse_rounding(self, rows: Any) -> None:
         """Raise ColumnError when integers of `rows`, or stored ones, would be rounded by `append`.
 
         Beside floats, and those of 64 bits beside those of the other sign, they become float64.
         """
-        given = _numbers(self._frames.dtypes(rows))
-        if not self._rows or not len(rows) or given == self._numbers:
-            return
-        for label, own, stored in zip(self.meta, given, self._numbers, strict=True):
-            if own == stored or own is None or stored is None:
-                continue
-            if np.result_type(own, stored) == np.float64:
-                self._refuse_rounded(rows, label, own)
-                self._refuse_rounded(self, label, stored)
+        given = numbers_of(rows) if len(rows) else []
+        self._refuse_rounded(rows, given, self.numbers)
+        self.refuse_beside(given)
 
-    def _refuse_rounded(self, holder: Any, label: Hashable, dtype: np.dtype) -> None:
+    def refuse_beside(self, numbers: Numbers) -> None:
+        """Raise ColumnError when stored integers would be rounded beside such numbers."""
+        self._refuse_rounded(None, self.numbers, numbers)
+
+    def _refuse_rounded(self, rows: Any, own: Numbers, others: Numbers) -> None:
+        """Of `rows`, by default the stored ones, whose numbers are `own`."""
+        if own == others or not own or not others:
+            return
+        for label, one, other in zip(self.meta, own, others, strict=True):
+            if one is not None and one != other and _together(one, other) == np.float64:
+                self._refuse_inexact(self.frame() if rows is None else rows, label, one)
+
+    def _refuse_inexact(self, frame: Any, label: Hashable, dtype: np.dtype) -> None:
         if dtype.kind == "f" or dtype.itemsize < 8:
             return
-        frame = self.frame() if holder is self else holder
         column = self._frames.key_column(frame[label], label)
         exact = to_float(column.values, 64, self._frames.xp)[1]
         if column.nulls is not None:
@@ -78,7 +91,7 @@ class RowStore:
         """Add the rows of `frame`, which `conform` has returned, or `from_arrays` for `arrays`."""
         if len(frame):
             self._row_nbytes, self._widest, self._arrays = {}, {}, {}
-            added = _numbers(self._frames.dtypes(frame))
+            added = numbers_of(frame)
             if added != self._numbers:
                 stored = self._numbers if self._rows else added
                 self._numbers = list(map(_together, stored, added))
@@ -142,10 +155,24 @@ class RowStore:
         return sum(self._frames.nbytes(chunk) for chunk in self._chunks)
 
 
-def _numbers(dtypes: Sequence[Any]) -> list[np.dtype | None]:
-    """The NumPy dtype of each column of numbers; None for others, and for those of Arrow."""
-    found = []
-    for dtype in dtypes:
+def refuse_mixture(frames: Sequence[Any], like: Any) -> None:
+    """Raise ColumnError when integers would be rounded if these frames became one like `like`."""
+    store = RowStore(like)
+    for frame in frames:
+        store.refuse_rounding(frame)
+        store.append(frame)
+
+
+def numbers_together(several: Sequence[Numbers]) -> Numbers:
+    """Those of rows of all these read together."""
+    filled = [numbers for numbers in several if numbers]
+    return [functools.reduce(_together, column) for column in zip(*filled, strict=True)]
+
+
+def numbers_of(frame: Any) -> Numbers:
+    """Those of its columns."""
+    found: Numbers = []
+    for dtype in frames_of(frame).dtypes(frame):
         plain = dtype if isinstance(dtype, np.dtype) else getattr(dtype, "numpy_dtype", None)
         # Arrow does not round.
         arrow = hasattr(dtype, "pyarrow_dtype")

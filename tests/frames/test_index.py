@@ -376,3 +376,22 @@ def test_a_label_is_not_its_letters():
     with pytest.raises(KeyTypeError, match="to_frame"):
         index.merge(FLIGHTS["tailnum"])
     assert index.contains(np.array("N1")).tolist() == [True]
+
+
+def test_rows_of_a_reader_that_found_none_have_no_dtypes():
+    index = FrameIndex.build(PLANES, "tailnum")
+    nothing = pd.DataFrame(columns=PLANES.columns)
+    index.insert(nothing)
+    assert len(index) == 3 and index.frame().dtypes.equals(PLANES.dtypes)
+    numbers = FrameIndex.build(pd.DataFrame({"k": [1], "v": [2]}), "k")
+    assert len(numbers.lookup(nothing.rename(columns={"tailnum": "k"}))) == 0
+
+
+def test_times_that_a_coarser_unit_cannot_hold():
+    stored = pd.DataFrame({"k": [1], "t": np.array(["2020-01-01"], "M8[s]")})
+    index = FrameIndex.build(stored, "k")
+    finer = pd.DataFrame({"k": [2], "t": np.array(["2020-01-01T00:00:00.5"], "M8[us]")})
+    with pytest.raises(ColumnError, match=r"build the index from .astype\('datetime64\[us\]'\)"):
+        index.insert(finer)
+    index.insert(pd.DataFrame({"k": [2], "t": np.array(["2020-01-02"], "M8[us]")}))
+    assert index.frame()["t"].dtype == "M8[s]"

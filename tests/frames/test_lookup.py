@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal, assert_series_equal
 
 from dgpuhash.errors import ColumnError, DeviceError, KeyTypeError, ShapeError, UnsupportedError
-from dgpuhash.frames import FrameIndex, KeyEncoder
+from dgpuhash.frames import FrameIndex, KeyEncoder, make_frame
 
 WEATHER = pd.DataFrame(
     {
@@ -310,6 +310,42 @@ def test_large_integers_beside_nulls_are_not_rounded(keys):
     for beyond in ([2**64, None], [-(2**63) - 1, None], [-1, 2**63, None]):
         with pytest.raises(KeyTypeError):
             large.contains(beyond)
+
+
+def test_large_integers_beside_floats_are_refused():
+    index = FrameIndex.build(pd.DataFrame({"k": [2**60, 7]}), "k")
+    for verb in (index.contains, index.lookup):
+        with pytest.raises(KeyTypeError, match="integers and floats apart"):
+            verb([2**60 + 1, 0.5])
+    assert index.contains([7, 0.5, 2**60 + 1, 2**60][:2]).tolist() == [True, False]
+
+
+def test_keys_in_another_byte_order():
+    index = FrameIndex.build(pd.DataFrame({"k": [7, 9], "v": [1.5, 2.5]}), "k")
+    turned = np.array([9, 8, 7], ">i8")
+    assert index.contains(turned).tolist() == [True, False, True]
+    assert index.contains(pd.Series(turned)).tolist() == [True, False, True]
+    np.testing.assert_array_equal(index.lookup(turned), [2.5, np.nan, 1.5])
+    frame = pd.DataFrame({"k": [7, 8], "x": turned[:2]})
+    for how in ("inner", "left", "semi", "anti"):
+        with pytest.raises(ColumnError, match=r"\['x'\] are in another byte order.*newbyteorder"):
+            index.merge(frame, how=how)
+    with pytest.raises(ColumnError, match="byte order"):
+        index.contains(pd.DataFrame({"k": turned}))
+    assert index.erase(make_frame({"k": turned})) == 2
+
+
+def test_answers_can_be_written_to():
+    index = FrameIndex.build(pd.DataFrame({"k": [7, 9], "v": [1.5, 2.5]}), "k")
+    values, mask = index.lookup(np.array([7, 8])), index.contains(np.array([7, 8]))
+    values[np.isnan(values)] = 0
+    mask &= False
+    assert values.tolist() == [1.5, 0] and not mask.any()
+
+
+def test_an_index_is_no_column(unique):
+    with pytest.raises(ShapeError, match="'k' is a FrameIndex; give an array or a list"):
+        make_frame({"k": unique})
 
 
 def test_labels_of_several_levels():

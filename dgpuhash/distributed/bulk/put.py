@@ -117,6 +117,9 @@ def put_share(host: ShardHost, collective: Collective, seal: Sealed[Change], giv
 def _put(host: ShardHost, collective: Collective, change: Change, given: Given) -> Share:
     """As `put_share`, with this rank's partitions."""
     lying, leaving = given.dealt, Leaving(change, given)
+    if host.shards.mixed(change.uid):
+        # All shards have to be asked what they make of those that come.
+        leaving.refused = "other numbers are stored than were planned with"
     numbers = [one.number for each in lying for one in each]
     told = numbers != sorted(numbers)
     if not leaving.refused:

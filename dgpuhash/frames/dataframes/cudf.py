@@ -170,6 +170,9 @@ class CudfFrames(Frames):
 
     def conform(self, frame: Any, like: Any) -> Any:
         labels = list(like)
+        if not len(frame):
+            # A reader that finds no rows has no dtypes either.
+            return like.iloc[:0].set_index(frame.index)
         conformed = frame[labels].copy(deep=False)
         for label in labels:
             wanted, own = like[label].dtype, frame[label].dtype

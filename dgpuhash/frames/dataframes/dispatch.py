@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Hashable, Mapping, Set
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from dgpuhash.backend import device_of
@@ -90,8 +90,8 @@ def make_frame(columns: Mapping[Hashable, Any], like: Any = None) -> Any:
         )
     columns = {label: native(column) for label, column in columns.items()}
     for label, column in columns.items():
-        scalar = isinstance(column, str | bytes | Mapping | Set) or not hasattr(column, "__len__")
-        if scalar:
+        flat = isinstance(column, Sequence) and not isinstance(column, str | bytes)
+        if not flat and not hasattr(column, "dtype"):
             raise ShapeError(
                 f"column {label!r} is a {type(column).__name__}; give an array or a list of values"
             )

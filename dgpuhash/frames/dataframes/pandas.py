@@ -40,7 +40,7 @@ class PandasFrames(Frames):
 
     def make(self, columns: Mapping[Hashable, Any]) -> pd.DataFrame:
         plain = {
-            label: column.array if isinstance(column, pd.Series) else _unrounded(column)
+            label: _native(column.array if isinstance(column, pd.Series) else _unrounded(column))
             for label, column in columns.items()
         }
         try:
@@ -57,7 +57,9 @@ class PandasFrames(Frames):
         if is_arrow(like):
             array = pa.Array.from_pandas(series)
             return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
-        return series.to_numpy()
+        found = series.to_numpy()
+        # pandas gives its own memory, not to be written to.
+        return found if found.flags.writeable else found.copy()
 
     def series(self, values: Any, index: Any = None) -> pd.Series:
         return pd.Series(values, index=index)
@@ -153,11 +155,6 @@ class PandasFrames(Frames):
                     f"{_kinds(left, left_on)} and {_kinds(right, right_on)}; convert one side with "
                     ".astype"
                 ) from error
-            if str(error).startswith("Big-endian"):
-                raise KeyTypeError(
-                    f"pandas does not merge columns of another byte order ({error}); convert them "
-                    "with .astype(dtype.newbyteorder('='))"
-                ) from error
             raise ColumnError(
                 f"{error}; rename the columns, or give suffixes=('_left', '_right')"
             ) from error
@@ -209,7 +206,18 @@ def _unrounded(column: Any) -> Any:
         if column.dtype.kind in "iu" and column.ndim == 1:
             return pd.arrays.IntegerArray(column.data, np.ma.getmaskarray(column))
         return column
-    if isinstance(column, list) and pd.api.types.infer_dtype(column, skipna=True) == "integer":
+    if not isinstance(column, list):
+        return column
+    kind = pd.api.types.infer_dtype(column, skipna=True)
+    if kind == "mixed-integer-float":
+        integers = [one for one in column if isinstance(one, int | np.integer)]
+        large = [one for one in integers if abs(int(one)) > EXACT]
+        if large:
+            raise KeyTypeError(
+                f"floats beside {large[0]} would make {float(large[0]):.0f} of it; give integers "
+                "and floats apart"
+            )
+    if kind == "integer":
         numbers = [int(one) for one in column if not pd.isna(one)]
         low, high = min(numbers), max(numbers)
         if len(numbers) < len(column) and max(-low, high) > EXACT:
@@ -217,6 +225,14 @@ def _unrounded(column: Any) -> Any:
             bounds = np.iinfo(dtype.numpy_dtype)
             # Others are no keys.
             return pd.array(column, dtype) if bounds.min <= low and high <= bounds.max else column
+    return column
+
+
+def _native(column: Any) -> Any:
+    """`column`, whose numbers are in the byte order of this machine."""
+    dtype = getattr(column, "dtype", None)
+    if isinstance(dtype, np.dtype) and not dtype.isnative:
+        return column.astype(dtype.newbyteorder("="))
     return column
 
 

@@ -23,6 +23,9 @@ def cast(series: Any, like: Any) -> Any:
     Beside truth values these would be objects.
     """
     wanted, own, remedy = like.dtype, series.dtype, ""
+    if not len(series):
+        # A reader that finds no rows has no dtypes either.
+        return pd.Series(like.iloc[:0].array, index=series.index, name=series.name)
     categorical = isinstance(wanted, pd.CategoricalDtype)
     if categorical:
         remedy = f"convert it to categories of {wanted.categories.dtype} before inserting"
@@ -39,7 +42,14 @@ def cast(series: Any, like: Any) -> Any:
                 "Arrow does not round numbers: build the index from, and insert, columns of "
                 "pandas' own, such as .astype('Float64')"
             )
+        if str(wanted.kind) in "Mm" and not categorical:
+            remedy = f"build the index from .astype({str(own)!r}) of it, which holds these times"
     remedy = remedy or f"convert it with .astype({str(wanted)!r}) before inserting"
+    if categorical and wanted.ordered:
+        remedy = (
+            f"give it the index's with .cat.set_categories(index.meta[{series.name!r}].cat"
+            ".categories), or build the index from .cat.as_unordered() of the column"
+        )
     if categorical and UNKNOWN in wanted.categories:
         remedy = "its categories were not known: build the index from .cat.as_known() of the column"
     if str(wanted) == "bool" and series.isna().any():
@@ -50,10 +60,19 @@ def cast(series: Any, like: Any) -> Any:
 
 
 def _categorical(series: Any, wanted: Any) -> Any:
-    """`series` with categories of the dtype of those of `wanted`; None when one would change."""
+    """`series` with categories of the dtype of those of `wanted`; None when one would change.
+
+    Categories in an order are those of `wanted`: two orders have nothing in common.
+    """
     if not isinstance(series.dtype, pd.CategoricalDtype):
         series = series.astype("category")
     own, dtype = series.cat.categories, wanted.categories.dtype
+    if UNKNOWN not in wanted.categories:
+        if wanted.ordered:
+            used = series.cat.remove_unused_categories().cat.categories
+            recoded = series.cat.set_categories(wanted.categories, ordered=True)
+            return recoded if used.isin(wanted.categories).all() else None
+        series = series.cat.as_unordered()
     if own.dtype == dtype or UNKNOWN in wanted.categories:
         return series
     found = _exact_cast(pd.Series(own), dtype)

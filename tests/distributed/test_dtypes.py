@@ -1,0 +1,91 @@
+"""Dtypes that differ between partitions, and what shards hold: refused, or one in all answers."""
+
+from __future__ import annotations
+
+import dask.dataframe as dd
+import pandas as pd
+import pytest
+from clusters import assert_same, joined
+
+from dgpuhash.distributed import DistributedIndex
+from dgpuhash.errors import ColumnError
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture(params=["distributed", "independent", "replicated"])
+def mode(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def partitions(*frames: pd.DataFrame) -> dd.DataFrame:
+    """A frame of these, like the first one."""
+    return dd.from_map(lambda frame: frame, frames, meta=frames[0][:0])
+
+
+def test_large_integers_and_floats_do_not_meet_on_any_worker(threads, mode, tmp_path):
+    """Read together they would be floats, of which one is another number."""
+    large = pd.DataFrame({"k": [1], "v": [2**60 + 1]})
+    with DistributedIndex.build(large, on="k", mode=mode) as index:
+        for key in range(2, 12):
+            with pytest.raises(ColumnError, match=f"{2**60 + 1}, of which floats"):
+                index.insert(pd.DataFrame({"k": [key], "v": [0.5]}))
+        assert index.lookup([1])["v"].tolist() == [2**60 + 1]
+    floats = pd.DataFrame({"k": [1], "v": [7]})
+    with DistributedIndex.build(floats, on="k", mode=mode, durable=tmp_path / "log") as index:
+        index.insert(pd.DataFrame({"k": [2], "v": [0.5]}))
+        for key in range(3, 12):
+            # Rows of the client and those that lie on workers.
+            rows = pd.DataFrame({"k": [key], "v": [2**60 + 1]})
+            for given in (rows, dd.from_pandas(rows, npartitions=1).persist()):
+                with pytest.raises(ColumnError, match=f"{2**60 + 1}, of which floats"):
+                    index.insert(given)
+            index.insert(rows.assign(v=2**60))
+        with DistributedIndex.load(tmp_path / "log") as loaded:
+            assert sorted(loaded.lookup([1, 2, 5])["v"].tolist()) == [0.5, 7, 2**60]
+        index.erase([2])
+        assert len(index) == 10
+
+
+def test_partitions_of_large_integers_and_floats_make_no_index(threads, mode):
+    frames = [
+        pd.DataFrame({"k": range(40), "v": [2**60 + key for key in range(40)]}),
+        pd.DataFrame({"k": range(50, 90), "v": [key / 2 for key in range(40)]}),
+    ]
+    with pytest.raises(ColumnError, match="of which floats"):
+        DistributedIndex.build(partitions(*frames), on="k", mode=mode)
+
+
+def test_partitions_without_rows_have_whatever_dtypes(threads, right, left, mode):
+    """As a reader has that finds none."""
+
+    def empty(frame):
+        return pd.DataFrame(columns=frame.columns)
+
+    with DistributedIndex.build(partitions(right, empty(right)), on="k", mode=mode) as index:
+        probes = partitions(left, empty(left))
+        for how in ("inner", "left"):
+            wanted = left.merge(right, on="k", how=how)
+            for persist in (False, True):
+                assert_same(index.merge(probes, how=how, persist=persist).compute(), wanted)
+        assert_same(index.merge(probes, how="anti").compute(), joined(left, right, ["k"], "anti"))
+        nothing = empty(right)
+        assert index.contains(nothing).tolist() == [] and len(index.lookup(nothing[["k"]])) == 0
+        assert index.insert(partitions(right, empty(right))) == len(right)
+        assert index.erase(partitions(right[["k"]], empty(right[["k"]]))) == 2 * len(right)
+
+
+def test_categories_stay_in_their_order(threads, mode):
+    order = pd.CategoricalDtype(["low", "high"], ordered=True)
+    keys = pd.Series(range(20))
+    rows = pd.DataFrame({"k": keys, "v": pd.Series(["low", "high"] * 10, dtype=order)})
+    with DistributedIndex.build(rows, on="k", mode=mode) as index:
+        for categories in (["high", "none"], ["high", "low"], ["low", "high", "more"]):
+            added = pd.Categorical(["high"], categories, ordered=True)
+            index.insert(pd.DataFrame({"k": [100], "v": added}))
+        with pytest.raises(ColumnError, match=r"set_categories.*as_unordered"):
+            index.insert(pd.DataFrame({"k": [100], "v": pd.Categorical(["more"])}))
+        left = dd.from_pandas(pd.DataFrame({"k": [*range(20), 100]}), npartitions=21)
+        found = index.merge(left).compute()["v"]
+        assert found.dtype == order
+        assert found.tolist() == ["low", "high"] * 10 + ["high"] * 3
