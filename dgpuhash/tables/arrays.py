@@ -1,4 +1,4 @@
-"""Arrays of any kind in, results as the same kind out.
+"""Arrays of any kind in, results as the same kind out, where that holds their dtype exactly.
 
 NumPy and CuPy arrays, pandas and cuDF Series and Index, Arrow arrays, whatever speaks DLPack, the
 CUDA array interface or the buffer protocol, and Python sequences. Libraries are looked up among
@@ -16,10 +16,11 @@ import numpy as np
 
 from dgpuhash.errors import KeyTypeError, ShapeError
 
-__all__ = ["Taken", "take"]
+__all__ = ["Taken", "has_common_unit", "take"]
 
 _DLPACK_HOST = 1
-_ARROW_UNITS = {"s", "ms", "us", "ns", "D"}
+_COMMON_UNITS = {"s", "ms", "us", "ns"}
+_DAYS = np.dtype("M8[D]")
 
 
 class Wrap(Protocol):
@@ -145,11 +146,13 @@ def _pandas(pd: ModuleType, thing: Any, what: str) -> Taken | None:
         data = thing.to_numpy()
 
     def wrap(result: Any, dtype: np.dtype[Any], *, by_row: bool = True) -> Any:
-        if dtype.kind == "V":
+        if dtype.kind == "V" or not has_common_unit(dtype):
             return result
         if isinstance(thing, pd.Series):
             return pd.Series(result, index=thing.index if by_row else None)
-        return pd.Index(result) if isinstance(thing, pd.Index) else pd.array(result, dtype=dtype)
+        if isinstance(thing, pd.Index):
+            return result if dtype == np.float16 else pd.Index(result)
+        return pd.array(result, dtype=dtype)
 
     return Taken(data, "cpu", None, wrap)
 
@@ -170,7 +173,8 @@ def _cudf(cudf: ModuleType, thing: Any, what: str) -> Taken | None:
     data = thing.astype("int64").values if dtype.kind in "mM" else thing.values
 
     def wrap(result: Any, dtype: np.dtype[Any], *, by_row: bool = True) -> Any:
-        if dtype.kind not in "biufmM" or getattr(result, "ndim", 1) != 1:
+        plain = dtype.kind in "biufmM" and dtype != np.float16 and has_common_unit(dtype)
+        if not plain or getattr(result, "ndim", 1) != 1:
             return result
         if isinstance(thing, cudf.Series):
             made = cudf.Series(result, index=thing.index if by_row else None)
@@ -195,9 +199,12 @@ def _arrow(pa: ModuleType, thing: Any, what: str) -> Taken | None:
     flat = thing.combine_chunks() if isinstance(thing, pa.ChunkedArray) else thing
 
     def wrap(result: Any, dtype: np.dtype[Any], *, by_row: bool = True) -> Any:
-        if dtype.kind in "cV" or (
-            dtype.kind in "mM" and np.datetime_data(dtype.str)[0] not in _ARROW_UNITS
-        ):
+        if dtype == _DAYS:
+            made = pa.array(result)
+            # It has 32 bits for days, and says nothing of those that take more.
+            kept = np.array_equal(made.to_numpy(zero_copy_only=False), result, equal_nan=True)
+            return made if kept else result
+        if dtype.kind in "cV" or dtype == np.longdouble or not has_common_unit(dtype):
             return result
         return pa.array(result)
 
@@ -206,6 +213,20 @@ def _arrow(pa: ModuleType, thing: Any, what: str) -> Taken | None:
 
 
 _LIBRARIES = (("cupy", _cupy), ("pandas", _pandas), ("cudf", _cudf), ("pyarrow", _arrow))
+
+
+def has_common_unit(dtype: np.dtype[Any]) -> bool:
+    """Whether pandas, cuDF and Arrow have times of `dtype`; true of all that are no times.
+
+    Examples
+    --------
+    >>> [has_common_unit(np.dtype(each)) for each in ("M8[ms]", "M8[10ms]", "m8[D]", "int8")]
+    [True, False, False, True]
+    """
+    if dtype.kind not in "mM":
+        return True
+    unit, multiple = np.datetime_data(dtype.str)
+    return multiple == 1 and unit in _COMMON_UNITS
 
 
 def _refuse_nulls(nulls: int, what: str, remedy: str) -> None:

@@ -202,7 +202,8 @@ class HashMap(Table):
         Returns
         -------
         values, found : array
-            In input order and of the same kind as `keys`; `found` is a mask.
+            In input order and of the same kind as `keys`, NumPy arrays where that lacks the dtype;
+            `found` is a mask.
 
         Raises
         ------

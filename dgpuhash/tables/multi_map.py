@@ -178,7 +178,8 @@ class MultiMap(Table):
         Returns
         -------
         values : array
-            The values of the first key, of the second, and so on; of the same kind as `keys`.
+            The values of the first key, of the second, and so on; of the same kind as `keys`, a
+            NumPy array where that lacks the dtype.
         offsets : array of int64
             One more than `keys`: those of key *i* are ``values[offsets[i]:offsets[i + 1]]``.
 

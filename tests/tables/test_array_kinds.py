@@ -95,6 +95,45 @@ def test_arrow_dates_and_bools():
     assert table.find(days)[0].equals(pa.array([True, False]))
 
 
+@pytest.mark.parametrize(
+    ("values", "kinds"),
+    [
+        (np.arange(1, 3).view("M8[ms]"), "series index array arrow"),
+        (np.array([0.5, 2], "f2"), "series array arrow"),
+        (np.array([0.5, 2], np.longdouble), "series index array"),
+        (np.array([2**31 - 1, -(2**31)], "M8[D]"), "arrow"),
+        (np.array(["NaT", "2020"], "M8[D]"), "arrow"),
+        (np.array([2**31, 1], "M8[D]"), ""),
+        *(
+            (np.arange(1, 3).view(dtype), "")
+            for dtype in (
+                "M8[10ms]",
+                "m8[7s]",
+                "m8[Y]",
+                "m8[M]",
+                "m8[D]",
+                "M8[h]",
+                "M8[W]",
+                "M8[ps]",
+            )
+        ),
+    ],
+)
+def test_values_that_a_library_lacks_come_as_numpy_arrays(values, kinds):
+    keys = np.array([1, 2])
+    table = HashMap.from_arrays(keys, values)
+    for kind, asked in {
+        "series": pd.Series(keys),
+        "index": pd.Index(keys),
+        "array": pd.array(keys),
+        "arrow": pa.array(keys),
+    }.items():
+        found = table.find(asked)[0]
+        assert isinstance(found, np.ndarray) == (kind not in kinds.split())
+        assert np.asarray(found).dtype == values.dtype
+        np.testing.assert_array_equal(np.asarray(found), values)
+
+
 def test_arrow_protocol_of_other_libraries():
     class Foreign:
         def __arrow_c_array__(self, schema=None):
