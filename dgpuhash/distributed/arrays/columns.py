@@ -8,16 +8,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from dgpuhash.tables.arrays import has_common_unit
+
 __all__ = ["to_arrow", "to_numpy"]
 
 NAMES = ("key", "value")
-_UNITS = {"s", "ms", "us", "ns"}
 
 
 def to_arrow(columns: Sequence[np.ndarray], dtypes: Sequence[np.dtype[Any]]) -> pa.Table:
     """A table of the columns ``"key"`` and ``"value"``, with these dtypes.
 
-    Numbers and times are Arrow's own, times of other units int64, all other values fixed bytes.
+    Numbers and times are Arrow's own, times of other units, or multiples of one, int64, all other
+    values fixed bytes.
 
     Examples
     --------
@@ -38,7 +40,10 @@ def to_arrow(columns: Sequence[np.ndarray], dtypes: Sequence[np.dtype[Any]]) -> 
 
 def to_numpy(table: pa.Table, dtypes: Sequence[np.dtype[Any]]) -> list[np.ndarray]:
     """The columns that `to_arrow` was given; ValueError for a table that it has not made."""
-    if table.schema != pa.schema(zip(NAMES, map(type_of, dtypes), strict=False)):
+    if not any(
+        table.schema == pa.schema(zip(NAMES, map(of, dtypes), strict=False))
+        for of in (type_of, _type_once)
+    ):
         raise ValueError(f"its columns are {table.schema}")
     found = []
     for column, dtype in zip(table.combine_chunks().columns, dtypes, strict=True):
@@ -57,7 +62,14 @@ def to_numpy(table: pa.Table, dtypes: Sequence[np.dtype[Any]]) -> list[np.ndarra
 def type_of(dtype: np.dtype[Any]) -> pa.DataType:
     """The type of a column of this dtype."""
     if dtype.kind in "mM":
-        return pa.from_numpy_dtype(dtype) if np.datetime_data(dtype)[0] in _UNITS else pa.int64()
+        return pa.from_numpy_dtype(dtype) if has_common_unit(dtype) else pa.int64()
     if dtype.kind in "biuf" and dtype.itemsize <= 8:
         return pa.from_numpy_dtype(dtype)
     return pa.binary(dtype.itemsize)
+
+
+def _type_once(dtype: np.dtype[Any]) -> pa.DataType:
+    """As `type_of`, in older files: multiples of a unit have the type of the unit."""
+    if dtype.kind in "mM":
+        dtype = np.dtype(f"{dtype.kind}8[{np.datetime_data(dtype)[0]}]")
+    return type_of(dtype)
