@@ -36,7 +36,8 @@ def _as_dtype(dtype: DTypeLike, what: str) -> np.dtype[Any]:
         )
     if made.kind in "mM" and "[" not in made.str:
         raise KeyTypeError(f"{what}s of dtype {made} have no unit; name one, such as '{made}[ns]'")
-    return made.newbyteorder("=")
+    # Texts of any length have no byte order that could be asked for.
+    return made if made.hasobject else made.newbyteorder("=")
 
 
 def key_dtype_of(dtype: DTypeLike) -> np.dtype[Any]:
@@ -68,7 +69,7 @@ def value_dtype_of(dtype: DTypeLike) -> np.dtype[Any]:
     Raises
     ------
     KeyTypeError
-        For object dtypes and dtypes without a fixed size.
+        For object dtypes, dtypes without a fixed size, and fields out of order or overlapping.
 
     Examples
     --------
@@ -81,6 +82,13 @@ def value_dtype_of(dtype: DTypeLike) -> np.dtype[Any]:
             f"values of dtype {made} have no fixed size; store the row number (an integer dtype) "
             "and keep the objects beside the table, or use a fixed-size dtype such as 'S16'"
         )
+    try:
+        made.descr  # noqa: B018
+    except ValueError as error:
+        raise KeyTypeError(
+            f"values of dtype {made} cannot be described ({error}); pass "
+            "numpy.lib.recfunctions.repack_fields(values, recurse=True)"
+        ) from error
     return made
 
 

@@ -23,6 +23,8 @@ def keeps_values(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
     >>> keeps_values(np.dtype("int64"), np.dtype("float64"))
     False
     """
+    if source.hasobject:
+        return False
     if source.newbyteorder("=") == target:
         return True
     if source.kind in "biu" and target.kind in "biufc":

@@ -6,10 +6,15 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from numpy.lib.recfunctions import repack_fields
 from verbs import KINDS, stored_keys, table_of, verbs_with_keys
 
 from dgpuhash import errors
 from dgpuhash.tables import HashMap, HashSet, MultiMap
+
+TEXTS = np.array(["a", "b", "c"], np.dtypes.StringDType())
+RECORDS = np.zeros(3, [("a", "i4"), ("b", "f8")])
+OVERLAPPING = np.dtype({"names": ["a", "b"], "formats": ["i4", "i4"], "offsets": [0, 2]})
 
 
 @pytest.mark.parametrize(
@@ -28,6 +33,16 @@ from dgpuhash.tables import HashMap, HashSet, MultiMap
         (lambda: HashMap("i8", "object"), errors.KeyTypeError, "row number"),
         (lambda: HashMap("i8", "S0"), errors.KeyTypeError, "fixed-size"),
         (lambda: HashMap("i8", ("f4", (3,))), errors.KeyTypeError, "field"),
+        (lambda: HashSet(TEXTS.dtype), errors.KeyTypeError, "FrameIndex"),
+        (lambda: HashMap("i8", TEXTS.dtype), errors.KeyTypeError, "fixed-size"),
+        (lambda: HashSet.from_keys(TEXTS), errors.KeyTypeError, "FrameIndex"),
+        (lambda: HashMap.from_arrays([1, 2, 3], TEXTS), errors.KeyTypeError, "fixed-size"),
+        (lambda: HashMap("i8", OVERLAPPING), errors.KeyTypeError, "repack_fields"),
+        (
+            lambda: MultiMap.from_arrays([1, 2, 3], RECORDS[["b", "a"]]),
+            errors.KeyTypeError,
+            "repack_fields",
+        ),
         (lambda: HashSet("i8", capacity=-1), errors.SpecError, "0 to"),
         (lambda: HashSet("i8", capacity=2**60), errors.SpecError, "0 to"),
         (lambda: HashSet("i8", capacity=1.5), errors.SpecError, "whole number"),
@@ -57,6 +72,7 @@ BAD_KEYS = [
     (np.array([1.0, 2, 3]), errors.KeyTypeError, "astype"),
     (np.array([1, 2, 3], np.uint64), errors.KeyTypeError, "astype"),
     (np.array(["a", "b", "c"]), errors.KeyTypeError, "astype"),
+    (TEXTS, errors.KeyTypeError, "astype"),
     (np.array(["2020"] * 3, "M8[D]"), errors.KeyTypeError, "astype"),
     (np.ones((3, 1), int), errors.ShapeError, "ravel"),
     (np.ones((), int), errors.ShapeError, "ravel"),
@@ -181,6 +197,11 @@ def test_byte_order_is_no_difference_between_records():
     table = HashMap(">i8", dtype)
     assert table.insert(np.array([7], ">i8"), rows).all()
     assert table.find([7, 8], default=rows[0])[0].tolist() == [(1, 2.5), (1, 2.5)]
+
+
+def test_records_are_taken_once_they_are_repacked():
+    values = repack_fields(RECORDS[["b", "a"]], recurse=True)
+    assert HashMap.from_arrays([1, 2, 3], values).value_dtype == values.dtype
 
 
 def test_structured_values_need_the_same_fields():
