@@ -13,7 +13,7 @@ from numpy.typing import DTypeLike
 
 from dgpuhash.errors import KeyTypeError, SpecError
 
-__all__ = ["TableSpec", "key_dtype_of", "value_dtype_of"]
+__all__ = ["TableSpec", "key_dtype_of", "native_dtype", "value_dtype_of"]
 
 MAX_CAPACITY = 2**48
 _KEY_KINDS = "biufmM"
@@ -36,8 +36,12 @@ def _as_dtype(dtype: DTypeLike, what: str) -> np.dtype[Any]:
         )
     if made.kind in "mM" and "[" not in made.str:
         raise KeyTypeError(f"{what}s of dtype {made} have no unit; name one, such as '{made}[ns]'")
-    # Texts of any length have no byte order that could be asked for.
-    return made if made.hasobject else made.newbyteorder("=")
+    return native_dtype(made)
+
+
+def native_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """`dtype` in this machine's byte order; texts of any length have none."""
+    return dtype if dtype.kind == "T" else dtype.newbyteorder("=")
 
 
 def key_dtype_of(dtype: DTypeLike) -> np.dtype[Any]:

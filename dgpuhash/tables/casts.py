@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from dgpuhash.errors import KeyTypeError
+from dgpuhash.spec import native_dtype
 
 __all__ = ["cast", "keeps_values"]
 
@@ -23,9 +24,7 @@ def keeps_values(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
     >>> keeps_values(np.dtype("int64"), np.dtype("float64"))
     False
     """
-    if source.hasobject:
-        return False
-    if source.newbyteorder("=") == target:
+    if native_dtype(source) == target:
         return True
     if source.kind in "biu" and target.kind in "biufc":
         exact = target.kind in "biu" or source.itemsize < 8

@@ -9,6 +9,7 @@ import numpy as np
 
 from dgpuhash.backend import Backend
 from dgpuhash.errors import ColumnError, KeyTypeError, SpecError
+from dgpuhash.spec import native_dtype
 from dgpuhash.tables.arrays import Taken, take
 from dgpuhash.tables.bits import carrier
 from dgpuhash.tables.group import GroupedKeys
@@ -154,7 +155,7 @@ class _Column:
     def __init__(self, grouped: GroupedKeys, taken: Taken, title: str) -> None:
         self._backend: Backend = grouped.backend
         self._taken, self._title = taken, title
-        self._dtype = natural_dtype(taken).newbyteorder("=")
+        self._dtype = native_dtype(natural_dtype(taken))
         self._values = adopt(self._backend, taken, self._dtype, title)
         same_length(grouped.bits, self._values)
 

@@ -298,6 +298,7 @@ def test_series():
         ({"a": np.arange(3)}, {"b": "sum"}, ColumnError),
         (np.arange(4), "sum", ShapeError),
         (np.array(["a", "b", "c"]), "max", KeyTypeError),
+        (np.array(["a", "b", "c"], np.dtypes.StringDType()), "max", KeyTypeError),
         (np.array([1, 2, 3], "M8[s]"), "mean", KeyTypeError),
     ],
 )
