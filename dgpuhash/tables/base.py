@@ -33,7 +33,7 @@ class Table:
 
     def __init__(self, spec: TableSpec, capacity: int, device: str | None) -> None:
         self._spec = spec
-        self._least_capacity = check_capacity(capacity)
+        self._least_capacity = self._first_capacity = check_capacity(capacity)
         self._key, self._value_dtype = spec.key, spec.value
         self._backend: Backend | None = None if device is None else backends.get(device)
         self._store: Storage | None = None
@@ -113,7 +113,8 @@ class Table:
         SpecError
             When `keys` is negative or absurd.
         OutOfMemoryError
-            When there is not enough memory; the table is as it was.
+            When there is not enough memory; the table is as it was. Before the first arrays have
+            decided on a device, it is they that are refused, once.
         """
         wanted = check_capacity(keys, "reserve")
         if self._store is None:
@@ -230,14 +231,19 @@ class Table:
 
     def _open(self, backend: Backend) -> None:
         spec = self._spec
-        self._store = Storage(
-            backend,
-            word(self._key),
-            self._value_word(),
-            max_load=spec.max_load,
-            seed=spec.seed,
-            capacity=self._least_capacity,
-        )
+        try:
+            self._store = Storage(
+                backend,
+                word(self._key),
+                self._value_word(),
+                max_load=spec.max_load,
+                seed=spec.seed,
+                capacity=self._least_capacity,
+            )
+        except MemoryError:
+            # What was reserved may be more than there can be.
+            self._least_capacity = self._first_capacity
+            raise
         self._backend = backend
         self._turns.guard = backend.guard()
 

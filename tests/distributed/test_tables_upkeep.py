@@ -455,6 +455,15 @@ def test_room_that_could_not_be_made_is_not_asked_for_again(threads, tmp_path, m
         table.reserve(5_000)
 
 
+def test_room_that_was_reserved_before_there_is_data(threads):
+    with DistributedSet("int64", client=threads) as table:
+        table.reserve(2**47)
+        with pytest.raises(OutOfMemoryError, match="smaller capacity"):
+            table.insert(np.arange(10))
+        assert table.insert(np.arange(10)).all()
+        assert len(table) == 10
+
+
 def test_a_clear_that_failed_leaves_the_table_lost(threads, monkeypatch):
     def fails(*args):
         raise KeyError("on purpose")

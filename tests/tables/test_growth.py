@@ -63,6 +63,18 @@ def test_capacity_is_kept_and_reserve_avoids_growth(device):
     assert (len(table), table.nbytes) == (50_000, grown)
 
 
+@pytest.mark.parametrize("make", [HashSet, HashMap, MultiMap])
+def test_room_that_cannot_be_made_is_asked_for_once(make):
+    dtypes = ["int64"] * (1 if make is HashSet else 2)
+    table, columns = make(*dtypes, capacity=7), [np.arange(3)] * len(dtypes)
+    table.reserve(2**46)
+    with pytest.raises(OutOfMemoryError, match="smaller capacity"):
+        table.insert(*columns)
+    assert (table.device, table.capacity) == (None, 7)
+    table.insert(*columns)
+    assert table.contains(columns[0]).all()
+
+
 @pytest.mark.parametrize("load", [0.05, 0.5, 0.95, 0.999])
 def test_loads_up_to_the_limit(device, load):
     table, model = HashSet("uint32", capacity=1000, max_load=load, device=device.name), SetModel()

@@ -72,7 +72,7 @@ class DistributedTable:
         if piece_rows is not None and not (isinstance(piece_rows, Integral) and piece_rows > 0):
             raise SpecError(f"piece_rows={piece_rows!r}; give a number of rows, or None")
         self._spec = spec
-        self._capacity = check_capacity(capacity)
+        self._capacity = self._first_capacity = check_capacity(capacity)
         self._client = client_of(client)
         self._exchange = exchange
         self._device = device
@@ -350,10 +350,15 @@ class DistributedTable:
                 f"{remedy}(x) (a Dask array: x.map_blocks({remedy}))"
             )
         if not self._open:
-            self._held = on_workers(
-                self._client, self._workers, hosted.open_part,
-                self._uid, self._epoch, self._spec, self._share, device,
-            )  # fmt: skip
+            try:
+                self._held = on_workers(
+                    self._client, self._workers, hosted.open_part,
+                    self._uid, self._epoch, self._spec, self._share, device,
+                )  # fmt: skip
+            except MemoryError:
+                # What was reserved may be more than there can be.
+                self._capacity = self._first_capacity
+                raise
             self._device, self._open = device, True
             self._make_ready()
 

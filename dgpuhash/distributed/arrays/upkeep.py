@@ -56,7 +56,8 @@ class Upkeep(DistributedTable):
         SpecError
             When `keys` is negative or absurd.
         OutOfMemoryError
-            When a worker has not enough memory; the content is as it was.
+            When a worker has not enough memory; the content is as it was. Before the first arrays
+            have decided on a device, it is they that are refused, once.
         IndexLost
             When a worker was lost, or the table has been.
         """
