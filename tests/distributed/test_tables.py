@@ -411,6 +411,20 @@ def test_a_task_that_fails_changes_nothing(threads):
         assert table.contains(keys).compute().all()
 
 
+@pytest.mark.parametrize("of", ["keys", "values", "source"])
+def test_arrays_that_were_cancelled_change_nothing(threads, of):
+    keys = da.arange(10, chunks=5).persist()
+    values = (keys + 0).persist()
+    wait([keys, values])
+    with DistributedMap.from_arrays(keys, values) as table:
+        threads.cancel(values if of == "values" else keys)
+        keys, values = (keys + 1, values + 1) if of == "source" else (keys, values)
+        with pytest.raises(UnsupportedError, match=r"cancelled.*persist the array again"):
+            table.upsert(keys, values)
+        assert table.contains(np.arange(10)).all()
+        assert (table.epoch, len(table)) == (1, 10)
+
+
 def test_a_task_that_runs_out_of_memory_changes_nothing(threads):
     def full(chunk):
         raise MemoryError("on purpose")

@@ -17,10 +17,10 @@ from distributed import Client, Future, futures_of, wait
 
 from dgpuhash import backend as backends
 from dgpuhash.distributed.arrays.plan import Chunk
-from dgpuhash.distributed.clients import check_home
+from dgpuhash.distributed.clients import check_home, workers_of
 from dgpuhash.distributed.phase import attended, watched
 from dgpuhash.distributed.worker_data import Needed
-from dgpuhash.errors import KeyTypeError, ShapeError, UnsupportedError
+from dgpuhash.errors import IndexLost, KeyTypeError, ShapeError, UnsupportedError
 from dgpuhash.tables.arrays import Taken, take
 from dgpuhash.tables.bits import carrier
 from dgpuhash.tables.casts import cast
@@ -232,7 +232,7 @@ def batch_of(
     Raises
     ------
     KeyTypeError, ShapeError, UnsupportedError
-        When they do not fit the table, or each other.
+        When they do not fit the table, or each other, or are on no worker any more.
     IndexLost
         When a worker is lost, or silent, before the arrays are there.
     """
@@ -322,7 +322,13 @@ def _scattered(client: Client, workers: Sequence[str], pieces: list[Any]) -> lis
 
 
 def until_done(client: Client, workers: Sequence[str], futures: Sequence[Future]) -> None:
-    """Wait until all are there; raises what a task raised."""
+    """Wait until all are there; raises what a task raised.
+
+    Raises
+    ------
+    UnsupportedError
+        When nobody has one any more, although all `workers` are there.
+    """
     if all(future.status == "finished" for future in futures):
         return
 
@@ -330,10 +336,19 @@ def until_done(client: Client, workers: Sequence[str], futures: Sequence[Future]
         with client.as_current():
             return wait(futures)
 
-    attended(client, workers, begin)
-    failed = [future for future in futures if future.status != "finished"]
-    if failed:
-        watched(failed[0].client, workers, failed[:1])
+    try:
+        attended(client, workers, begin)
+        failed = [future for future in futures if future.status != "finished"]
+        if failed:
+            watched(failed[0].client, workers, failed[:1])
+    except IndexLost as lost:
+        forgotten = any(future.status in ("cancelled", "lost") for future in futures)
+        if not forgotten or not set(workers) <= set(workers_of(client)):
+            raise
+        raise UnsupportedError(
+            "chunks of a Dask array are on no worker any more: they were cancelled, or lost with a "
+            "worker that has no part; compute or persist the array again (the table is as it was)"
+        ) from lost
 
 
 def _itself(array: Any) -> Any:
