@@ -31,6 +31,7 @@ __all__ = [
     "fork_workers",
     "gpu_cluster",
     "gpus_apart",
+    "interrupting",
     "joined",
     "kill",
     "killer",
@@ -268,3 +269,16 @@ def assert_same_rows(result: Any, wanted: pd.DataFrame) -> None:
         wanted.sort_values(columns, ignore_index=True),
         check_dtype=False,
     )
+
+
+def interrupting(write: Callable[..., Any]) -> Callable[..., Any]:
+    """`write` for threads of this process, late; the first that calls it interrupts the program."""
+    first = threading.Semaphore(1)
+
+    def late(*args: Any) -> Any:
+        if first.acquire(blocking=False):
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        time.sleep(0.5)
+        return write(*args)
+
+    return late

@@ -14,15 +14,16 @@ import dask
 from distributed import Client, Future
 
 from dgpuhash.distributed.bulk import put_together
-from dgpuhash.distributed.clients import processes_of, workers_of
+from dgpuhash.distributed.clients import processes_of
 from dgpuhash.distributed.conflict import Conflict
 from dgpuhash.distributed.descriptor import Descriptor, Placement, ShardAddress
 from dgpuhash.distributed.doubles import refuse_doubles
 from dgpuhash.distributed.exchange import Receipt
 from dgpuhash.distributed.importing import import_there
-from dgpuhash.distributed.phase import GRACE, asked, installed, on_workers, watched
+from dgpuhash.distributed.phase import asked, installed, on_workers, watched
 from dgpuhash.distributed.plugin import NAME, ShardHost
 from dgpuhash.distributed.put import put_partition
+from dgpuhash.distributed.remaining import on_those_there
 from dgpuhash.distributed.sealed import Sealed
 from dgpuhash.distributed.settling import moved_on, settled
 from dgpuhash.distributed.shard import Change
@@ -176,7 +177,7 @@ def carry_out(
         publish(heavy)
     except BaseException:
         _incarnations.pop(client, None)
-        _on_those_there(client, workers, abandon_change, change.uid, change.transaction)
+        on_those_there(client, workers, abandon_change, change.uid, change.transaction)
         raise
     if applied_when_asked:
         return 0
@@ -192,7 +193,7 @@ def carry_out(
 
 def drop_shards(client: Client, uid: str, workers: Sequence[str]) -> None:
     """Free the shards of an index on those of `workers` that are there."""
-    _on_those_there(client, workers, drop_shard, uid)
+    on_those_there(client, workers, drop_shard, uid)
 
 
 def _prepare(
@@ -264,16 +265,6 @@ def _homes(client: Client, change: Change, partitions: Sequence[Any]) -> list[li
         ]
         for each in partitions
     ]
-
-
-def _on_those_there(client: Client, workers: Sequence[str], function: Any, *args: Any) -> None:
-    try:
-        there = workers_of(client)
-        reachable = [worker for worker in workers if worker in there]
-        on_workers(client, reachable, function, *args, limit=GRACE)
-    except IndexLost:
-        # Whoever is lost holds nothing to be freed, and the others have done it, or will.
-        return
 
 
 def incarnation(dask_worker: Any) -> str | None:

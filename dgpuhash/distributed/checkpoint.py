@@ -13,8 +13,8 @@ from dgpuhash.distributed.envelope import MANIFEST, manifest_in, required_manife
 from dgpuhash.distributed.folder import Folder
 from dgpuhash.distributed.log import last_revision, records, take_over
 from dgpuhash.distributed.manifest import WHAT, Manifest
-from dgpuhash.distributed.phase import on_workers
 from dgpuhash.distributed.plugin import ShardHost
+from dgpuhash.distributed.remaining import seen_through
 from dgpuhash.distributed.rows_file import RowsFile, check_shared, check_sizes, write_rows
 from dgpuhash.distributed.shard import Change
 from dgpuhash.errors import FormatError, IndexLost
@@ -200,7 +200,7 @@ def _write(
 
     def write(folder: Folder) -> bytes:
         nonlocal files, there
-        files = on_workers(
+        files = seen_through(
             client, descriptor.whole, write_shard, descriptor, change, folder.url, names
         )
         check_shared(folder, files)

@@ -21,8 +21,8 @@ from dgpuhash.distributed.descriptor import Descriptor
 from dgpuhash.distributed.envelope import MANIFEST
 from dgpuhash.distributed.folder import Folder
 from dgpuhash.distributed.manifest import Manifest
-from dgpuhash.distributed.phase import on_workers
 from dgpuhash.distributed.plugin import ShardHost
+from dgpuhash.distributed.remaining import seen_through
 from dgpuhash.distributed.rows_file import RowsFile, digest_of, write_rows
 from dgpuhash.distributed.shard import Change
 from dgpuhash.errors import FormatError, IndexLost
@@ -120,7 +120,7 @@ def append(client: Client, change: Change, end: Descriptor) -> None:
     parts = range(len(change.writers))
     names = [f"log-{revision:012}-{token}-{part:05}.arrow" for part in parts]
     try:
-        files = on_workers(client, change.writers, write_batch, change, folder.url, names)
+        files = seen_through(client, change.writers, write_batch, change, folder.url, names)
         record = Record(
             revision, change.verb, change.uid, change.transaction, tuple(files), end.owned
         )

@@ -23,7 +23,7 @@ from dgpuhash.distributed.worker_data import Given, Needed
 from dgpuhash.errors import IndexLost
 from dgpuhash.tables.scarcity import call_says_memory, saying_memory
 
-__all__ = ["GRACE", "all_answer", "asked", "attended", "installed", "on_workers", "watched"]
+__all__ = ["GRACE", "asked", "attended", "installed", "on_workers", "watched"]
 
 Result = TypeVar("Result")
 
@@ -134,19 +134,6 @@ def asked(client: Client, workers: Sequence[str], function: Callable[..., Result
     with asking_the_scheduler():
         found = _Awaited(client, workers, lambda: relayed(client, workers, function)).outcome()
     return _results(found, workers)
-
-
-def all_answer(client: Client) -> bool:
-    """Whether all workers of the cluster do what they are asked for, in a moment."""
-    try:
-        on_workers(client, workers_of(client), _answer, limit=2 * GRACE)
-    except IndexLost:
-        return False
-    return True
-
-
-def _answer(host: Any) -> None:
-    """Runs on each worker."""
 
 
 def installed(client: Client, plugin: WorkerPlugin) -> None:

@@ -12,7 +12,6 @@ from dgpuhash.distributed.exchange import Receipt
 from dgpuhash.distributed.handle import Handle
 from dgpuhash.distributed.history import Step, acts_of
 from dgpuhash.distributed.mending import Lost
-from dgpuhash.distributed.phase import all_answer
 from dgpuhash.distributed.rebalance import (
     arrivals_there,
     kept_parts,
@@ -21,6 +20,7 @@ from dgpuhash.distributed.rebalance import (
     sources,
     spread,
 )
+from dgpuhash.distributed.remaining import all_answer
 from dgpuhash.errors import DgpuhashError, FormatError, IndexLost, UnsupportedError
 
 __all__ = ["Rebuilt", "Upkeep"]

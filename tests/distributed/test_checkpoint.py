@@ -18,10 +18,10 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from clusters import assert_same
+from clusters import assert_same, interrupting
 from fsspec.implementations.memory import MemoryFileSystem
 
-from dgpuhash.distributed import DistributedIndex, history
+from dgpuhash.distributed import DistributedIndex, checkpoint, history, log
 from dgpuhash.distributed.folder import Folder
 from dgpuhash.errors import FormatError, IndexLost, KeyTypeError, SpecError, UnsupportedError
 
@@ -471,6 +471,22 @@ def test_a_local_save_that_fails_leaves_what_was_there(threads, frame, tmp_path,
     assert [path.name for path in tmp_path.iterdir()] == ["good"]
     with DistributedIndex.load(tmp_path / "good", threads) as loaded:
         assert len(loaded) == len(frame)
+
+
+def test_an_interrupted_save_or_insert_leaves_what_was_there(threads, frame, tmp_path, monkeypatch):
+    where = tmp_path / "log"
+    with DistributedIndex.build(frame[:300], on="count", client=threads, durable=where) as index:
+        before = sorted(where.iterdir())
+        for module, verb in (
+            (checkpoint, lambda: index.save(where)),
+            (log, lambda: index.insert(frame[300:])),
+        ):
+            with monkeypatch.context() as patched:
+                patched.setattr(module, "write_rows", interrupting(module.write_rows))
+                with pytest.raises(KeyboardInterrupt):
+                    verb()
+            assert len(index) == 300
+            assert sorted(where.iterdir()) == before
 
 
 SAVER = """

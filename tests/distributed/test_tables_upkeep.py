@@ -13,7 +13,7 @@ import dask.array as da
 import numpy as np
 import pyarrow as pa
 import pytest
-from clusters import cluster_of, kill, parts_held, until
+from clusters import cluster_of, interrupting, kill, parts_held, until
 from distributed import futures_of, wait
 
 from dgpuhash.distributed import DistributedMap, DistributedMultiMap, DistributedSet
@@ -315,6 +315,35 @@ def test_a_save_that_fails_leaves_what_was_there(threads, tmp_path, monkeypatch)
             assert len(list(folder.iterdir())) == 4
         with DistributedSet.load(folder) as loaded:
             assert len(loaded) == 100
+
+
+def test_an_interrupted_save_waits_for_those_who_write_before_it_removes(
+    threads, tmp_path, monkeypatch
+):
+    folder = tmp_path / "saved"
+    with DistributedSet.from_keys(np.arange(100)) as table:
+        table.save(folder)
+        before = sorted(folder.iterdir())
+        with monkeypatch.context() as patched:
+            patched.setattr(contents, "write_table", interrupting(contents.write_table))
+            with pytest.raises(KeyboardInterrupt):
+                table.save(folder)
+        # After this nobody is at work.
+        assert table.contains(np.arange(100)).all()
+        assert sorted(folder.iterdir()) == before
+
+
+def test_the_next_save_removes_what_workers_wrote_when_nobody_waited(threads, tmp_path):
+    folder = tmp_path / "saved"
+    with DistributedSet.from_keys(np.arange(100)) as table:
+        table.save(folder)
+        names = [path.name for path in folder.glob("*.arrow")]
+        for name in (names[0].replace("-0000", "-1000"), "part-of-another.arrow"):
+            (folder / name).touch()
+        table.save(folder)
+        left = [path.name for path in folder.iterdir()]
+        assert len(left) == len(names) + 2
+        assert "part-of-another.arrow" in left
 
 
 @FRESH

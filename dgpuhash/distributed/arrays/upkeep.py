@@ -25,6 +25,7 @@ from dgpuhash.distributed.envelope import MANIFEST, loaded_from
 from dgpuhash.distributed.folder import Folder
 from dgpuhash.distributed.group import Transport
 from dgpuhash.distributed.phase import on_workers
+from dgpuhash.distributed.remaining import seen_through
 from dgpuhash.distributed.rows_file import RowsFile, check_shared
 from dgpuhash.errors import FormatError, IndexLost
 from dgpuhash.spec import check_capacity
@@ -122,14 +123,19 @@ class Upkeep(DistributedTable):
             When a worker was lost, or the table has been.
         """
         folder = Folder(url)
+        mark = f"part-{self._uid[:12]}-"
         token = uuid.uuid4().hex[:12]
         names = {
-            worker: f"part-{rank:05}-{token}.arrow" for rank, worker in enumerate(self._workers)
+            worker: f"{mark}{token}-{rank:05}.arrow" for rank, worker in enumerate(self._workers)
         }
         replaced = SavedTable.replaced_in(folder)
 
         def write(place: Folder) -> bytes:
-            files = self._phase(contents.write_part, names, place.url)
+            self._settle(None)
+            files = seen_through(
+                self._client, self._workers, contents.write_part,
+                self._uid, self._epoch, names, place.url,
+            )  # fmt: skip
             check_shared(place, files)
             size = sum(sum(rows.batches) for rows in files)
             return SavedTable(self._spec, size, self._uid, self._epoch, tuple(files)).to_bytes()
@@ -137,8 +143,12 @@ class Upkeep(DistributedTable):
         with self._at_work():
             folder.fill(list(names.values()), MANIFEST, write, fresh=replaced is None)
             self._saved = Saved(folder.url, self._uid, self._epoch), self._epoch
-        if replaced is not None:
-            folder.remove(rows.file for rows in replaced.files)
+            if replaced is not None:
+                # Also what workers wrote when nobody waited for them any more: only this handle's
+                # files have its mark.
+                stale = {rows.file for rows in replaced.files}
+                stale |= {name for name in folder.names() if name.startswith(mark)}
+                folder.remove(stale - set(names.values()))
 
     @classmethod
     def load(
