@@ -33,8 +33,8 @@ def build(
     dtypes: tuple[tuple[str, str], ...],
     scheduler: str | None,
 ) -> None:
-    """Index SOURCE (Parquet or CSV; a path, a quoted glob or a URL) and save the index."""
-    from dgpuhash.cli import files
+    """Index SOURCE (Parquet or CSV: a path, a quoted glob or a URL) and save the index."""
+    from dgpuhash.cli import files, targets
     from dgpuhash.distributed import DistributedIndex
 
     frame = files.read(source, dict(dtypes))
@@ -46,10 +46,6 @@ def build(
         ) as index,
     ):
         rows = len(index)
-        try:
+        with targets.writing(output):
             index.save(output)
-        except OSError as error:
-            if error.strerror is None:
-                raise
-            raise files.unwritable(output, error) from error
     click.echo(f"{output}: {rows:,} rows on {', '.join(on)} in {time.perf_counter() - start:.1f} s")

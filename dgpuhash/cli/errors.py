@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import click
@@ -10,8 +9,6 @@ import click
 from dgpuhash.errors import DgpuhashError
 
 __all__ = ["OneLineErrors", "one_line"]
-
-_MISMATCH = "Mismatched dtypes found in `pd.read_csv`"
 
 
 class UserError(click.ClickException):
@@ -32,10 +29,6 @@ class OneLineErrors(click.Group):
             return super().invoke(ctx)
         except (DgpuhashError, OSError) as error:
             raise UserError(one_line(error)) from error
-        except ValueError as error:
-            if not str(error).startswith(_MISMATCH):
-                raise
-            raise UserError(_other_types(str(error))) from error
 
 
 def one_line(error: BaseException) -> str:
@@ -48,10 +41,3 @@ def one_line(error: BaseException) -> str:
     """
     message = " ".join(str(error).split())
     return message or type(error).__name__
-
-
-def _other_types(report: str) -> str:
-    """What to do about Dask's report of CSV columns whose type changes further down."""
-    _, *rows = re.findall(r"^\| (.+?) +\| (\w+) +\| \w+ +\|$", report, flags=re.MULTILINE)
-    options = " ".join(f"--dtype {column}={dtype}" for column, dtype in rows)
-    return f"CSV columns change their type further down; give their types: {options}"

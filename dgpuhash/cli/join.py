@@ -36,7 +36,7 @@ ROW = "dgpuhash row"
     "-o",
     "--output",
     required=True,
-    help="A .parquet or .csv file, or a directory of them such as out.parquet/.",
+    help="A .parquet, .csv or .csv.gz file, or a directory of them such as out.parquet/.",
 )
 @click.option(
     "--suffixes",
@@ -58,12 +58,14 @@ def join(
     scheduler: str | None,
 ) -> None:
     """Join the rows of SOURCE (Parquet or CSV) with the saved INDEX."""
-    from dgpuhash.cli import files
+    from dgpuhash.cli import files, targets
     from dgpuhash.distributed import DistributedIndex
 
-    if len(suffixes) != 2:
-        raise click.BadParameter("give two endings, e.g. _left,_right", param_hint="--suffixes")
-    files.check_target(output, source)
+    if len(suffixes) != 2 or suffixes[0] == suffixes[1]:
+        raise click.BadParameter(
+            "give two endings that differ, e.g. _left,_right", param_hint="--suffixes"
+        )
+    targets.check_target(output, source)
     frame = files.read(source, dict(dtypes))
     start = time.perf_counter()
     with client_for(scheduler) as client, DistributedIndex.load(index, client) as loaded:
@@ -72,7 +74,7 @@ def join(
         endings = suffixes[0], suffixes[1]
         merge: Callable[..., Any] = partial(loaded.merge, suffixes=endings, **options)
         joined = _left_join(merge, frame) if how == "left" else merge(frame, how=how)
-        rows = files.write(joined, output, client)
+        rows = targets.write(joined, output, client)
     amount = "" if rows is None else f"{rows:,} rows "
     click.echo(f"{output}: {amount}in {time.perf_counter() - start:.1f} s")
 

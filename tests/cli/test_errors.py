@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -124,9 +125,20 @@ def test_a_place_that_cannot_be_written(folder, caplog, target):
     assert not [each for each in failed if each.name.startswith(("distributed", "dgpuhash"))]
 
 
-def test_one_suffix(folder):
+def test_suffixes_that_tell_no_columns_apart(folder):
     source = [folder / "flights.csv", folder / "planes.dgph"]
-    expect_error("join", *source, "--suffixes", "_x", "-o", folder / "o.csv", says="two endings")
+    for given in ("_x", "_x,_x"):
+        expect_error("join", *source, "--suffixes", given, "-o", folder / "o", says="two endings")
+
+
+@pytest.mark.parametrize("name", ["taken.csv", "planes.csv"])
+def test_a_target_that_is_a_directory(folder, tmp_path, name):
+    shutil.copytree(folder / "planes.dgph", tmp_path / "planes.csv")
+    (tmp_path / "taken.csv").mkdir()
+    before = sorted(tmp_path.rglob("*"))
+    source = [folder / "flights.csv", tmp_path / "planes.csv"]
+    expect_error("join", *source, "-o", tmp_path / name, says=f"{name} is a directory; name")
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_a_key_with_too_many_parts(folder, tmp_path):
@@ -173,12 +185,38 @@ def test_the_program_itself_prints_one_line():
 
 
 def test_csv_columns_that_change_their_type(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("dgpuhash.cli.files.CSV_SAMPLE", 1000)
+    monkeypatch.setattr("dgpuhash.cli.csv_files.SAMPLE_NBYTES", 1000)
     source = tmp_path / "a.csv"
     source.write_text("zip,rows\n" + "1,1\n" * 9999 + "X1,1.5\n")
     arguments = [source, "--on", "zip", "-o", tmp_path / "a.dgph"]
     expect_error("build", *arguments, says="--dtype rows=float64 --dtype zip=str")
     run("build", *arguments, "--dtype", "rows=float64", "--dtype", "zip=str")
+
+
+@pytest.mark.parametrize("verb", ["build", "join"])
+def test_faults_that_are_found_while_computing_are_one_line(folder, tmp_path, monkeypatch, verb):
+    monkeypatch.setattr("dgpuhash.cli.csv_files.SAMPLE_NBYTES", 100)
+    lines = []
+    handler = logging.Handler(logging.ERROR)
+    monkeypatch.setattr(handler, "emit", lines.append)
+    logging.getLogger("distributed").addHandler(handler)
+    source = tmp_path / "a.csv"
+    source.write_text("tailnum,n\n" + "N1,1\n" * 1000 + "N2,1,2\n")
+    options = ["--on", "tailnum"] if verb == "build" else [folder / "planes.dgph"]
+    target = tmp_path / ("a.dgph" if verb == "build" else "out.csv")
+    expect_error(verb, source, *options, "-o", target, says="a.csv cannot be read as csv: ")
+    logging.getLogger("distributed").removeHandler(handler)
+    assert not lines
+    assert list(tmp_path.iterdir()) == [source]
+
+
+def test_files_of_several_types_that_have_one_in_common(folder, tmp_path):
+    for number, hours in enumerate(([1, 2], [0.5, 2.5])):
+        rows = pd.DataFrame({"tailnum": ["N1", "N2"], "hours": hours})
+        rows.to_parquet(tmp_path / f"{number}.parquet")
+    target = tmp_path / "out.parquet"
+    run("join", tmp_path / "[01].parquet", folder / "planes.dgph", "-o", target)
+    assert pd.read_parquet(target)["hours"].tolist() == [1, 2, 0.5, 2.5]
 
 
 def test_a_kind_of_join_that_there_is_not(folder):

@@ -1,16 +1,11 @@
-"""Reading and writing the files that the commands are given."""
+"""Reading the files that the commands are given."""
 
 from __future__ import annotations
 
-from decimal import Decimal
-
-import dask
-import dask.dataframe as dd
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from distributed import Client
 
 from dgpuhash.cli import files
 from dgpuhash.errors import FormatError, UnsupportedError
@@ -18,12 +13,6 @@ from dgpuhash.errors import FormatError, UnsupportedError
 FRAME = pd.DataFrame(
     {"key": ["a", None, "c"], "number": [1, 2, 3], "share": [0.5, float("nan"), 2.5]}
 )
-
-
-@pytest.fixture(scope="module")
-def client():
-    with Client(processes=False, n_workers=1, dashboard_address=None) as made:
-        yield made
 
 
 @pytest.mark.parametrize("name", ["a.parquet", "a.csv", "a.csv.gz", "a.tsv"])
@@ -86,90 +75,9 @@ def test_column_types_of_csv_can_be_given(tmp_path):
     assert found["zip"].tolist() == ["01234"]
 
 
-@pytest.mark.parametrize("target", ["a.parquet", "a.csv", "made/a.parquet/", "made/a.csv/"])
-def test_what_is_written_is_read_again(tmp_path, client, target):
-    into = f"{tmp_path}/{target}"
-    with dask.config.set({"dataframe.convert-string": False}):
-        frame = dd.from_pandas(FRAME, npartitions=2)
-    rows = files.write(frame, into, client)
-    assert rows == (None if target.endswith("/") else 3)
-    again = files.read(into + "*" * target.endswith("csv/")).compute()
-    pd.testing.assert_frame_equal(again.reset_index(drop=True), FRAME)
-
-
-@pytest.mark.parametrize("target", ["a.parquet", "made/a.parquet/"])
-@pytest.mark.parametrize(
-    "values",
-    [
-        pa.array([None, 5, None, 7], pa.date32()),
-        pa.array([None, Decimal("1.10"), None, Decimal("22.20")]),
-        pa.array([None, b"\xff", None, b""]),
-        pa.array([None, [1], None, [2, 3]]),
-        pa.array([None, "x", None, "y"]).dictionary_encode(),
-        pa.array([True, None, None, False]),
-        pa.nulls(4, pa.string()),
-    ],
-    ids=lambda values: str(values.type),
-)
-def test_objects_keep_their_types(tmp_path, client, values, target):
-    table = pa.table({"key": range(4), "value": values})
-    for number in range(2):
-        pq.write_table(table[2 * number :][:2], tmp_path / f"part-{number}.parquet")
-    into = f"{tmp_path}/{target}"
-    files.write(files.read(f"{tmp_path}/part-*.parquet"), into, client)
-    found = pq.read_table(into)
-    assert found["value"].to_pylist() == values.to_pylist()
-    assert pa.types.is_string(values.type) or found.schema.field("value").type.id == values.type.id
-
-
-def test_objects_of_several_types_are_refused(tmp_path, client):
-    frame = pd.DataFrame({"value": pd.Series(["a", b"b", 1.5], dtype=object)})
-    with dask.config.set({"dataframe.convert-string": False}):
-        mixed = dd.from_pandas(frame, npartitions=3)
-    with pytest.raises(UnsupportedError, match=r"'value'.* several types.*\.csv"):
-        files.write(mixed, str(tmp_path / "a.parquet"), client)
-    assert not any(tmp_path.iterdir())
-
-
-def test_an_empty_result_keeps_its_columns(tmp_path, client):
-    target = str(tmp_path / "a.parquet")
-    assert files.write(dd.from_pandas(FRAME.iloc[:0], npartitions=1), target, client) == 0
-    assert list(pd.read_parquet(target)) == list(FRAME)
-
-
-def test_a_failure_leaves_the_old_file(tmp_path, client):
-    target = tmp_path / "a.parquet"
-    target.write_bytes(b"old")
-
-    def fail(part):
-        if len(part):
-            raise RuntimeError("this partition cannot be computed")
-        return part
-
-    broken = dd.from_pandas(FRAME, npartitions=1).map_partitions(fail, meta=FRAME.iloc[:0])
-    with pytest.raises(RuntimeError, match="cannot be computed"):
-        files.write(broken, str(target), client)
-    assert target.read_bytes() == b"old"
-    assert [path.name for path in tmp_path.iterdir()] == ["a.parquet"]
-
-
-@pytest.mark.parametrize("target", ["a.parquet", "a.csv", "a.parquet/", "a.csv/"])
-def test_a_place_that_cannot_be_written_is_told_before_the_work(client, monkeypatch, target):
-    for way in ("compute", "persist"):
-        monkeypatch.setattr(client, way, lambda *args, **options: pytest.fail("work began"))
-    frame = dd.from_pandas(FRAME, npartitions=1)
-    with pytest.raises(OSError, match=f"^/proc/{target} cannot be written: No such .* choose"):
-        files.write(frame, f"/proc/{target}", client)
-
-
 def test_a_missing_file_is_named():
     with pytest.raises(FileNotFoundError, match=r"absent-\*\.parquet"):
         files.read("/nowhere/absent-*.parquet")
-
-
-def test_an_unknown_ending_is_refused():
-    with pytest.raises(UnsupportedError, match=r"use \.parquet or \.csv"):
-        files.check_target("out.xlsx")
 
 
 def test_an_unknown_filesystem_is_refused():
@@ -183,32 +91,40 @@ def test_a_file_that_is_no_parquet_is_refused(tmp_path):
         files.read(str(tmp_path / "a.parquet"))
 
 
-def test_a_target_in_a_missing_folder_is_refused(tmp_path):
-    with pytest.raises(FileNotFoundError, match="make it first"):
-        files.check_target(str(tmp_path / "absent" / "a.parquet"))
+def test_a_directory_is_read_as_the_files_in_it(tmp_path):
+    parts = tmp_path / "a.csv"
+    (parts / "more").mkdir(parents=True)
+    FRAME[:2].to_csv(parts / "0.csv", index=False)
+    FRAME[2:].to_csv(parts / "more" / "1.csv", index=False)
+    for name in ("_SUCCESS", ".0.csv.crc", "_old.csv", "notes.txt"):
+        (parts / name).write_text("no row")
+    for pattern in (str(parts), f"{parts}/", f"{tmp_path}/*"):
+        found = files.read(pattern).compute().reset_index(drop=True)
+        pd.testing.assert_frame_equal(found, FRAME)
+    (tmp_path / "b.parquet").mkdir()
+    with pytest.raises(FileNotFoundError, match=r"b\.parquet: there is no file in it"):
+        files.read(str(tmp_path / "b.parquet"))
 
 
-def test_a_directory_that_is_not_empty_is_refused(tmp_path):
-    (tmp_path / "a.parquet").mkdir()
-    (tmp_path / "a.parquet" / "part").touch()
-    with pytest.raises(UnsupportedError, match="not empty"):
-        files.check_target(str(tmp_path / "a.parquet") + "/")
+def test_a_compressed_parquet_file_is_refused(tmp_path):
+    (tmp_path / "a.parquet.gz").touch()
+    with pytest.raises(UnsupportedError, match="compressed inside"):
+        files.read(str(tmp_path / "a.parquet.gz"))
 
 
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
 @pytest.mark.parametrize(
-    ("source", "target"),
-    [
-        ("part-0.parquet", "part-0.parquet"),
-        ("part-*.parquet", "part-1.parquet"),
-        ("part-?.parquet", "link.parquet"),
-        ("many.parquet", "many.parquet/part-0.parquet"),
-    ],
+    ("columns", "said"), [("kvw", r"it has \['w'\]"), ("kw", r"it has \['w'\] and lacks \['v'\]")]
 )
-def test_a_target_that_is_a_source_is_refused(tmp_path, source, target):
-    for name in ("part-0.parquet", "part-1.parquet", "many.parquet/part-0.parquet"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        FRAME.to_parquet(tmp_path / name)
-    (tmp_path / "link.parquet").symlink_to(tmp_path / "part-0.parquet")
-    with pytest.raises(UnsupportedError, match="is one of the sources; name another file"):
-        files.check_target(f"file://{tmp_path}/{target}", f"{tmp_path}/{source}")
-    files.check_target(f"{tmp_path}/part-2.parquet", f"{tmp_path}/{source}")
+def test_files_with_other_columns_are_refused(tmp_path, ending, columns, said):
+    for number, names in enumerate(("kv", "vk", columns)):
+        rows = pd.DataFrame({name: [ord(name)] for name in names})
+        if ending == "csv":
+            rows.to_csv(tmp_path / f"{number}.csv", index=False)
+        else:
+            rows.to_parquet(tmp_path / f"{number}.parquet")
+    same = files.read(f"{tmp_path}/[01].{ending}").compute()
+    assert (same["k"] == ord("k")).all()
+    assert (same["v"] == ord("v")).all()
+    with pytest.raises(FormatError, match=rf"2\.{ending} has other columns than .*0\..*{said}; "):
+        files.read(f"{tmp_path}/*.{ending}")

@@ -1,0 +1,154 @@
+"""What the names of files, globs, directories and URLs that a user gives stand for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import PurePosixPath
+from typing import IO, Any, NamedTuple
+
+import fsspec
+from fsspec.compression import compr
+from fsspec.utils import infer_compression
+
+from dgpuhash.errors import UnsupportedError
+
+__all__ = ["Form", "files_of", "form_of", "is_directory", "opened", "place_of", "system_of"]
+
+_COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
+_KINDS = {".parquet": "parquet", ".pq": "parquet", ".parq": "parquet", ".csv": "csv", ".tsv": "csv"}
+
+
+class Form(NamedTuple):
+    """What the ending of a name says.
+
+    Attributes
+    ----------
+    kind : {"parquet", "csv"}
+    ending : str
+        As in ``.csv.gz``.
+    separator : str
+        Of the fields of a row of CSV.
+    compression : str or None
+        As fsspec calls it.
+    """
+
+    kind: str
+    ending: str
+    separator: str
+    compression: str | None
+
+
+def form_of(path: str) -> Form:
+    """What the ending of `path` says.
+
+    Raises
+    ------
+    UnsupportedError
+        For every ending but those of Parquet and CSV, for compressed Parquet, and for a compression
+        that is not installed.
+
+    Examples
+    --------
+    >>> form_of("s3://bucket/planes-*.csv.gz").kind, form_of("out.parquet/").kind
+    ('csv', 'parquet')
+    >>> form_of("planes.tsv.gz").separator, form_of("planes.tsv.gz").compression
+    ('\\t', 'gzip')
+    """
+    name = path.rstrip("/").lower()
+    compressed = next((ending for ending in _COMPRESSED if name.endswith(ending)), "")
+    ending = PurePosixPath(name.removesuffix(compressed)).suffix
+    if ending not in _KINDS:
+        raise UnsupportedError(
+            f"{path}: the ending says neither Parquet nor CSV; use .parquet or .csv"
+        )
+    if compressed and _KINDS[ending] == "parquet":
+        raise UnsupportedError(
+            f"{path}: Parquet is compressed inside; use a file that ends with {ending}"
+        )
+    compression = infer_compression(name) if compressed else None
+    if compressed and compression is None:
+        raise UnsupportedError(f"{path} takes zstandard; install it with 'pip install zstandard'")
+    separator = "\t" if ending == ".tsv" else ","
+    return Form(_KINDS[ending], ending + compressed, separator, compression)
+
+
+def system_of(url: str) -> tuple[Any, str]:
+    """The file system of a path or URL, and the path in it.
+
+    Raises
+    ------
+    UnsupportedError
+        When no such file system is known.
+    """
+    try:
+        return fsspec.url_to_fs(url)
+    except (ImportError, ValueError) as error:
+        raise UnsupportedError(f"{url} cannot be opened: {error}") from error
+
+
+def files_of(pattern: str) -> tuple[Any, list[str]]:
+    """The file system and the files that a path, glob, directory or URL names, sorted.
+
+    Of a directory these are the files of the kind that its own name says; those whose names begin
+    with a dot or underscore are left out.
+
+    Raises
+    ------
+    FileNotFoundError
+        When nothing matches.
+    UnsupportedError
+        When no such file system is known, or a directory's name says no kind.
+    """
+    filesystem, path = system_of(pattern)
+    is_glob = any(mark in path for mark in "*?[")
+    paths = sorted(filesystem.glob(path)) if is_glob else [path]
+    if not paths or not all(filesystem.exists(path) for path in paths):
+        raise FileNotFoundError(f"{pattern}: no such file; check the path (globs need quotes)")
+    files = [
+        file
+        for path in paths
+        for file in (_files_in(filesystem, path) if is_directory(filesystem, path) else [path])
+    ]
+    if not files:
+        raise FileNotFoundError(f"{pattern}: there is no file in it whose name ends alike")
+    return filesystem, files
+
+
+def _files_in(filesystem: Any, directory: str) -> list[str]:
+    kind = form_of(directory).kind
+    alike = tuple(
+        ending + compressed
+        for ending, its in _KINDS.items()
+        for compressed in ("", *_COMPRESSED)
+        if its == kind
+    )
+    shown = [
+        file
+        for file in filesystem.find(directory)
+        if not any(part.startswith((".", "_")) for part in file[len(directory) :].split("/"))
+    ]
+    return sorted(file for file in shown if file.lower().endswith(alike))
+
+
+def is_directory(filesystem: Any, path: str) -> bool:
+    """Whether there is a directory; over HTTP, `isdir` would read a file to look for links."""
+    return bool(filesystem.exists(path) and filesystem.info(path)["type"] == "directory")
+
+
+def place_of(filesystem: Any, path: str) -> str:
+    """The same for all names of a file."""
+    return os.path.realpath(path) if "file" in filesystem.protocol else path
+
+
+@contextmanager
+def opened(
+    filesystem: Any, path: str, compression: str | None, mode: str = "rb", **options: Any
+) -> Iterator[IO[bytes]]:
+    """A stream of what is, or will be, inside a file that may be compressed."""
+    with (
+        filesystem.open(path, mode, **options) as file,
+        compr[compression](file, mode=mode) as stream,
+    ):
+        yield stream

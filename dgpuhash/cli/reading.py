@@ -1,0 +1,96 @@
+"""What reading the files of a source shares: faults that name the file, and the same columns."""
+
+from __future__ import annotations
+
+import lzma
+import zlib
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, TypeVar
+
+import pandas as pd
+import pyarrow as pa
+
+from dgpuhash.errors import DgpuhashError, FormatError
+
+__all__ = ["check_columns", "of_each_file", "reading"]
+
+Seen = TypeVar("Seen")
+
+# What pandas, Arrow and decompressors raise of a file, and what helps; the first that fits counts.
+_REMEDIES: tuple[tuple[tuple[type[Exception], ...], str], ...] = (
+    ((pd.errors.ParserError,), "no row may have more fields than the header"),
+    ((pd.errors.EmptyDataError,), "a file has at least a line of column names"),
+    ((UnicodeError,), "write the file in UTF-8"),
+    (
+        (OSError, EOFError, zlib.error, lzma.LZMAError),
+        "check that you may read the file, and that it is whole",
+    ),
+    (
+        (ValueError, TypeError, OverflowError, KeyError, pa.ArrowException),
+        "check the file, and the types given with --dtype",
+    ),
+)
+_FAULTS = tuple(kind for kinds, _ in _REMEDIES for kind in kinds)
+# Files whose columns are looked at at once.
+_AT_ONCE = 16
+
+
+@contextmanager
+def reading(name: str, kind: str) -> Iterator[None]:
+    """Say of what goes wrong in the block that `name` cannot be read.
+
+    Raises
+    ------
+    FormatError
+        For whatever a file that is damaged, or holds something else, makes readers raise.
+    """
+    try:
+        yield
+    except DgpuhashError:
+        raise
+    except _FAULTS as error:
+        remedy = next(remedy for kinds, remedy in _REMEDIES if isinstance(error, kinds))
+        said = str(error).strip() or type(error).__name__
+        raise FormatError(f"{name} cannot be read as {kind}: {said}; {remedy}") from error
+
+
+def of_each_file(
+    look: Callable[[Any, str], Seen], filesystem: Any, paths: list[str], kind: str
+) -> dict[str, Seen]:
+    """What ``look(filesystem, path)`` returns for each path; several are looked at at once.
+
+    Raises
+    ------
+    FormatError
+        When a file cannot be read.
+    """
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        seen = pool.map(partial(_seen, look, filesystem, kind), paths)
+        return dict(zip(paths, seen, strict=True))
+
+
+def _seen(look: Callable[[Any, str], Seen], filesystem: Any, kind: str, path: str) -> Seen:
+    with reading(path, kind):
+        return look(filesystem, path)
+
+
+def check_columns(columns: Mapping[str, Collection[str]]) -> None:
+    """Refuse files of which one has other columns than the first, in whatever order.
+
+    Raises
+    ------
+    FormatError
+    """
+    first, *others = columns
+    for path in others:
+        more = [name for name in columns[path] if name not in columns[first]]
+        fewer = [name for name in columns[first] if name not in columns[path]]
+        if more or fewer:
+            differences = [f"has {more!r}"] * bool(more) + [f"lacks {fewer!r}"] * bool(fewer)
+            raise FormatError(
+                f"{path} has other columns than {first}: it {' and '.join(differences)}; give all "
+                "files the same columns, or read them one at a time"
+            )

@@ -1,0 +1,114 @@
+"""CSV files in blocks: their types, and faults that are found where they are read."""
+
+from __future__ import annotations
+
+import gzip
+
+import pandas as pd
+import pytest
+
+from dgpuhash.cli import csv_files, files
+from dgpuhash.errors import FormatError
+
+
+def rows_of(tmp_path, first, last, count=1000):
+    """A CSV file of many rows like `first`, and one like `last`."""
+    path = tmp_path / "a.csv"
+    path.write_text("k,my col\n" + f"{first}\n" * count + f"{last}\n")
+    return str(path)
+
+
+@pytest.fixture
+def narrow(monkeypatch):
+    """Samples and blocks of few bytes."""
+    monkeypatch.setattr(csv_files, "SAMPLE_NBYTES", 100)
+    monkeypatch.setattr(csv_files, "BLOCK_NBYTES", 1000)
+
+
+def test_types_are_those_of_the_sample_and_not_of_its_first_rows(tmp_path):
+    found = files.read(rows_of(tmp_path, "1,1", "x,1.5"))
+    assert found.dtypes.tolist() == ["str", "float64"]
+    assert found.compute()["k"].iloc[-1] == "x"
+
+
+def test_blocks_are_together_the_file(tmp_path, narrow):
+    rows = pd.DataFrame({"k": range(5000), "v": ["é" * (number % 7) for number in range(5000)]})
+    rows.to_csv(tmp_path / "a.csv", index=False)
+    rows.to_csv(tmp_path / "b.csv", index=False, columns=["v", "k"])
+    frame = files.read(f"{tmp_path}/?.csv")
+    assert frame.npartitions > 20
+    expected = pd.concat([rows, rows], ignore_index=True).replace("", float("nan"))
+    pd.testing.assert_frame_equal(frame.compute().reset_index(drop=True), expected)
+
+
+def test_quotes_may_hold_lines(tmp_path, monkeypatch):
+    monkeypatch.setattr(csv_files, "SAMPLE_NBYTES", 9)
+    (tmp_path / "a.csv").write_text('k,v\n1,"a\nb\nc"\n2,d\n')
+    assert files.read(f"{tmp_path}/a.csv").compute()["v"].tolist() == ["a\nb\nc", "d"]
+
+
+def test_text_that_looks_like_numbers_stays_text(tmp_path, narrow):
+    path = tmp_path / "a.csv"
+    path.write_text("zip\n" + "X1\n" * 50 + "01234\n" * 1000)
+    assert files.read(str(path)).compute()["zip"].unique().tolist() == ["X1", "01234"]
+
+
+def test_the_first_file_may_have_no_rows(tmp_path):
+    (tmp_path / "0.csv").write_text("k\n")
+    (tmp_path / "1.csv").write_text("k\n7\n")
+    found = files.read(f"{tmp_path}/?.csv")
+    assert found["k"].dtype == "int64"
+    assert found.compute()["k"].tolist() == [7]
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "dtype"),
+    [("1,1", "2,x", "str"), ("1,1", "2,", "float64"), ("1,True", "2,", "boolean")],
+)
+def test_types_that_change_are_told_for_a_shell(tmp_path, narrow, first, last, dtype):
+    path = rows_of(tmp_path, first, last)
+    with pytest.raises(FormatError, match=f"further down; .* --dtype 'my col={dtype}'$"):
+        files.read(path).compute()
+    assert len(files.read(path, {"my col": dtype}).compute()) == 1001
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("k,v\n" + "1,2\n" * 1000 + "1,2,3\n", "Expected 2 fields.* no row may have more fields"),
+        ("k,v\n" + "5,1,2\n" * 1000, "more fields than the header"),
+        (("k,v\n" + "a,1\n" * 1000 + "é,3\n").encode("latin1"), "codec.* write the file in UTF-8"),
+        ("", "No columns"),
+    ],
+)
+@pytest.mark.parametrize("sample", [100, 16_000_000])
+def test_faults_name_the_file(tmp_path, monkeypatch, content, said, sample):
+    monkeypatch.setattr(csv_files, "SAMPLE_NBYTES", sample)
+    path = tmp_path / "a.csv"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(FormatError, match=f"^{path} cannot be read as csv: .*{said}"):
+        files.read(str(path)).compute()
+
+
+def test_a_fault_of_a_later_block_says_where(tmp_path, narrow):
+    path = rows_of(tmp_path, "1,1", "1,2,3")
+    with pytest.raises(FormatError, match=rf"{path}, from byte 4,000 on, cannot be read"):
+        files.read(path).compute()
+
+
+def test_values_that_are_not_of_the_type_given(tmp_path, monkeypatch):
+    monkeypatch.setattr(csv_files, "SAMPLE_NBYTES", 100)
+    path = rows_of(tmp_path, "1,1", "2,x")
+    with pytest.raises(FormatError, match=r"a\.csv cannot be read as csv: .*'x'.*--dtype"):
+        files.read(path, {"my col": "int64"}).compute()
+
+
+@pytest.mark.parametrize("sample", [100, 16_000_000])
+def test_a_truncated_or_foreign_compressed_file(tmp_path, monkeypatch, sample):
+    monkeypatch.setattr(csv_files, "SAMPLE_NBYTES", sample)
+    whole = gzip.compress(b"k,v\n" + b"".join(b"%d,%d\n" % (n, n * n) for n in range(9999)))
+    path = tmp_path / "a.csv.gz"
+    for content in (whole[:-12], whole[:2000] + b"\0" * 99 + whole[2099:], b"k,v\n1,2\n"):
+        path.write_bytes(content)
+        with pytest.raises(FormatError, match=rf"^{path} cannot be read as csv: .* it is whole$"):
+            files.read(str(path)).compute()

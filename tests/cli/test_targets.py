@@ -1,0 +1,227 @@
+"""Writing the files that `join` is asked for: whole, or not at all."""
+
+from __future__ import annotations
+
+import errno
+from decimal import Decimal
+from pathlib import Path
+
+import dask
+import dask.dataframe as dd
+import fsspec
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from distributed import Client
+
+from dgpuhash.cli import files, targets
+from dgpuhash.errors import UnsupportedError
+
+FRAME = pd.DataFrame(
+    {"key": ["a", None, "c"], "number": [1, 2, 3], "share": [0.5, float("nan"), 2.5]}
+)
+
+
+@pytest.fixture(scope="module")
+def client():
+    with Client(processes=False, n_workers=1, dashboard_address=None) as made:
+        yield made
+
+
+WAYS = ["a.parquet", "a.csv", "a.tsv", "a.csv.gz", "a.tsv.bz2", "a.csv.xz"]
+
+
+@pytest.mark.parametrize("target", WAYS + [f"made/{name}/" for name in WAYS])
+def test_what_is_written_is_read_again(tmp_path, client, target):
+    into = f"{tmp_path}/{target}"
+    with dask.config.set({"dataframe.convert-string": False}):
+        frame = dd.from_pandas(FRAME, npartitions=2)
+    rows = targets.write(frame, into, client)
+    assert rows == (None if target.endswith("/") else 3)
+    again = files.read(into).compute()
+    pd.testing.assert_frame_equal(again.reset_index(drop=True), FRAME)
+    if "parquet" not in target:
+        # By what pandas takes from the endings.
+        names = Path(into).glob("*") if target.endswith("/") else [Path(into)]
+        parts = [pd.read_csv(name, sep="\t" if "tsv" in target else ",") for name in sorted(names)]
+        pd.testing.assert_frame_equal(pd.concat(parts, ignore_index=True), FRAME)
+
+
+@pytest.mark.parametrize("target", ["a.parquet", "made/a.parquet/"])
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([None, 5, None, 7], pa.date32()),
+        pa.array([None, Decimal("1.10"), None, Decimal("22.20")]),
+        pa.array([None, b"\xff", None, b""]),
+        pa.array([None, [1], None, [2, 3]]),
+        pa.array([None, "x", None, "y"]).dictionary_encode(),
+        pa.array([True, None, None, False]),
+        pa.nulls(4, pa.string()),
+    ],
+    ids=lambda values: str(values.type),
+)
+def test_objects_keep_their_types(tmp_path, client, values, target):
+    table = pa.table({"key": range(4), "value": values})
+    for number in range(2):
+        pq.write_table(table[2 * number :][:2], tmp_path / f"part-{number}.parquet")
+    into = f"{tmp_path}/{target}"
+    targets.write(files.read(f"{tmp_path}/part-*.parquet"), into, client)
+    found = pq.read_table(into)
+    assert found["value"].to_pylist() == values.to_pylist()
+    assert pa.types.is_string(values.type) or found.schema.field("value").type.id == values.type.id
+
+
+def test_objects_of_several_types_are_refused(tmp_path, client):
+    frame = pd.DataFrame({"value": pd.Series(["a", b"b", 1.5], dtype=object)})
+    with dask.config.set({"dataframe.convert-string": False}):
+        mixed = dd.from_pandas(frame, npartitions=3)
+    with pytest.raises(UnsupportedError, match=r"'value'.* several types.*\.csv"):
+        targets.write(mixed, str(tmp_path / "a.parquet"), client)
+    assert not any(tmp_path.iterdir())
+
+
+def test_an_empty_result_keeps_its_columns(tmp_path, client):
+    target = str(tmp_path / "a.parquet")
+    assert targets.write(dd.from_pandas(FRAME.iloc[:0], npartitions=1), target, client) == 0
+    assert list(pd.read_parquet(target)) == list(FRAME)
+
+
+def broken():
+    """A frame whose second partition cannot be computed."""
+
+    def fail(part):
+        if 3 in part["number"].values:
+            raise RuntimeError("this partition cannot be computed")
+        return part
+
+    return dd.from_pandas(FRAME, npartitions=2).map_partitions(fail, meta=FRAME.iloc[:0])
+
+
+def test_a_failure_leaves_the_old_file(tmp_path, client):
+    target = tmp_path / "a.parquet"
+    target.write_bytes(b"old")
+    with pytest.raises(RuntimeError, match="cannot be computed"):
+        targets.write(broken(), str(target), client)
+    assert target.read_bytes() == b"old"
+    assert [path.name for path in tmp_path.iterdir()] == ["a.parquet"]
+
+
+@pytest.mark.parametrize("target", ["a.parquet", "a.csv", "a.parquet/", "a.csv/"])
+def test_a_place_that_cannot_be_written_is_told_before_the_work(client, monkeypatch, target):
+    for way in ("compute", "persist"):
+        monkeypatch.setattr(client, way, lambda *args, **options: pytest.fail("work began"))
+    frame = dd.from_pandas(FRAME, npartitions=1)
+    with pytest.raises(OSError, match=f"^/proc/{target} cannot be written: No such .* choose"):
+        targets.write(frame, f"/proc/{target}", client)
+
+
+def test_an_unknown_ending_is_refused():
+    with pytest.raises(UnsupportedError, match=r"use \.parquet or \.csv"):
+        targets.check_target("out.xlsx")
+
+
+def test_a_target_in_a_missing_folder_is_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match="make it first"):
+        targets.check_target(str(tmp_path / "absent" / "a.parquet"))
+
+
+def test_a_directory_that_is_not_empty_is_refused(tmp_path):
+    (tmp_path / "a.parquet").mkdir()
+    (tmp_path / "a.parquet" / "part").touch()
+    with pytest.raises(UnsupportedError, match="not empty"):
+        targets.check_target(str(tmp_path / "a.parquet") + "/")
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("part-0.parquet", "part-0.parquet"),
+        ("part-*.parquet", "part-1.parquet"),
+        ("part-?.parquet", "link.parquet"),
+        ("many.parquet", "many.parquet/part-0.parquet"),
+    ],
+)
+def test_a_target_that_is_a_source_is_refused(tmp_path, source, target):
+    for name in ("part-0.parquet", "part-1.parquet", "many.parquet/part-0.parquet"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        FRAME.to_parquet(tmp_path / name)
+    (tmp_path / "link.parquet").symlink_to(tmp_path / "part-0.parquet")
+    with pytest.raises(UnsupportedError, match="is one of the sources; name another file"):
+        targets.check_target(f"file://{tmp_path}/{target}", f"{tmp_path}/{source}")
+    targets.check_target(f"{tmp_path}/part-2.parquet", f"{tmp_path}/{source}")
+
+
+@pytest.mark.parametrize("slash", ["", "/"])
+def test_compressed_parquet_is_refused(tmp_path, slash):
+    with pytest.raises(UnsupportedError, match=r"compressed inside; use .* ends with \.parquet"):
+        targets.check_target(f"{tmp_path}/a.parquet.gz{slash}")
+
+
+def test_a_directory_without_its_slash_is_refused(tmp_path):
+    for name in ("a.parquet", "b.csv"):
+        (tmp_path / name).mkdir()
+        with pytest.raises(UnsupportedError, match=f"{name} is a directory; name another file, or"):
+            targets.check_target(f"{tmp_path}/{name}")
+
+
+def test_a_file_is_not_moved_into_a_directory(tmp_path, client):
+    (tmp_path / "a.csv").mkdir()
+    with pytest.raises(OSError, match=r"a\.csv cannot be written: Is a directory"):
+        targets.write(dd.from_pandas(FRAME, npartitions=1), f"{tmp_path}/a.csv", client)
+    assert [*tmp_path.rglob("*")] == [tmp_path / "a.csv"]
+
+
+@pytest.mark.parametrize("target", ["a.parquet/", "a.csv/"])
+@pytest.mark.parametrize("there", [False, True])
+def test_a_directory_is_whole_or_as_it_was(tmp_path, client, target, there):
+    into = tmp_path / target
+    if there:
+        into.mkdir()
+    with pytest.raises(RuntimeError, match="cannot be computed"):
+        targets.write(broken(), f"{tmp_path}/{target}", client)
+    assert [*tmp_path.rglob("*")] == [into] * there
+    # What a run that was killed left is no part of the next one.
+    leftover = into.with_name(f"{into.name}.partial")
+    leftover.mkdir()
+    (leftover / f"part-9{into.suffix}").touch()
+    targets.check_target(f"{tmp_path}/{target}")
+    targets.write(dd.from_pandas(FRAME, npartitions=2), f"{tmp_path}/{target}", client)
+    assert len(files.read(str(into)).compute()) == 3
+    assert [*tmp_path.iterdir()] == [into]
+
+
+@pytest.mark.parametrize("target", ["a.parquet/", "a.csv/"])
+def test_of_a_directory_that_is_not_local_nothing_stays_after_a_failure(client, target):
+    with fsspec.filesystem("memory").open("/kept.csv", "w") as stream:
+        stream.write("a\n")
+    with pytest.raises(RuntimeError, match="cannot be computed"):
+        targets.write(broken(), f"memory://{target}", client)
+    assert fsspec.filesystem("memory").find("/") == ["/kept.csv"]
+    targets.write(dd.from_pandas(FRAME, npartitions=2), f"memory://{target}", client)
+    assert len(files.read(f"memory://{target}").compute()) == 3
+    fsspec.filesystem("memory").rm("/", recursive=True)
+
+
+@pytest.mark.parametrize("target", ["a.parquet", "a.csv", "a.csv.gz"])
+def test_a_full_disk(tmp_path, client, target):
+    (tmp_path / f"{target}.partial").symlink_to("/dev/full")
+    said = f"^{tmp_path}/{target} cannot be written: No space left on device; make room there"
+    with pytest.raises(OSError, match=said):
+        targets.write(dd.from_pandas(FRAME, npartitions=2), f"{tmp_path}/{target}", client)
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("target", "way"),
+    [("a.parquet/", "pyarrow.parquet.write_table"), ("a.csv/", "pandas.DataFrame.to_csv")],
+)
+def test_a_full_disk_of_workers(tmp_path, client, monkeypatch, target, way):
+    def fail(*args, **options):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(way, fail)
+    with pytest.raises(OSError, match=f"{target} cannot be written: No space .*; make room there"):
+        targets.write(dd.from_pandas(FRAME, npartitions=1), f"{tmp_path}/{target}", client)
+    assert not any(tmp_path.iterdir())
