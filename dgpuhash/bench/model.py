@@ -100,17 +100,19 @@ def run(
     several, bulky = (_several(points, verb) for verb in ("build", "bulk insert"))
     waits = _waits(latency, message, limits)
     link_row = next(iter(several or bulky), None)
-    network = _network(link or _link(found.exchanges), infiniband, gpus_per_host, *waits, link_row)
-    each = _each(several, alone)
+    reached = link or _link(found.exchanges)
+    network = _network(reached, infiniband, gpus_per_host, *waits, link_row)
+    each, each_row = _each(several, alone)
+    bulk_each, bulk_row = _each_of_bulk(points, alone)
     verbs = _verbs(given, alone, each, points)
-    verbs |= _bulk_verbs(given, alone, limits, points)
+    verbs |= _bulk_verbs(given, alone, bulk_each, limits, points)
     given |= {"link": link, "infiniband": infiniband, "latency": latency, "message": message}
-    yield from _figures(network, verbs, given, "measured" if points else "left out")
-    taken = {
-        (name, min(row["workers"] for row in theirs))
-        for name in ("build", "bulk insert")
-        if (theirs := [row for row in points if row["verb"] == name and row["workers"] > 1])
-    }
+    told = {f"other of {name}" for name in alone}
+    further = {"build": each_row, "bulk insert": bulk_row}
+    told |= {_further(name) for name, row in further.items() if row is not None}
+    yield from _figures(network, verbs, given, told)
+    used = [each_row, bulk_row, link_row if reached is None else None]
+    taken = {(row["mode"], row["verb"], row["workers"]) for row in used if row is not None}
     for mode in modes:
         seen = {row["workers"] for row in points if row["mode"] == mode}
         for name, verb in verbs.items():
@@ -118,7 +120,7 @@ def run(
             for count in sorted(seen | set(workers)):
                 there = rows if mode == "weak" else rows / count
                 point = _at(points, mode, name, count)
-                calibrates = count == 1 or (name, count) in taken
+                calibrates = count == 1 or (mode, name, count) in taken
                 made = _row(mode, name, verb, there, count, network, whole)
                 yield made | ({} if point is None else _checked(made, point, calibrates))
 
@@ -147,7 +149,7 @@ def _waits(
 
 
 def _several(points: list[Row], verb: str) -> list[Row]:
-    """The points of several workers that tell their steps, the fewest workers first."""
+    """The weak points of several workers that tell their steps, the fewest workers first."""
     told = [row for row in points if row["verb"] == verb and "steps" in row]
     several = [row for row in told if row["mode"] == "weak" and row["workers"] > 1]
     return sorted(several, key=lambda row: row["workers"])
@@ -176,7 +178,7 @@ def _network(
         return Network(link * 1e9, infiniband * 1e9, host, latency, message)
     if row is None:
         raise SpecError("how fast is the link between GPUs? give --link, or --measured FILE with "
-                        "several workers")  # fmt: skip
+                        "several workers and --mode weak")  # fmt: skip
     seconds = row["steps"]["exchange"] / 1e3
     nbytes = _PAIR_NBYTES * row["n"] * (1 - 1 / row["workers"])
     # A link so fast that only messages take time. Where they alone would take longer than all did,
@@ -187,12 +189,14 @@ def _network(
     return Network(nbytes / bare, infiniband * 1e9, host, latency, message)
 
 
-def _each(several: list[dict[str, Any]], alone: dict[str, dict[str, Any]]) -> float:
-    """Seconds of client and scheduler for each further worker."""
+def _each(
+    several: list[dict[str, Any]], alone: dict[str, dict[str, Any]]
+) -> tuple[float, Row | None]:
+    """Seconds of client and scheduler for each further worker, and the point that tells them."""
     if not several or "build" not in alone:
-        return 0.0
+        return 0.0, None
     more = several[0]["steps"]["other"] - alone["build"]["steps"]["other"]
-    return max(0.0, more / 1e3 / (several[0]["workers"] - 1))
+    return max(0.0, more / 1e3 / (several[0]["workers"] - 1)), several[0]
 
 
 def _verbs(
@@ -231,35 +235,47 @@ def _verbs(
 
 
 def _bulk_verbs(
-    given: dict[str, float | None], alone: dict[str, Row], limits: list[Row], points: list[Row]
+    given: dict[str, float | None],
+    alone: dict[str, Row],
+    each: float,
+    limits: list[Row],
+    points: list[Row],
 ) -> dict[str, Verb]:
     """The verbs whose rows are exchanged while others are inserted or found."""
     made: dict[str, Verb] = {}
-    fixed, each = 0.0, None
+    fixed = 0.0
     for name, (phase, limit) in _BULK_PHASES.items():
         row, rate, parted = alone.get(name), given[limit], given["partition"]
         if row is not None:
-            fixed = row["seconds"] - row["worker_seconds"]
+            fixed = _idle(row)
             rate = rate or row["n"] / row["worker_seconds"] / 1e9
             parted = parted or min(
                 one["rate"] for one in limits if (one["limit"], one["n"]) == ("partition", row["n"])
             )
         if (points and row is None) or not (rate and parted):
             continue
-        if each is None:
-            each = _each_of_bulk(fixed, [row for row in points if row["verb"] == name])
         rates = {"partition": parted * 1e9, phase: rate * 1e9}
         made[name] = Verb(rates, BULK_NBYTES[name], fixed, each, pipelined=True)
     return made
 
 
-def _each_of_bulk(fixed: float, theirs: list[Row]) -> float:
-    """Seconds that nobody is at work for each worker beyond the first."""
-    several = [row for row in theirs if row["workers"] > 1]
-    if not several:
-        return 0.0
-    row = min(several, key=lambda row: row["workers"])
-    return max(0.0, row["seconds"] - row["worker_seconds"] - fixed) / (row["workers"] - 1)
+def _idle(row: Row) -> float:
+    """Seconds that nobody is at work."""
+    return float(row["seconds"] - row["worker_seconds"])
+
+
+def _each_of_bulk(points: list[Row], alone: dict[str, Row]) -> tuple[float, Row | None]:
+    """Idle seconds for each worker beyond the first, and the point that tells them."""
+    for name in BULK:
+        several = [row for row in points if row["verb"] == name and row["workers"] > 1]
+        if name in alone and several:
+            row = min(several, key=lambda row: row["workers"])
+            return max(0.0, _idle(row) - _idle(alone[name])) / (row["workers"] - 1), row
+    return 0.0, None
+
+
+def _further(name: str) -> str:
+    return f"other of {name}, for each further worker"
 
 
 def _rate(given: float | None, row: dict[str, Any] | None, step: str) -> float:
@@ -271,7 +287,7 @@ def _rate(given: float | None, row: dict[str, Any] | None, step: str) -> float:
 
 
 def _figures(
-    network: Network, verbs: dict[str, Verb], given: dict[str, float | None], rest: str
+    network: Network, verbs: dict[str, Verb], given: dict[str, float | None], told: set[str]
 ) -> Iterator[dict[str, Any]]:
     def source(name: str) -> str:
         return "measured" if given.get(name) is None else "given, not measured"
@@ -285,13 +301,12 @@ def _figures(
         for phase, each in verb.rates.items():
             said = source("find" if phase == "lookup" else phase)
             yield _figure(f"{phase} of {name}", said, per_second=each)
-    for name, verb in verbs.items():
-        if name not in _LOOKUPS:
-            yield _figure(f"other of {name}", rest, seconds=verb.fixed)
-    for name in ("build", "bulk insert"):
-        if name in verbs:
-            said = f"other of {name}, for each further worker"
-            yield _figure(said, rest, seconds=verbs[name].each)
+    changes = [name for name in verbs if name not in _LOOKUPS]
+    others = {f"other of {name}": verbs[name].fixed for name in changes}
+    first = [name for name in ("build", "bulk insert") if name in verbs]
+    others |= {_further(name): verbs[name].each for name in first}
+    for name, each in others.items():
+        yield _figure(name, "measured" if name in told else "left out", seconds=each)
 
 
 def _figure(

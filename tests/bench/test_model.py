@@ -174,6 +174,30 @@ def test_a_link_from_the_steps_of_a_bulk_insert(tmp_path: Path) -> None:
     assert figures["link"]["rate"] == pytest.approx(200, rel=1e-3)
 
 
+def test_strong_points_alone(tmp_path: Path) -> None:
+    path = measured(tmp_path / "scaling.jsonl")
+    path.write_text(path.read_text().replace('"weak"', '"strong"'))
+    with pytest.raises(SpecError, match=r"give --link, or .* several workers and --mode weak"):
+        model(measured=path)
+    rows = model(measured=path, link=200.0, modes=["strong"], workers=[2])
+    sources = {row["figure"]: row["source"] for row in rows if "figure" in row}
+    assert sources["other of build"] == "measured"
+    assert sources["other of build, for each further worker"] == "left out"
+    assert {row["workers"] for row in rows if row.get("calibrates")} == {1}
+
+
+def test_only_points_that_a_figure_is_taken_from_calibrate(tmp_path: Path) -> None:
+    path = bulk_figures(tmp_path / "scaling.jsonl")
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    strong = [{**row, "mode": "strong"} for row in rows if row.get("workers") == 4]
+    kept = [row for row in rows if row.get("verb") != "bulk insert"]
+    path.write_text("".join(json.dumps(row) + "\n" for row in [*kept, *strong]))
+    made = model(measured=path, modes=["weak", "strong"], workers=[4])
+    found = [(row["mode"], row["verb"], row["workers"]) for row in made if row.get("calibrates")]
+    assert ("weak", "bulk find", 4) in found
+    assert ("strong", "bulk find", 4) not in found
+
+
 def test_points_of_lazy_changes_are_their_steps(tmp_path: Path) -> None:
     path = measured(tmp_path / "scaling.jsonl")
     rows = [json.loads(line) for line in path.read_text().splitlines()]
