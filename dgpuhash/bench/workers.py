@@ -5,8 +5,11 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
+import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from multiprocessing import resource_tracker
 from typing import Any
 
 import dask
@@ -167,9 +170,42 @@ def start(
             "protocol": f"{protocol or 'tcp'}://",
             "env": {"DGPUHASH_NUM_THREADS": "1"},
         }
-    with dask.config.set(_SETTINGS), make(**options) as cluster, Client(cluster) as client:
+    with dask.config.set(_SETTINGS), ExitStack() as stack:
+        with _interrupted_after():
+            cluster = stack.enter_context(make(**options))
+        client = stack.enter_context(Client(cluster))
         client.wait_for_workers(count, timeout=_START_SECONDS)
         yield Workers(client, used.name)
+
+
+@contextmanager
+def _interrupted_after() -> Iterator[None]:
+    """Let the first Ctrl-C wait for the block: a cluster that is half started cannot be ended.
+
+    Processes that start in it leave Ctrl-C to this one, which ends them.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        # No other gets Ctrl-C.
+        yield
+        return
+    asked = threading.Event()
+
+    def wait_once(*_: Any) -> None:
+        if asked.is_set():
+            raise KeyboardInterrupt
+        asked.set()
+
+    # Started later, it would have the signal unblocked.
+    resource_tracker.ensure_running()
+    before = signal.signal(signal.SIGINT, wait_once)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signal.signal(signal.SIGINT, before)
+    if asked.is_set():
+        raise KeyboardInterrupt
 
 
 def most_workers(used: Backend, devs: Sequence[str] | None = None) -> int:

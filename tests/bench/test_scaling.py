@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -157,6 +158,31 @@ def test_processes() -> None:
         ))  # fmt: skip
         assert first.exchanged_bytes > 0
         assert sum(second.seconds.values()) > 0
+
+
+def test_an_interrupted_start_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = []
+
+    class Cluster:
+        def __init__(self, **options: Any) -> None:
+            signal.raise_signal(signal.SIGINT)
+            done.append("started")
+            # What it starts inherits this.
+            assert signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+        def __enter__(self) -> Any:
+            return self
+
+        def __exit__(self, *_: Any) -> None:
+            done.append("ended")
+
+    monkeypatch.setattr(workers, "LocalCluster", Cluster)
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt), workers.start(backend.get("cpu"), 1):
+        pytest.fail("went on")
+    assert done == ["started", "ended"]
+    assert signal.getsignal(signal.SIGINT) is before
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
 def test_clusters_that_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
