@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from dgpuhash import backend
 from dgpuhash.bench import (
@@ -95,7 +96,7 @@ def run(
     for row in measured if quiet else report.watched(name, measured):
         rows.append({"bench": name, **row})
         if target is not None:
-            with target.open("w" if len(rows) == 1 else "a") as stream:
+            with _written(target, "w" if len(rows) == 1 else "a") as stream:
                 stream.write(json.dumps({**rows[-1], "machine": described}) + "\n")
     if not quiet:
         report.summary(name, described, rows)
@@ -106,8 +107,20 @@ def _check_target(target: Path, measured: str | Path | None) -> None:
     """Refuse a file for figures that cannot be written, or that is read; it stays as it is."""
     if measured is not None and target.resolve() == Path(measured).resolve():
         raise SpecError(f"{target} holds what was measured; give --json another file")
-    target.parent.mkdir(parents=True, exist_ok=True)
     fresh = not target.exists()
-    target.open("a").close()
+    with _written(target, "a"):
+        pass
     if fresh:
         target.resolve().unlink()
+
+
+@contextmanager
+def _written(target: Path, mode: str) -> Iterator[IO[str]]:
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with target.open(mode) as stream:
+            yield stream
+    except OSError as error:
+        raise OSError(
+            f"{target} cannot be written: {error.strerror}; give --json a file that can be"
+        ) from error

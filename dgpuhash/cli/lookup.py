@@ -42,7 +42,9 @@ def lookup(index: str, keys: tuple[str, ...], form: str, scheduler: str | None) 
     if form == "csv":
         rows.to_csv(sys.stdout, index=False)
     elif form == "json":
-        click.echo(rows.to_json(orient="records", lines=True, date_format="iso"), nl=False)
+        # Of no rows pandas makes an empty line.
+        if len(rows):
+            click.echo(rows.to_json(orient="records", lines=True, date_format="iso"), nl=False)
     else:
         from rich.console import Console
 

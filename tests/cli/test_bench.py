@@ -102,7 +102,17 @@ def test_a_file_that_cannot_be_written_is_refused_before_the_work(
     monkeypatch.setitem(BENCHES, "limits", lambda backend, **options: pytest.fail("measured"))
     result = run("limits", "--device", "cpu", "--json", tmp_path)
     assert result.exit_code == 2
-    assert str(tmp_path) in result.output
+    said = f"{tmp_path} cannot be written: Is a directory; give --json a file"
+    assert said in result.output
+
+
+def test_a_report_into_a_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "figures.jsonl"
+    options = ["--footprint", 2**14, "--n", 1000, "--repeats", 1, "--device", "cpu"]
+    run("limits", *options, "--json", path)
+    result = run("report", path, "-o", path, "--no-plots")
+    assert result.exit_code == 2
+    assert f"{path} cannot be made: File exists; name a folder to fill" in result.output
 
 
 @pytest.mark.parametrize(

@@ -112,6 +112,10 @@ def test_lookup_of_nothing_that_is_there_ends_with_1(folder):
     assert run("lookup", folder / "planes.dgph", "N99", "--format", "csv", code=1).count("\n") == 1
 
 
+def test_lookup_of_nothing_prints_no_json(folder):
+    assert run("lookup", folder / "planes.dgph", "N99", "--format", "json", code=1) == ""
+
+
 def test_build_keeps_the_columns_asked_for(folder, tmp_path):
     saved = tmp_path / "seats.dgph"
     run("build", folder / "planes.csv", "--on", "tailnum", "--columns", "seats", "-o", saved)

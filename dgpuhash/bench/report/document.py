@@ -44,6 +44,8 @@ def write(paths: Sequence[str | Path], folder: str | Path, *, plots: bool = True
         When a file holds something else, or nothing.
     UnsupportedError
         When there is no matplotlib.
+    OSError
+        When the folder cannot be made.
     """
     rows = read(paths)
     if not rows:
@@ -52,7 +54,12 @@ def write(paths: Sequence[str | Path], folder: str | Path, *, plots: bool = True
             "--json FILE' first"
         )
     target = Path(folder)
-    target.mkdir(parents=True, exist_ok=True)
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OSError(
+            f"{folder} cannot be made: {error.strerror}; name a folder to fill, or a new one"
+        ) from error
     benches = by_bench(rows)
     drawn: dict[str, list[tuple[str, Path]]] = {}
     for bench, theirs in benches.items() if plots else ():
