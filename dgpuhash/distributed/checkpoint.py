@@ -11,24 +11,35 @@ from distributed import Client
 from dgpuhash.distributed.descriptor import Descriptor, Saved
 from dgpuhash.distributed.envelope import MANIFEST, manifest_in, required_manifest
 from dgpuhash.distributed.folder import Folder
-from dgpuhash.distributed.log import last_revision, records, take_over
+from dgpuhash.distributed.log import (
+    Continued,
+    Outdated,
+    Record,
+    fence,
+    gone_on,
+    last_revision,
+    records,
+    replaced_by,
+    take_over,
+)
 from dgpuhash.distributed.manifest import WHAT, Manifest
 from dgpuhash.distributed.plugin import ShardHost
 from dgpuhash.distributed.remaining import seen_through
 from dgpuhash.distributed.rows_file import RowsFile, check_shared, check_sizes, write_rows
 from dgpuhash.distributed.shard import Change
-from dgpuhash.errors import FormatError, IndexLost
+from dgpuhash.errors import FormatError
 from dgpuhash.frames import frames_of
 
 __all__ = [
     "Batch",
     "batches_of",
     "begin",
+    "changes_in",
     "check_free",
+    "fenced",
     "forget",
     "read_manifest",
     "save",
-    "saved_in",
 ]
 
 
@@ -42,6 +53,24 @@ class Batch:
     verb: str
     files: tuple[RowsFile | None, ...]
     owned: bool
+
+
+def fenced(descriptor: Descriptor, url: str, outdated: Outdated) -> Descriptor:
+    """What `save` is given; where it makes the log short, the next revision, with its record.
+
+    A change that nobody saw, as its client died, gives its place to that, and is not seen later.
+
+    Raises
+    ------
+    IndexLost
+        When another index goes on with the log, or another client has changed this one.
+    """
+    folder = Folder(url)
+    if folder.url != descriptor.log or not folder.has(MANIFEST):
+        return descriptor
+    end = replace(descriptor, revision=descriptor.revision + 1)
+    fence(folder, end, outdated)
+    return end
 
 
 def save(client: Client, descriptor: Descriptor, url: str) -> Descriptor:
@@ -61,39 +90,32 @@ def save(client: Client, descriptor: Descriptor, url: str) -> Descriptor:
     ------
     FormatError
         When there is something else under `url`.
+    IndexLost
+        When another index goes on with the log there, or a worker is lost.
     OSError
         When it cannot be written; what was there is as it was.
     """
-    folder = Folder(url)
-    there = _manifest_in(folder)
+    folder, revision = Folder(url), descriptor.revision
     logged = folder.url == descriptor.log
-    revision = descriptor.revision
-    if logged and there is not None:
-        last = records(folder, there.revision)[-1:]
-        if there.uid != descriptor.uid or any(one.uid != descriptor.uid for one in last):
-            raise IndexLost(
-                f"another index goes on with the log in {folder.url}; close this one, and open "
-                "that one"
-            )
-        # A change that nobody saw, as its client died, shall not be seen later.
-        revision = max(revision, last_revision(folder))
-    elif there is not None and there.logged:
-        raise FormatError(
-            f"{folder.url} is the log of a durable index; choose another place, or remove it"
-        )
-    end = replace(descriptor, revision=revision)
-    written, replaced = _write(client, end, folder, there, None, logged)
+    there = _replaced_in(folder, descriptor)
+    written, replaced = _write(client, descriptor, folder, there, None, logged)
+    names = folder.names()
+    if logged and last_revision(names) > revision:
+        # Another index may put the manifest back that it has read.
+        raise gone_on(folder)
     # What clients that were killed left behind goes, too; other indexes may be saved here just now.
-    left = ("log-", "shard-") if logged else f"shard-{_mark(end)}"
+    left = "shard-" if logged else f"shard-{_mark(descriptor)}"
     stale = {rows.file for rows in replaced}
-    stale |= {name for name in folder.names() if name.startswith(left)}
+    stale |= {name for name in names if name.startswith(left)}
+    if logged:
+        stale |= replaced_by(names, revision)
     folder.remove(stale - {rows.file for rows in written})
-    folder.clear_parts(_mark(end))
-    return replace(end, saved=Saved(folder.url, descriptor.uid, revision))
+    folder.clear_parts(_mark(descriptor))
+    return replace(descriptor, saved=Saved(folder.url, descriptor.uid, revision))
 
 
 def begin(
-    client: Client, descriptor: Descriptor, change: Change, continued: Manifest | None
+    client: Client, descriptor: Descriptor, change: Change, continued: Continued | None
 ) -> None:
     """Let the index's log begin with what the shards have prepared, or go on after `continued`."""
     if descriptor.log is None:
@@ -140,10 +162,9 @@ def read_manifest(folder: Folder) -> Manifest:
     return manifest
 
 
-def saved_in(folder: Folder, manifest: Manifest) -> Saved:
-    """All that is saved in a folder, its log included."""
-    found = records(folder, manifest.revision) if manifest.logged else []
-    return Saved(folder.url, manifest.uid, manifest.revision + len(found))
+def changes_in(folder: Folder, manifest: Manifest) -> list[Record]:
+    """Those since a manifest, where a log stands beside it."""
+    return records(folder, manifest.revision) if manifest.logged else []
 
 
 def batches_of(saved: Saved) -> list[Batch]:
@@ -168,7 +189,7 @@ def batches_of(saved: Saved) -> list[Batch]:
             f"{saved.url} holds another state than revision {saved.revision} of this index: it was "
             "replaced, or is damaged; load it if it is wanted, or build the index again"
         )
-    return [batch for batch in batches if batch.verb != "load"]
+    return [batch for batch in batches if batch.files]
 
 
 def write_shard(
@@ -205,8 +226,8 @@ def _write(
         )
         check_shared(folder, files)
         if there is not None:
-            # Another index may have been saved here meanwhile.
-            there = _manifest_in(folder)
+            # Another index may have been saved here meanwhile, or go on with the log.
+            there = _replaced_in(folder, descriptor)
         return Manifest.of(descriptor, files, frames_of(descriptor.meta), logged=logged).to_bytes()
 
     target.fill(names, MANIFEST, write, fresh=there is None, mark=mark)
@@ -216,6 +237,22 @@ def _write(
 def _mark(descriptor: Descriptor) -> str:
     """By which an index knows its files: one client at a time saves it."""
     return f"{descriptor.uid[:12]}-"
+
+
+def _replaced_in(folder: Folder, descriptor: Descriptor) -> Manifest | None:
+    """Of the saved index that a save of `descriptor` replaces; None where there is none."""
+    there = _manifest_in(folder)
+    if there is None:
+        return None
+    if folder.url == descriptor.log:
+        last = max(there.revision + 1, last_revision(folder.names()))
+        if there.uid != descriptor.uid or last > descriptor.revision:
+            raise gone_on(folder)
+    elif there.logged:
+        raise FormatError(
+            f"{folder.url} is the log of a durable index; choose another place, or remove it"
+        )
+    return there
 
 
 def _manifest_in(folder: Folder) -> Manifest | None:

@@ -128,6 +128,11 @@ class Descriptor(WithMetas):
         return [shard.worker for shard in self.shards]
 
     @property
+    def state(self) -> tuple[str, int, int, Saved | None]:
+        """What tells it from all others of its name."""
+        return self.uid, self.epoch, self.revision, self.saved
+
+    @property
     def stored(self) -> Any:
         """An empty frame like the rows of a shard, which may have a column of our own."""
         if self.placement is Placement.INDEPENDENT:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from html import escape
 from typing import Any, Self
 
@@ -169,7 +170,8 @@ class Handle:
 
             def write(newest: Descriptor) -> None:
                 if newest.log is not None:
-                    log.append(self._client, change, newest)
+                    outdated = partial(self._registry.outdated, current)
+                    log.append(self._client, change, newest, outdated)
 
             acts = acts_of(self._client, end, [step])
             return self._carry_out(end, change, acts, step, write=write)
@@ -191,16 +193,22 @@ class Handle:
         `new` is known to nobody before.
         """
 
+        before = None if new else self._descriptor
+
         def publish(heavy: Heavy) -> None:
             newest = replace(end, heavy=heavy)
             write(newest)
-            if not self._registry.publish(newest, new=new):
-                raise unknown(self.name)
-            self._descriptor = newest
+            self._publish(newest, before)
             if step is not None:
                 self._history.record(step)
 
         return carry_out(self._client, change, acts, publish, moved)
+
+    def _publish(self, newest: Descriptor, after: Descriptor | None) -> None:
+        registry = self._registry
+        if not registry.publish(newest, after=after):
+            raise registry.outdated(after or newest) or unknown(self.name)
+        self._descriptor = newest
 
     @contextmanager
     def _changing(self) -> Iterator[Descriptor]:

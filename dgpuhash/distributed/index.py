@@ -14,13 +14,13 @@ from dgpuhash.distributed import checkpoint
 from dgpuhash.distributed.change import change_to, places
 from dgpuhash.distributed.choice import Choice
 from dgpuhash.distributed.clients import client_of
-from dgpuhash.distributed.descriptor import Descriptor
+from dgpuhash.distributed.descriptor import Descriptor, Saved
 from dgpuhash.distributed.envelope import loaded_from
 from dgpuhash.distributed.folder import Folder
 from dgpuhash.distributed.history import Step, acts_of
 from dgpuhash.distributed.importing import import_there
 from dgpuhash.distributed.kept import Kept
-from dgpuhash.distributed.manifest import Manifest
+from dgpuhash.distributed.log import Continued
 from dgpuhash.distributed.reading import Reading
 from dgpuhash.distributed.registry import Registry, check_name, drawn_name
 from dgpuhash.distributed.source import collection_of
@@ -191,6 +191,8 @@ class DistributedIndex(Reading, Upkeep):
         ------
         FormatError
             When there is no saved index, or it is damaged; nothing is changed then.
+        IndexLost
+            When a worker is lost, or the index whose log it goes on with was changed meanwhile.
         """
         client = client_of(client)
         check_name(name)
@@ -200,7 +202,8 @@ class DistributedIndex(Reading, Upkeep):
 
         def load() -> DistributedIndex:
             manifest = checkpoint.read_manifest(folder)
-            saved = checkpoint.saved_in(folder, manifest)
+            changes = checkpoint.changes_in(folder, manifest)
+            saved = Saved(folder.url, manifest.uid, manifest.revision + len(changes))
             uid = uuid.uuid4().hex
             descriptor = Descriptor(
                 uid=uid,
@@ -217,7 +220,8 @@ class DistributedIndex(Reading, Upkeep):
                 revision=saved.revision + goes_on,
                 log=log,
             )
-            return cls._create(descriptor, client, saved, manifest if goes_on else None)
+            continued = Continued(manifest, changes) if goes_on else None
+            return cls._create(descriptor, client, saved, continued)
 
         return loaded_from(folder, load)
 
@@ -248,7 +252,7 @@ class DistributedIndex(Reading, Upkeep):
 
     @classmethod
     def _create(
-        cls, descriptor: Descriptor, client: Client, rows: Any, continued: Manifest | None = None
+        cls, descriptor: Descriptor, client: Client, rows: Any, continued: Continued | None = None
     ) -> DistributedIndex:
         index = cls(descriptor, client)
         change = change_to(descriptor, "build")

@@ -3,7 +3,9 @@
 Beside the manifest of a checkpoint stand, for each revision since, the rows by part, as Arrow files
 of the workers that own them, and then a record: a small file that names them with their checksums.
 The record makes the change. It is created under a name that only one writer can take; so a second
-one, who took the log over, is noticed. A record that breaks off was never acknowledged.
+one, who took the log over, is noticed. A record that breaks off was never acknowledged. Who goes on
+with a log, or makes it short, first writes a record without rows: nothing that was written before
+comes after it.
 """
 
 from __future__ import annotations
@@ -11,9 +13,9 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from distributed import Client
 
@@ -27,12 +29,26 @@ from dgpuhash.distributed.rows_file import RowsFile, digest_of, write_rows
 from dgpuhash.distributed.shard import Change
 from dgpuhash.errors import FormatError, IndexLost
 
-__all__ = ["Record", "append", "last_revision", "records", "take_over"]
+__all__ = [
+    "Continued",
+    "Outdated",
+    "Record",
+    "append",
+    "fence",
+    "gone_on",
+    "last_revision",
+    "records",
+    "replaced_by",
+    "take_over",
+]
 
 MAGIC = b"dgpuhash log 1"
 END = b"\nend\n"
 NAME = re.compile(r"log-(\d{12})\.record")
-VERBS = {"insert", "erase", "load"}
+VERBS = {"insert", "erase", "load", "save"}
+
+# The error of a writer whose index was changed meanwhile; None where it was not.
+Outdated = Callable[[], IndexLost | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +60,8 @@ class Record:
     revision : int
         After the change.
     verb : str
-        ``"insert"`` or ``"erase"``; ``"load"`` when another index went on with the log.
+        ``"insert"`` or ``"erase"``; ``"load"`` when another index went on with the log, and
+        ``"save"`` before a save made it short.
     uid : str
         Of the index.
     transaction : str
@@ -104,7 +121,15 @@ class Record:
 REMEDY = "restore the folder from a backup"
 
 
-def append(client: Client, change: Change, end: Descriptor) -> None:
+@dataclass(frozen=True, slots=True)
+class Continued:
+    """What an index has left that another one goes on with: a manifest, and the changes since."""
+
+    manifest: Manifest
+    changes: Sequence[Record]
+
+
+def append(client: Client, change: Change, end: Descriptor, outdated: Outdated) -> None:
     """Have the shards write what they have prepared for the change to `end`, and then its record.
 
     Raises
@@ -112,7 +137,8 @@ def append(client: Client, change: Change, end: Descriptor) -> None:
     OSError
         When it cannot be written; the change has not happened then.
     IndexLost
-        When another index goes on with this log, or a worker is lost.
+        When another index goes on with this log, another client has changed this one, or a worker
+        is lost.
     """
     assert end.log is not None
     folder, revision = Folder(end.log), end.revision
@@ -124,7 +150,7 @@ def append(client: Client, change: Change, end: Descriptor) -> None:
         record = Record(
             revision, change.verb, change.uid, change.transaction, tuple(files), end.owned
         )
-        _commit(folder, record)
+        _commit(folder, record, outdated)
     except BaseException:
         # Once its record is there, the change may be seen, and its files have to stay.
         with suppress(OSError):
@@ -133,21 +159,36 @@ def append(client: Client, change: Change, end: Descriptor) -> None:
         raise
 
 
-def take_over(folder: Folder, manifest: Manifest, uid: str, revision: int) -> None:
-    """Let the index `uid` go on with a log, at `revision`; whoever wrote it before is refused.
+def fence(folder: Folder, end: Descriptor, outdated: Outdated) -> None:
+    """Let the log go on to the revision of `end`, without rows, before it is made short.
 
     Raises
     ------
     IndexLost
-        When the log went on meanwhile.
+        When another index goes on with it, or another client has changed this one.
     """
-    fence = Record(revision, "load", uid, uuid.uuid4().hex, ())
-    if not _created(folder, fence):
-        raise IndexLost(
-            f"the index in {folder.url} was changed while it was loaded; close it where it is "
-            "open, and load it again"
-        )
-    folder.replace(MANIFEST, manifest.owned_by(uid).to_bytes())
+    _commit(folder, Record(end.revision, "save", end.uid, uuid.uuid4().hex, ()), outdated)
+
+
+def take_over(folder: Folder, continued: Continued, uid: str, revision: int) -> None:
+    """Let the index `uid` go on with a log, at `revision`; whoever wrote it before is refused.
+
+    Raises
+    ------
+    FormatError
+        When it was made short meanwhile.
+    IndexLost
+        When it went on meanwhile.
+    """
+    record = Record(revision, "load", uid, uuid.uuid4().hex, ())
+    if not _created(folder, record, lambda: None):
+        raise _changed(folder)
+    try:
+        _check_unchanged(folder, continued, record)
+    except BaseException:
+        folder.remove([record.name])
+        raise
+    folder.replace(MANIFEST, continued.manifest.owned_by(uid).to_bytes())
 
 
 def records(folder: Folder, after: int) -> list[Record]:
@@ -159,7 +200,7 @@ def records(folder: Folder, after: int) -> list[Record]:
         When one is damaged, or missing before another.
     """
     found: list[Record] = []
-    numbers = [number for number in _numbers(folder) if number > after]
+    numbers = [number for number in _numbers(folder.names()) if number > after]
     for number, expected in zip(numbers, range(after + 1, after + 1 + len(numbers)), strict=True):
         name = f"log-{number:012}.record"
         if number != expected:
@@ -179,9 +220,23 @@ def records(folder: Folder, after: int) -> list[Record]:
     return found
 
 
-def last_revision(folder: Folder) -> int:
-    """The greatest number that a record has, whole or not; 0 when there is none."""
-    return max(_numbers(folder), default=0)
+def last_revision(names: Iterable[str]) -> int:
+    """The greatest number of a record, whole or not, among `names`; 0 when there is none."""
+    return max(_numbers(names), default=0)
+
+
+def replaced_by(names: Iterable[str], revision: int) -> set[str]:
+    """Of `names` those of records, and of their rows, up to the revision of a save."""
+    end = f"log-{revision + 1:012}"
+    return {name for name in names if name.startswith("log-") and name < end}
+
+
+def gone_on(folder: Folder) -> IndexLost:
+    """The error of an index whose log another one goes on with."""
+    return IndexLost(
+        f"another index goes on with the log in {folder.url}; nothing was changed; close this "
+        "one, and open that one"
+    )
 
 
 def write_batch(host: ShardHost, change: Change, url: str, names: Sequence[str]) -> RowsFile | None:
@@ -191,17 +246,17 @@ def write_batch(host: ShardHost, change: Change, url: str, names: Sequence[str])
     return write_rows(rows, Folder(url), names[part]) if len(rows) else None
 
 
-def _commit(folder: Folder, record: Record) -> None:
-    name = f"{folder.url}/{MANIFEST}"
-    owner = Manifest.from_bytes(folder.read(MANIFEST), name).uid
-    if owner != record.uid or not _created(folder, record):
-        raise IndexLost(
-            f"another index goes on with the log in {folder.url}; nothing was changed; close this "
-            "one, and open that one"
-        )
+def _commit(folder: Folder, record: Record, outdated: Outdated) -> None:
+    manifest = _manifest_of(folder)
+    if manifest.uid != record.uid:
+        raise gone_on(folder)
+    # It would not be read after a save of this index by another client.
+    saved = manifest.revision >= record.revision
+    if saved or not _created(folder, record, outdated):
+        raise outdated() or gone_on(folder)
 
 
-def _created(folder: Folder, record: Record) -> bool:
+def _created(folder: Folder, record: Record, outdated: Outdated) -> bool:
     """Whether the record was written; not where another index, or this one, has gone on."""
     data = record.to_bytes()
     try:
@@ -209,11 +264,35 @@ def _created(folder: Folder, record: Record) -> bool:
     except FileExistsError:
         there = Record.from_bytes(folder.read(record.name), f"{folder.url}/{record.name}")
         # Its client died before the change was seen by anybody, or before the end of the record.
-        forsaken = there is None or (there.uid == record.uid and record.verb != "load")
-        if forsaken:
-            folder.replace(record.name, data)
-        return forsaken
+        if there is not None and (there.uid != record.uid or outdated()):
+            return False
+        # Another index may have read it, and goes on after it.
+        after = replace(record, revision=record.revision + 1).name
+        if folder.has(after):
+            return False
+        folder.replace(record.name, data)
+        return not folder.has(after)
     return True
+
+
+def _check_unchanged(folder: Folder, continued: Continued, last: Record) -> None:
+    """Nothing changes up to `last` any more, and nothing shall have since that was read."""
+    before, now = continued.manifest, _manifest_of(folder)
+    if (now.uid, now.shards) != (before.uid, before.shards):
+        raise FormatError(f"{folder.url} was saved to while it was loaded; load it again")
+    if records(folder, before.revision) != [*continued.changes, last]:
+        raise _changed(folder)
+
+
+def _changed(folder: Folder) -> IndexLost:
+    return IndexLost(
+        f"the index in {folder.url} was changed while it was loaded; close it where it is "
+        "open, and load it again"
+    )
+
+
+def _manifest_of(folder: Folder) -> Manifest:
+    return Manifest.from_bytes(folder.read(MANIFEST), f"{folder.url}/{MANIFEST}")
 
 
 def _is_recorded(folder: Folder, revision: int, transaction: str) -> bool:
@@ -224,6 +303,6 @@ def _is_recorded(folder: Folder, revision: int, transaction: str) -> bool:
     return record is not None and record.transaction == transaction
 
 
-def _numbers(folder: Folder) -> list[int]:
-    matches = map(NAME.fullmatch, folder.names())
+def _numbers(names: Iterable[str]) -> list[int]:
+    matches = map(NAME.fullmatch, names)
     return sorted(int(match[1]) for match in matches if match)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -42,16 +42,29 @@ class Registry:
             published = filter(_is_ours, self._client.list_datasets())
         return sorted(name.removeprefix(PREFIX) for name in published)
 
-    def publish(self, descriptor: Descriptor, *, new: bool = False) -> bool:
+    def publish(self, descriptor: Descriptor, *, after: Descriptor | None) -> bool:
         """Make `descriptor` the newest under its name; whether the scheduler did.
 
-        It does not where the index is not `new`, and it knows of no such: it was started anew, or
-        another client has closed the index.
+        It does not where the newest is another one than `after`: it was started anew, or another
+        client has changed or closed the index. After None, of a new index, it always does.
         """
         # Published datasets outlive client.restart(), which scheduler metadata does not. The
         # client's own way to publish waits up to 10 ms for its other messages to be gone.
         packed, name = pickle.dumps(descriptor), PREFIX + descriptor.name
-        return ask_scheduler(self._client, put_dataset, name, packed, descriptor.uid, new)
+        states = descriptor.state, None if after is None else after.state
+        return ask_scheduler(self._client, put_dataset, name, packed, *states)
+
+    def outdated(self, descriptor: Descriptor) -> IndexLost | None:
+        """The error of a change of `descriptor`; None when that is the newest under its name."""
+        newest = self.find(descriptor.name)
+        if newest is None or newest.uid != descriptor.uid:
+            return unknown(descriptor.name)
+        if newest.state == descriptor.state:
+            return None
+        return IndexLost(
+            f"index {descriptor.name!r} was changed by another client, as this one stood still in "
+            "the middle of its change; that was not made: repeat it"
+        )
 
     def remove(self, descriptor: Descriptor) -> None:
         """Forget an index."""
@@ -76,13 +89,15 @@ def packed_dataset(name: str, dask_scheduler: Any) -> bytes | None:
     return None if found is None else deserialize(found["data"].header, found["data"].frames)
 
 
-def put_dataset(name: str, packed: bytes, uid: str, new: bool, dask_scheduler: Any) -> bool:
+def put_dataset(
+    name: str, packed: bytes, state: Hashable, after: Hashable, dask_scheduler: Any
+) -> bool:
     datasets = dask_scheduler.extensions["publish"].datasets
-    if not new and datasets.get(name, {}).get("uid") != uid:
+    if after is not None and datasets.get(name, {}).get("state") != after:
         return False
     data = Serialized(*serialize(packed))
     dask_scheduler.client_desires_keys((), f"published-{name}")
-    datasets[name] = {"data": data, "keys": (), "uid": uid}
+    datasets[name] = {"data": data, "keys": (), "state": state}
     return True
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from dgpuhash.distributed import checkpoint
 from dgpuhash.distributed.change import Act, change_to, drop_shards, places
@@ -82,15 +83,21 @@ class Upkeep(Handle):
         ------
         FormatError
             When there is something else, or the log of another index.
+        IndexLost
+            When a worker is lost, or another index goes on with the log that is there.
         OSError
             When it cannot be written; what was there is as it was.
         UnsupportedError
             When the client does not see there what workers wrote.
         """
         with self._changing() as current:
-            self._descriptor = checkpoint.save(self._client, current, url)
+            outdated = partial(self._registry.outdated, current)
+            fenced = checkpoint.fenced(current, url, outdated)
+            if fenced is not current:
+                self._publish(fenced, current)
+            self._descriptor = checkpoint.save(self._client, fenced, url)
             # It is written, whether or not the scheduler still knows the index.
-            self._registry.publish(self._descriptor)
+            self._registry.publish(self._descriptor, after=fenced)
 
     def rebalance(self, workers: Sequence[str] | None = None) -> int:
         """Spread the index over the workers that are there now; returns the rows that moved.

@@ -217,7 +217,7 @@ def test_a_local_name_may_look_like_a_pattern(threads, frame, tmp_path):
     [
         "checkpoint.check_sizes",
         "checkpoint.records",
-        "checkpoint.saved_in",
+        "checkpoint.changes_in",
         "history.partitions_in",
     ],
 )

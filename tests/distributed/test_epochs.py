@@ -281,7 +281,7 @@ def test_what_the_scheduler_has_forgotten_meanwhile_stays_forgotten(
     publish, others = Registry.publish, []
 
     def published(self, descriptor, **options):
-        if not options.get("new"):
+        if options["after"] is not None:
             DistributedIndex.open("planes", threads).close()
             if taken:
                 rows = frame[:10]
