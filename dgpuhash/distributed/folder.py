@@ -52,7 +52,7 @@ class Folder:
             self.url += "///"
 
     def make(self) -> None:
-        """Make the folder, unless it is there.
+        """Make the folder, and those that it is in, unless they are there.
 
         Raises
         ------
@@ -60,7 +60,11 @@ class Folder:
             When its name is a pattern.
         """
         check_plain(self.url, self.system)
+        path = Path(self.path)
+        new = [each for each in (path, *path.parents) if self.local and not each.exists()]
         self.system.makedirs(self.path, exist_ok=True)
+        for each in new:
+            _sync(str(each.parent))
 
     def names(self) -> list[str]:
         """Of the files and folders that are there; none when the folder is not."""
@@ -88,6 +92,15 @@ class Folder:
     def read(self, name: str) -> bytes:
         """The bytes of a file."""
         return bytes(self.system.cat_file(self._at(name)))
+
+    def may_hold(self, name: str, data: bytes) -> bool:
+        """Whether a file has these bytes, or nobody can say so."""
+        try:
+            return self.read(name) == data
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True
 
     @contextmanager
     def reading(self, name: str) -> Iterator[Any]:
@@ -117,6 +130,7 @@ class Folder:
                 Path(self._at(part)).replace(self._at(name))
                 self.sync()
             else:
+                self.system.invalidate_cache(self._at(part))
                 self.system.mv(self._at(part), self._at(name))
         except BaseException:
             self.remove([part])
@@ -158,20 +172,25 @@ class Folder:
     ) -> None:
         """Have `write` make the files `names`, and then put what it returns into the file `last`.
 
-        A local folder that is `fresh` appears under its name when it is complete; until then that
-        begins with its own and `mark`. When this fails nothing is left.
+        `fresh`: `last` is not there. Then a local folder that is not there either appears under its
+        name when it is complete; until then that begins with its own and `mark`. When this fails
+        nothing is left, unless `last` was written all the same.
         """
-        apart = self.local and fresh
+        # One that is there may be somebody's working folder, a link, or where a disk begins.
+        apart = self.local and fresh and not self.exists()
+        data = None
         folder = Folder(f"{self.url}.{mark}{uuid.uuid4().hex[:12]}.part") if apart else self
         folder.make()
         try:
-            folder.replace(last, write(folder))
+            data = write(folder)
+            put = folder.create if fresh and not apart else folder.replace
+            put(last, data)
             if apart:
                 folder.rename(self)
         except BaseException:
             if apart:
                 _clear(folder.path)
-            else:
+            elif data is None or not folder.may_hold(last, data):
                 folder.remove(names)
             raise
 
@@ -186,7 +205,7 @@ class Folder:
                         _clear(str(each))
 
     def rename(self, new: Folder) -> None:
-        """Give a local folder the name of an empty one, or of none."""
+        """Give a local folder the name of none."""
         # Fails on one that was filled meanwhile.
         Path(self.path).rename(new.path)
         _sync(str(Path(new.path).parent))

@@ -489,6 +489,87 @@ def test_an_interrupted_save_or_insert_leaves_what_was_there(threads, frame, tmp
             assert sorted(where.iterdir()) == before
 
 
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "Input/output error"), KeyboardInterrupt()])
+@pytest.mark.parametrize("place", ["saved", "log", "new", "empty", "memory://interrupted"])
+def test_a_save_that_fails_when_its_manifest_is_there(
+    threads, frame, tmp_path, monkeypatch, place, error
+):
+    """What that names stays, or what was there before does."""
+    log = tmp_path / "log"
+    where = place if "://" in place else f"{tmp_path}/{place}"
+    (tmp_path / "empty").mkdir()
+    with DistributedIndex.build(frame[:300], on="count", client=threads, durable=log) as index:
+        if place in ("saved", "memory://interrupted"):
+            index.save(where)
+        index.insert(frame[300:])
+        wanted = Folder(where)
+        replace, create, rename = Folder.replace, Folder.create, Folder.rename
+
+        def failing(whole, last):
+            def put(folder, *args):
+                whole(folder, *args)
+                if last(folder, *args):
+                    raise error
+
+            return put
+
+        def is_manifest(folder, name, data):
+            return folder.url == wanted.url and name == "manifest.json"
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Folder, "replace", failing(replace, is_manifest))
+            patch.setattr(Folder, "create", failing(create, is_manifest))
+            patch.setattr(Folder, "rename", failing(rename, lambda *_: True))
+            with pytest.raises(type(error)):
+                index.save(where)
+    for folder in (where, log):
+        with DistributedIndex.load(folder, threads) as loaded:
+            assert len(loaded) == len(frame)
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_a_name_that_is_there_is_filled_in_place(threads, frame, tmp_path, monkeypatch):
+    """It may be the working folder of somebody, or a link."""
+    for name in ("here", "far"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "link").symlink_to("far")
+    monkeypatch.chdir(tmp_path / "here")
+    with DistributedIndex.build(frame, on="count", client=threads) as index:
+        for where in (".", tmp_path / "link"):
+            index.save(where)
+            index.save(where)
+            with DistributedIndex.load(where, threads) as loaded:
+                assert len(loaded) == len(frame)
+    assert Path.cwd() == tmp_path / "here"
+    assert len(list((tmp_path / "far").iterdir())) == len(list(Path.cwd().iterdir())) == 4
+
+
+def test_two_that_begin_in_one_folder_that_is_there(tmp_path):
+    """The second is refused, and leaves nothing of its own."""
+
+    def write(name):
+        def rows(folder):
+            with folder.writing(name) as file:
+                file.write(b"rows")
+            if name == "second":
+                Folder(tmp_path).fill(["first"], "last", write("first"), fresh=True)
+            return name.encode()
+
+        return rows
+
+    with pytest.raises(FileExistsError):
+        Folder(tmp_path).fill(["second"], "last", write("second"), fresh=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["first", "last"]
+    assert (tmp_path / "last").read_bytes() == b"first"
+
+
+def test_the_names_of_all_new_folders_are_on_the_disk(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr("dgpuhash.distributed.folder._sync", synced.append)
+    Folder(tmp_path / "a" / "b" / "log").fill([], "last", lambda folder: b"", fresh=True)
+    assert {str(tmp_path), f"{tmp_path}/a", f"{tmp_path}/a/b"} <= set(synced)
+
+
 SAVER = """
 import os, signal, sys
 from distributed import Client
