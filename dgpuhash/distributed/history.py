@@ -46,7 +46,9 @@ class Step:
                 yield self._act(batch.verb, rows)
         else:
             names = descriptor.encoder.names if self.verb == "erase" else descriptor.meta.columns
-            act = self._act(self.verb, partitions_of(client, self.rows, list(names)))
+            act = self._act(
+                self.verb, partitions_of(client, self.rows, list(names), descriptor.workers)
+            )
             there = lost.arrivals if lost is not None and self.verb != "erase" else ()
             yield act.without(there) if there else act
 

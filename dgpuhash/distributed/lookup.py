@@ -79,7 +79,7 @@ class Lookups(Searchable):
             return [task(asked, *options)]
         names = list(join_columns(asked, descriptor.encoder))
         small = frames_of(asked).nbytes(asked) <= SMALL_NBYTES
-        pieces = [asked] if small else partitions_of(client, asked, names)
+        pieces = [asked] if small else partitions_of(client, asked, names, descriptor.workers)
         name = f"dgpuhash-lookup-{uuid.uuid4().hex}"
         futures = [
             client.submit(task, piece, *options, key=f"{name}-{number}", pure=False, priority=10)

@@ -15,6 +15,7 @@ from distributed.client import FutureCancelledError, FuturesCancelledError
 from distributed.comm import CommClosedError
 
 from dgpuhash.distributed.attendance import Attendance, unattended
+from dgpuhash.distributed.calls import on_scheduler
 from dgpuhash.distributed.clients import asking_the_scheduler, workers_of
 from dgpuhash.distributed.plugin import arriving_host_of
 from dgpuhash.distributed.relay import Failed, relayed
@@ -156,14 +157,18 @@ def installed(client: Client, plugin: WorkerPlugin) -> None:
 def watched(client: Client, workers: Sequence[str], futures: list[Any]) -> list[Any]:
     """The results of `futures`, unless one of `workers` leaves the cluster first.
 
+    Others that have their tasks, or what these wait for, may leave, but not be silent.
+
     Raises
     ------
     IndexLost
-        When a worker left, or the scheduler has forgotten the tasks.
+        When a worker left or is silent, or the scheduler has forgotten the tasks.
     Exception
         What a task raised.
     """
-    return attended(client, workers, lambda: client.gather(futures, asynchronous=True))
+    keys = [future.key for future in futures]
+    gather = partial(client.gather, futures, asynchronous=True)
+    return attended(client, workers, gather, keys=keys)
 
 
 def attended(
@@ -171,11 +176,12 @@ def attended(
     workers: Sequence[str],
     begin: Callable[[], Awaitable[Result]],
     look: Callable[..., list[str]] | None = None,
+    keys: Sequence[str] = (),
 ) -> Result:
     """What comes of `begin`, called on the client's event loop, unless a worker is lost first.
 
     `look` is called on workers now and then, and names what nobody goes on with; default:
-    `unattended`.
+    `unattended`. So it is on those that have the tasks with these `keys` then.
 
     Raises
     ------
@@ -186,7 +192,7 @@ def attended(
     """
     try:
         with saying_memory("a task, or who takes its result,"):
-            return _Awaited(client, workers, begin, look=look).outcome()
+            return _Awaited(client, workers, begin, look=look, keys=keys).outcome()
     except (FutureCancelledError, FuturesCancelledError, CommClosedError) as error:
         why = getattr(error, "reason", error)
         raise IndexLost(
@@ -208,7 +214,7 @@ class _Awaited(Generic[Result]):
     begin : callable
     limit : float, optional
         Seconds to wait for it.
-    look : callable, optional
+    look, keys : optional
         As for `attended`.
     """
 
@@ -219,9 +225,10 @@ class _Awaited(Generic[Result]):
         begin: Callable[[], Awaitable[Result]],
         limit: float | None = None,
         look: Callable[..., list[str]] | None = None,
+        keys: Sequence[str] = (),
     ) -> None:
         self._client, self._workers, self._begin = client, workers, begin
-        self._limit, self._look = limit, look or unattended
+        self._limit, self._look, self._keys = limit, look or unattended, keys
         self._told = concurrent.futures.Future[Result]()
         self._timer: asyncio.TimerHandle | None = None
         self._alarms: list[asyncio.Future[None]] = []
@@ -280,7 +287,7 @@ class _Awaited(Generic[Result]):
         client, workers = self._client, self._workers
         watching: list[Callable[[], Awaitable[IndexLost]]] = [
             partial(_until_one_leaves, client, workers),
-            partial(_until_one_is_silent, client, workers, self._look),
+            partial(_until_one_is_silent, client, workers, self._look, self._keys),
         ]
         if self._limit is not None:
             watching.append(partial(_until_late, workers, self._limit))
@@ -324,29 +331,56 @@ async def _until_one_leaves(client: Client, workers: Sequence[str]) -> IndexLost
 
 
 async def _until_one_is_silent(
-    client: Client, workers: Sequence[str], look: Callable[..., list[str]]
+    client: Client,
+    workers: Sequence[str],
+    look: Callable[..., list[str]],
+    keys: Sequence[str],
 ) -> IndexLost:
     attendance = Attendance()
     while True:
         await asyncio.sleep(PATIENCE)
-        call = client.run(look, workers=list(workers), on_error="ignore", asynchronous=True)
+        asked = list(workers)
         try:
-            answers = await asyncio.wait_for(asyncio.shield(begun(call)), SILENCE)
+            if keys:
+                busy = await _in_time(on_scheduler(client, at_work, keys))
+                asked = sorted({*asked, *busy})
+            call = client.run(look, workers=asked, on_error="ignore", asynchronous=True)
+            answers = await _in_time(call)
         except TimeoutError:
             return IndexLost(
-                f"a worker among {list(workers)} with shards of the index has not answered for "
-                f"{SILENCE:.0f} s; end it, and {REMEDY}"
+                f"a worker among {asked} with shards of the index, or tasks of this call, has not "
+                f"answered for {SILENCE:.0f} s; end it, and {REMEDY}"
             )
         except (OSError, RuntimeError):
             # The scheduler cannot be asked; `_until_one_leaves` says so.
             continue
         # One without memory for an answer ends the comm, and Dask then asks it on and on.
-        said = {worker: answers.get(worker, ["no answer of it comes"]) for worker in workers}
+        said = {worker: answers.get(worker, ["no answer of it comes"]) for worker in asked}
         for worker, what in attendance.missed(said, asyncio.get_running_loop().time()):
             return IndexLost(
                 f"worker {worker} is there and does not go on, as when memory ran out there: "
                 f"{what}; end it, and {REMEDY}"
             )
+
+
+async def _in_time(call: Awaitable[Result]) -> Result:
+    return await asyncio.wait_for(asyncio.shield(begun(call)), SILENCE)
+
+
+def at_work(keys: Sequence[str], dask_scheduler: Any) -> set[str]:
+    """Runs on the scheduler: the workers that have these tasks, or what they wait for."""
+    tasks = dask_scheduler.tasks
+    ahead = [tasks[key] for key in keys if key in tasks]
+    seen, found = set(ahead), set()
+    while ahead:
+        task = ahead.pop()
+        if task.processing_on is not None:
+            found.add(task.processing_on.address)
+        found.update(worker.address for worker in task.who_has or ())
+        if task.state != "memory":
+            ahead += task.dependencies - seen
+            seen |= task.dependencies
+    return found
 
 
 def _results(found: dict[str, Any], workers: Sequence[str]) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import dask.dataframe as dd
@@ -11,6 +12,7 @@ from dask.delayed import Delayed
 from distributed import Client, Future, futures_of
 
 from dgpuhash.distributed.clients import check_home
+from dgpuhash.distributed.phase import attended
 from dgpuhash.errors import DeviceError, ShapeError, UnsupportedError
 from dgpuhash.frames import frames_of, key_names, make_frame
 
@@ -102,11 +104,13 @@ def check_library(collection: Any, index_meta: Any) -> None:
         )
 
 
-def partitions_of(client: Client, collection: Any, columns: Sequence[Hashable]) -> list[Any]:
+def partitions_of(
+    client: Client, collection: Any, columns: Sequence[Hashable], workers: Sequence[str]
+) -> list[Any]:
     """The partitions with these columns, as Delayed or Future objects, in the order of rows.
 
     A Dask DataFrame stays where it is: each partition is read by the task that needs it, and of a
-    persisted one has all columns.
+    persisted one has all columns. Other frames go to `workers` in pieces.
 
     Raises
     ------
@@ -114,6 +118,8 @@ def partitions_of(client: Client, collection: Any, columns: Sequence[Hashable]) 
         When a column is missing.
     UnsupportedError
         When another cluster holds partitions, or nobody does any more.
+    IndexLost
+        When one of `workers` is lost.
     """
     key_names(meta_of(collection), list(columns))
     if isinstance(collection, dd.DataFrame):
@@ -133,7 +139,10 @@ def partitions_of(client: Client, collection: Any, columns: Sequence[Hashable]) 
     nbytes = frames_of(projected).nbytes(projected)
     step = max(1, len(projected) * PIECE_NBYTES // max(nbytes, 1))
     pieces = [projected.iloc[start : start + step] for start in range(0, len(projected), step)]
-    return list(client.scatter(pieces, hash=False)) if pieces else []
+    if not pieces:
+        return []
+    begin = partial(client.scatter, pieces, list(workers), hash=False, asynchronous=True)
+    return list(attended(client, workers, begin))
 
 
 def persisted(collection: Any) -> list[Future] | None:

@@ -77,7 +77,8 @@ class Upkeep(Handle):
             A path that client and workers see, or such an fsspec URL. A saved index that is there
             is replaced; at the URL of a durable index's log, the log begins anew after the save,
             and is short again. A client that is killed meanwhile leaves files behind, which nothing
-            reads, and which go with the next save of this index there.
+            reads, and which go with the next save of this index there; from a folder that was
+            there and empty you remove them.
 
         Raises
         ------

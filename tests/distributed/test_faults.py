@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import dask.array as da
 import dask.dataframe as dd
@@ -217,6 +218,32 @@ def test_a_worker_that_stops_answering(cluster, planes, monkeypatch):
         finally:
             os.kill(pid, signal.SIGCONT)
         assert len(index) == 3000
+
+
+@pytest.mark.parametrize("lazy", [True, False])
+def test_a_worker_without_a_shard_stops_answering(cluster, planes, monkeypatch, tmp_path, lazy):
+    """Tasks go to it as to any other."""
+    first, second = sorted(cluster.nthreads())
+    more = pd.concat([planes] * 4)
+    rows = dd.from_pandas(more, npartitions=12, sort=False) if lazy else more
+    monkeypatch.setattr("dgpuhash.distributed.source.PIECE_NBYTES", 40_000)
+    with DistributedIndex.build(planes, on="k", client=cluster, workers=[first]) as index:
+        (pid,) = cluster.run(os.getpid, workers=[second]).values()
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            # Only here: a worker that goes on, on a busy machine, may take longer to answer.
+            with monkeypatch.context() as impatient:
+                impatient.setattr("dgpuhash.distributed.phase.PATIENCE", 0.5)
+                impatient.setattr("dgpuhash.distributed.phase.SILENCE", 2.0)
+                start = time.monotonic()
+                # Tasks whose rows lie elsewhere may go elsewhere.
+                with suppress(IndexLost):
+                    index.insert(rows)
+                assert time.monotonic() - start < SOON
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        assert len(index) in {3000, 15_000}
+        assert index.insert(planes) == 3000
 
 
 def test_a_worker_stops_answering_before_the_rows_of_a_table_are_there(
