@@ -13,7 +13,8 @@ from distributed import Client, Future, futures_of
 
 from dgpuhash.distributed.clients import check_home
 from dgpuhash.distributed.phase import attended
-from dgpuhash.errors import DeviceError, ShapeError, UnsupportedError
+from dgpuhash.distributed.request import REMEDY
+from dgpuhash.errors import DeviceError, IndexLost, ShapeError, UnsupportedError
 from dgpuhash.frames import frames_of, key_names, make_frame
 
 __all__ = ["check_library", "collection_of", "frame_of", "meta_of", "partitions_of", "persisted"]
@@ -142,7 +143,11 @@ def partitions_of(
     if not pieces:
         return []
     begin = partial(client.scatter, pieces, list(workers), hash=False, asynchronous=True)
-    return list(attended(client, workers, begin))
+    try:
+        return list(attended(client, workers, begin))
+    except KeyError as error:
+        # So says Dask's scheduler.
+        raise IndexLost(f"worker {error} with a shard of the index is gone; {REMEDY}") from error
 
 
 def persisted(collection: Any) -> list[Future] | None:
