@@ -476,7 +476,12 @@ def test_a_local_save_that_fails_leaves_what_was_there(threads, frame, tmp_path,
 def test_an_interrupted_save_or_insert_leaves_what_was_there(threads, frame, tmp_path, monkeypatch):
     where = tmp_path / "log"
     with DistributedIndex.build(frame[:300], on="count", client=threads, durable=where) as index:
-        before = sorted(where.iterdir())
+
+        def files():
+            # A save at a log begins with a record without rows.
+            return {path.name for path in where.iterdir() if path.suffix != ".record"}
+
+        before = files()
         for module, verb in (
             (checkpoint, lambda: index.save(where)),
             (log, lambda: index.insert(frame[300:])),
@@ -486,7 +491,7 @@ def test_an_interrupted_save_or_insert_leaves_what_was_there(threads, frame, tmp
                 with pytest.raises(KeyboardInterrupt):
                     verb()
             assert len(index) == 300
-            assert sorted(where.iterdir()) == before
+            assert files() == before
 
 
 @pytest.mark.parametrize("error", [OSError(errno.EIO, "Input/output error"), KeyboardInterrupt()])
