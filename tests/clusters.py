@@ -274,6 +274,8 @@ def assert_same_rows(result: Any, wanted: pd.DataFrame) -> None:
 def interrupting(write: Callable[..., Any]) -> Callable[..., Any]:
     """`write` for threads of this process, late; the first that calls it interrupts the program."""
     first = threading.Semaphore(1)
+    # Shells let what runs in the background ignore it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def late(*args: Any) -> Any:
         if first.acquire(blocking=False):

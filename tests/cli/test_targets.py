@@ -194,14 +194,15 @@ def test_a_directory_is_whole_or_as_it_was(tmp_path, client, target, there):
 
 @pytest.mark.parametrize("target", ["a.parquet/", "a.csv/"])
 def test_of_a_directory_that_is_not_local_nothing_stays_after_a_failure(client, target):
-    with fsspec.filesystem("memory").open("/kept.csv", "w") as stream:
+    memory = fsspec.filesystem("memory")
+    with memory.open("/targets/kept.csv", "w") as stream:
         stream.write("a\n")
     with pytest.raises(RuntimeError, match="cannot be computed"):
-        targets.write(broken(), f"memory://{target}", client)
-    assert fsspec.filesystem("memory").find("/") == ["/kept.csv"]
-    targets.write(dd.from_pandas(FRAME, npartitions=2), f"memory://{target}", client)
-    assert len(files.read(f"memory://{target}").compute()) == 3
-    fsspec.filesystem("memory").rm("/", recursive=True)
+        targets.write(broken(), f"memory://targets/{target}", client)
+    assert memory.find("/targets") == ["/targets/kept.csv"]
+    targets.write(dd.from_pandas(FRAME, npartitions=2), f"memory://targets/{target}", client)
+    assert len(files.read(f"memory://targets/{target}").compute()) == 3
+    memory.rm("/targets", recursive=True)
 
 
 @pytest.mark.parametrize("target", ["a.parquet", "a.csv", "a.csv.gz"])

@@ -38,6 +38,8 @@ def test_ctrl_c_in_a_terminal(folder, tmp_path, when):
         program = subprocess.Popen(
             [sys.executable, folder / "one_host.py", "--workers", "1", "--device", "cpu"],
             stdout=subprocess.PIPE, stderr=log, start_new_session=True,
+            # Another test's cluster may have the dashboard's port.
+            env={**os.environ, "PYTHONWARNINGS": "ignore:Port"},
         )  # fmt: skip
     try:
         if when == "when it stands":

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -48,6 +49,10 @@ def test_ctrl_c_in_a_terminal(workers):
     program = subprocess.Popen(
         [Path(sys.executable).with_name("dgpuhash"), "demo"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        # Shells let what runs in the background ignore it.
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+        # Another test's cluster may have the dashboard's port.
+        env={**os.environ, "PYTHONWARNINGS": "ignore:Port"},
     )  # fmt: skip
     try:
         deadline = time.monotonic() + 100
@@ -61,7 +66,10 @@ def test_ctrl_c_in_a_terminal(workers):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(program.pid, signal.SIGKILL)
     assert program.returncode == 1
-    assert said.strip() == "Aborted!"
+    if not workers:
+        assert said.strip() == "Aborted!"
+    # Dask may tell of tasks and messages that have ended with the workers.
+    assert said.endswith("\nAborted!\n")
 
 
 def test_a_result_with_one_other_value_is_a_difference():
