@@ -59,6 +59,14 @@ def check(url: str, client: Client, count: int) -> None:
         assert loaded.contains(np.arange(count)).all()
 
 
+def inserted_unseen(index: DistributedIndex, frame: pd.DataFrame, monkeypatch: Any) -> None:
+    """Insert rows by a client that dies when their record is there."""
+    with monkeypatch.context() as dying:
+        dying.setattr(Registry, "publish", fails)
+        with pytest.raises(KeyboardInterrupt):
+            index.insert(frame)
+
+
 def test_a_save_whose_log_another_index_takes_over(threads, old, url, monkeypatch):
     made: list[DistributedIndex] = []
 
@@ -115,10 +123,7 @@ def test_a_load_whose_log_is_made_short_begins_anew(threads, old, url, monkeypat
 
 def test_a_load_that_has_read_what_is_replaced_then(threads, old, url, monkeypatch):
     """A change that nobody saw gives its place to another one."""
-    with monkeypatch.context() as dying:
-        dying.setattr(Registry, "publish", fails)
-        with pytest.raises(KeyboardInterrupt):
-            old.insert(rows(1000, 1010))
+    inserted_unseen(old, rows(1000, 1010), monkeypatch)
     once(monkeypatch, checkpoint, "take_over", lambda: old.insert(rows(110, 120)))
     with pytest.raises(IndexLost, match="was changed while it was loaded"):
         DistributedIndex.load(url, threads, durable=url)
@@ -127,11 +132,7 @@ def test_a_load_that_has_read_what_is_replaced_then(threads, old, url, monkeypat
 
 
 def test_a_change_that_another_index_has_read_is_not_replaced(threads, old, url, monkeypatch):
-    with monkeypatch.context() as dying:
-        dying.setattr(Registry, "publish", fails)
-        with pytest.raises(KeyboardInterrupt):
-            old.insert(rows(110, 120))
-
+    inserted_unseen(old, rows(110, 120), monkeypatch)
     made: list[DistributedIndex] = []
 
     def take() -> None:
