@@ -13,6 +13,7 @@ from dgpuhash.cli import main
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
+DOCUMENTS = ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "MEASUREMENTS.md")
 
 
 def load_script():
@@ -113,7 +114,7 @@ def test_the_figures_stand_between_the_markers():
 
 def test_commands_in_the_documents_exist():
     makefile = (ROOT / "Makefile").read_text()
-    for document in ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md"):
+    for document in DOCUMENTS:
         text = (ROOT / document).read_text()
         for target in re.findall(r"`make ([a-z]+)", text):
             assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target
@@ -121,10 +122,16 @@ def test_commands_in_the_documents_exist():
             assert command in main.commands
 
 
-def test_linked_files_exist():
-    for document in ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md"):
-        for target in re.findall(r"\]\(([^)#:]+)\)", (ROOT / document).read_text()):
+def test_linked_files_and_sections_exist():
+    for document in DOCUMENTS:
+        links = re.findall(r"\]\(([^)#:]+)(?:#([^)]+))?\)", (ROOT / document).read_text())
+        for target, section in links:
             assert (ROOT / target).exists(), f"{document} links to {target}"
+            if section:
+                headings = re.findall(r"^#+ (.+)", (ROOT / target).read_text(), flags=re.MULTILINE)
+                assert section in {
+                    re.sub(r"[^\w -]", "", each).replace(" ", "-").lower() for each in headings
+                }
 
 
 def test_files_that_the_architecture_shows_as_examples_exist():
