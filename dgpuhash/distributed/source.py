@@ -127,7 +127,8 @@ def partitions_of(
         held = persisted(collection)
         futures = futures_of(collection) if held is None else held
         check_home(client, futures, "rows")
-        if any(future.status in ("cancelled", "lost") for future in futures):
+        # What is lost with a worker Dask makes again; what it cannot make is cancelled.
+        if any(future.status == "cancelled" for future in futures):
             raise UnsupportedError(
                 "the rows were persisted, and are on no worker any more: they were cancelled, or "
                 "lost with a worker; make the frame again from its source"

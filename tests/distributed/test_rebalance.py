@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from clusters import assert_same, cluster_of, kill, killer, until
-from distributed import Client
+from distributed import Client, futures_of
 from gate import Gate
 
 from dgpuhash.distributed import DistributedIndex, rows_file
@@ -162,6 +162,20 @@ def test_only_lost_shards_are_made_anew(nannied, frame, probes):
         assert list(index.stats()["rows"]) == counts
         after = tables_of(index, nannied)
         assert all(after[index.workers[part]] == before[index.workers[part]] for part in (0, 2))
+        assert_same(rows_of(index, probes), wanted_of(frame, probes))
+
+
+def test_persisted_rows_that_were_lost_too_are_made_again(nannied, frame, probes):
+    def read(part):
+        time.sleep(1)
+        return part
+
+    source = dd.from_pandas(frame, npartitions=6, sort=False).map_partitions(read, meta=frame[:0])
+    source = nannied.persist(source)
+    with DistributedIndex.build(source, on=["city", "hour"], client=nannied) as index:
+        kill(nannied, index.workers[1])
+        until(lambda: any(future.status == "lost" for future in futures_of(source)), pause=0.01)
+        assert 1 in index.rebuild().parts
         assert_same(rows_of(index, probes), wanted_of(frame, probes))
 
 

@@ -425,6 +425,28 @@ def test_arrays_that_were_cancelled_change_nothing(threads, of):
         assert (table.epoch, len(table)) == (1, 10)
 
 
+def test_a_chunk_that_was_lost_meanwhile_is_waited_for(threads, monkeypatch):
+    def fail():
+        raise ZeroDivisionError("on purpose")
+
+    futures = [threads.submit(int), threads.submit(fail)]
+    attended = batch.attended
+
+    def losing(*args: Any) -> Any:
+        found = attended(*args)
+        if not began:
+            began.append(True)
+            futures[0]._state.lose()
+            threads.loop.call_later(0.2, futures[0]._state.finish)
+        return found
+
+    began: list[bool] = []
+    monkeypatch.setattr(batch, "attended", losing)
+    with pytest.raises(ZeroDivisionError):
+        batch.until_done(threads, list(threads.nthreads()), futures)
+    assert futures[0].status == "finished"
+
+
 def test_a_task_that_runs_out_of_memory_changes_nothing(threads):
     def full(chunk):
         raise MemoryError("on purpose")

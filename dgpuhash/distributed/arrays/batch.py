@@ -329,20 +329,20 @@ def until_done(client: Client, workers: Sequence[str], futures: Sequence[Future]
     UnsupportedError
         When nobody has one any more, although all `workers` are there.
     """
-    if all(future.status == "finished" for future in futures):
-        return
 
     def begin() -> Awaitable[Any]:
         with client.as_current():
             return wait(futures)
 
     try:
-        attended(client, workers, begin)
+        # What was there is lost with a worker, and what Dask can it makes again.
+        while any(future.status in ("pending", "lost") for future in futures):
+            attended(client, workers, begin)
         failed = [future for future in futures if future.status != "finished"]
         if failed:
             watched(failed[0].client, workers, failed[:1])
     except IndexLost as lost:
-        forgotten = any(future.status in ("cancelled", "lost") for future in futures)
+        forgotten = any(future.status == "cancelled" for future in futures)
         if not forgotten or not set(workers) <= set(workers_of(client)):
             raise
         raise UnsupportedError(
