@@ -128,11 +128,12 @@ class Stop(Fault):
         with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGCONT)
         if self.silence is not None:
-            self._wait_for(LIBRARYS_SILENCE)
+            # A worker that was given up ends when it goes on.
+            self._wait_for(LIBRARYS_SILENCE, on_error="ignore")
 
-    def _wait_for(self, seconds: float) -> None:
+    def _wait_for(self, seconds: float, on_error: str = "raise") -> None:
         be_patient(seconds)
-        self.client.run(be_patient, seconds)
+        self.client.run(be_patient, seconds, on_error=on_error)
 
 
 class Scheduler(Fault):
