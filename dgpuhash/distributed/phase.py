@@ -22,7 +22,7 @@ from dgpuhash.distributed.relay import Failed, relayed
 from dgpuhash.distributed.request import REMEDY, begun
 from dgpuhash.distributed.worker_data import Given, Needed
 from dgpuhash.errors import IndexLost
-from dgpuhash.tables.scarcity import call_says_memory, saying_memory
+from dgpuhash.tables.scarcity import saying_memory
 
 __all__ = ["GRACE", "asked", "attended", "installed", "on_workers", "watched"]
 
@@ -98,10 +98,11 @@ async def run_phase(
 ) -> Result | Failed:
     """What `on_workers` runs on each worker; an error is a result, lest Dask logs it twice."""
     try:
-        host = await arriving_host_of(dask_worker)
-        if given is not None:
-            args = (*args, given)
-        return await host.thread.run(call_says_memory(function), host, *args)
+        with saying_memory(function.__name__.lstrip("_")):
+            host = await arriving_host_of(dask_worker)
+            if given is not None:
+                args = (*args, given)
+            return await host.thread.run(function, host, *args)
     except Exception as error:
         let_go(error)
         return Failed(error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 import time
 import weakref
 from typing import Any
@@ -14,7 +15,7 @@ from distributed.core import CommClosedError
 
 from dgpuhash.distributed.phase import _Awaited, attended, installed, let_go, on_workers
 from dgpuhash.distributed.plugin import ShardHost
-from dgpuhash.errors import IndexLost
+from dgpuhash.errors import IndexLost, OutOfMemoryError
 
 
 class Held:
@@ -49,6 +50,20 @@ def test_an_error_holds_nothing_that_its_frames_held():
         assert str(raised.value) == "worse"
     finally:
         gc.enable()
+
+
+def start_a_thread(host: Any) -> None:
+    usual = threading.stack_size(1 << 47)
+    try:
+        threading.Thread(target=host.worker.close).start()
+    finally:
+        threading.stack_size(usual)
+
+
+def test_a_thread_without_room_for_its_stack_says_that_memory_ran_out(processes: Client):
+    installed(processes, ShardHost())
+    with pytest.raises(OutOfMemoryError, match="start_a_thread ran out of memory: can't start new"):
+        on_workers(processes, list(processes.nthreads()), start_a_thread)
 
 
 def its_address(host: Any) -> str:
