@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -14,7 +15,9 @@ Answer = TypeVar("Answer")
 
 
 class Turns:
-    """Who may work on one table; whoever changes it may enter again.
+    """Who may work on one table, in the order in which they came.
+
+    Whoever works on it may enter again.
 
     Parameters
     ----------
@@ -25,9 +28,9 @@ class Turns:
     def __init__(self, guard: Callable[[], None] | None = None) -> None:
         self.guard = guard
         self._lock = threading.Lock()
-        self._free = threading.Condition(self._lock)
-        self._waiting = 0
-        self._readers = 0
+        self._moved = threading.Condition(self._lock)
+        self._waiting: deque[object] = deque()
+        self._readers: set[int] = set()
         self._writer: int | None = None
 
     def __reduce__(self) -> tuple[type[Turns], tuple[()]]:
@@ -36,14 +39,14 @@ class Turns:
 
     def read(self) -> bool:
         """Wait until nobody changes the table; whether `leave` must follow."""
-        if self._writer == threading.get_ident():
+        me = threading.get_ident()
+        if self._writer == me or me in self._readers:
             return False
         if self.guard is not None:
             self.guard()
         with self._lock:
-            while self._writer is not None:
-                self._wait()
-            self._readers += 1
+            self._wait(lambda: self._writer is None)
+            self._readers.add(me)
         return True
 
     def change(self) -> bool:
@@ -54,8 +57,7 @@ class Turns:
         if self.guard is not None:
             self.guard()
         with self._lock:
-            while self._writer is not None or self._readers:
-                self._wait()
+            self._wait(lambda: self._writer is None and not self._readers)
             self._writer = me
         return True
 
@@ -63,18 +65,24 @@ class Turns:
         """End what `read` or `change` began."""
         with self._lock:
             if self._writer is None:
-                self._readers -= 1
+                self._readers.remove(threading.get_ident())
             else:
                 self._writer = None
             if self._waiting:
-                self._free.notify_all()
+                self._moved.notify_all()
 
-    def _wait(self) -> None:
-        self._waiting += 1
+    def _wait(self, free: Callable[[], bool]) -> None:
+        """Until the table is `free` and all have entered who came before: none is passed over."""
+        if not self._waiting and free():
+            return
+        me = object()
+        self._waiting.append(me)
         try:
-            self._free.wait()
+            while self._waiting[0] is not me or not free():
+                self._moved.wait()
         finally:
-            self._waiting -= 1
+            self._waiting.remove(me)
+            self._moved.notify_all()
 
 
 def reads(

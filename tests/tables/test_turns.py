@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import concurrent.futures
+import functools
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -65,6 +67,48 @@ def test_whoever_changes_may_enter_again():
     table = Table()
     assert table.change(lambda: table.read(lambda: table.change(lambda: 5))) == 5
     assert table.read(lambda: 6) == 6
+
+
+def test_a_change_waits_for_those_only_that_came_before():
+    """Two that read by turns always leave one at work."""
+    table, entered, changed = Table(), threading.Semaphore(0), threading.Event()
+    leave = [threading.Event(), threading.Event()]
+
+    def stay(mine):
+        entered.release()
+        assert mine.wait(SECONDS)
+        # Whoever reads already does not wait for a change that waits for it.
+        assert table.read(lambda: 5) == 5
+
+    with ThreadPoolExecutor(4) as pool:
+        first = pool.submit(table.read, lambda: stay(leave[0]))
+        assert entered.acquire(timeout=SECONDS)
+        change = pool.submit(table.change, changed.set)
+        concurrent.futures.wait([change], 0.1)
+        second = pool.submit(table.read, lambda: stay(leave[1]))
+        assert not entered.acquire(timeout=0.1)
+        leave[0].set()
+        assert changed.wait(SECONDS)
+        assert entered.acquire(timeout=SECONDS)
+        leave[1].set()
+        for each in (first, change, second):
+            each.result(SECONDS)
+
+
+def test_changes_leave_turns_to_lookups():
+    table, order, go_on = Table(), [], threading.Event()
+    with ThreadPoolExecutor(4) as pool:
+        inside = pool.submit(table.change, lambda: go_on.wait(SECONDS))
+        verbs = (table.read, table.change, table.read)
+        late = []
+        for number, verb in enumerate(verbs):
+            late.append(pool.submit(verb, functools.partial(order.append, number)))
+            while len(table._turns._waiting) <= number:
+                time.sleep(0.001)
+        go_on.set()
+        for each in (inside, *late):
+            each.result(SECONDS)
+    assert order == [0, 1, 2]
 
 
 def test_a_verb_that_fails_frees_the_table():
