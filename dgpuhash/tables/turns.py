@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import signal
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 __all__ = ["Turns", "changes", "reads"]
@@ -111,11 +113,29 @@ def changes(
     @functools.wraps(verb)
     def waiting(self: Any, *args: Rest.args, **kwargs: Rest.kwargs) -> Answer:
         turns = self._turns
-        entered = turns.change()
-        try:
+        if not turns.change():
             return verb(self, *args, **kwargs)
+        try:
+            with _interrupts_later():
+                return verb(self, *args, **kwargs)
         finally:
-            if entered:
-                turns.leave()
+            turns.leave()
 
     return waiting
+
+
+@contextmanager
+def _interrupts_later() -> Iterator[None]:
+    """Let Ctrl-C wait for the end of a change: between two of its kernels it would leave half."""
+    handler = signal.getsignal(signal.SIGINT)
+    if not callable(handler) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    caught: list[Any] = []
+    signal.signal(signal.SIGINT, lambda *interrupt: caught.append(interrupt))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if caught:
+            handler(*caught[-1])

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import concurrent.futures
 import functools
+import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from agreement import agree
+from model import MapModel, MultiMapModel, SetModel
+from strategies import random_values
 
-from dgpuhash.tables import HashSet, MultiMap
+from dgpuhash.backend.cpu import CpuBackend
+from dgpuhash.tables import HashMap, HashSet, MultiMap
 from dgpuhash.tables.slots import Slots
 from dgpuhash.tables.turns import Turns, changes, reads
 
@@ -154,6 +159,44 @@ def test_a_size_that_is_read_beside_an_insert_is_not_kept(host, monkeypatch, kin
     insert(third)
     assert len(table) == len(first) + len(second) + len(third)
     assert table.contains(np.concatenate([first, second, third])).all()
+
+
+@pytest.mark.parametrize("value", ["i8", "i8,i8"])
+@pytest.mark.parametrize(
+    ("make", "model", "verb"),
+    [
+        (HashSet, SetModel, "insert"),
+        (HashSet, SetModel, "erase"),
+        (HashMap, MapModel, "insert"),
+        (HashMap, MapModel, "upsert"),
+        (HashMap, MapModel, "erase"),
+        (MultiMap, MultiMapModel, "insert"),
+        (MultiMap, MultiMapModel, "erase"),
+    ],
+)
+def test_ctrl_c_leaves_no_change_half_done(host, monkeypatch, make, model, verb, value):
+    table, model = (make("i8") if make is HashSet else make("i8", value)), model()
+    # The second batch makes the table grow.
+    keys = np.concatenate([np.arange(100), np.arange(50, 20_000)])
+    values = [] if make is HashSet else [random_values(value, len(keys), 1)]
+    few = [column[:100] for column in (keys, *values)]
+    table.insert(*few)
+    model.insert(*few)
+    launch = CpuBackend.launch
+
+    def interrupted(*args):
+        launch(*args)
+        signal.raise_signal(signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr(CpuBackend, "launch", interrupted)
+            getattr(table, verb)(*([keys[50:]] if verb == "erase" else [keys, *values]))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    getattr(model, verb)(*([keys[50:]] if verb == "erase" else [keys, *values]))
+    agree(host, table, model)
 
 
 def test_whoever_may_not_enter_leaves_the_table_free():
