@@ -24,7 +24,7 @@ def _as_dtype(dtype: DTypeLike, what: str) -> np.dtype[Any]:
         if dtype is None:
             raise TypeError("NumPy reads None as float64")
         made = np.dtype(dtype)
-    except TypeError as error:
+    except (TypeError, ValueError, SyntaxError) as error:
         raise KeyTypeError(
             f"{dtype!r} is not a NumPy dtype, so it cannot be a {what} dtype; "
             "pass one such as 'int64' (table.key_dtype shows the form)"
@@ -93,7 +93,8 @@ def value_dtype_of(dtype: DTypeLike) -> np.dtype[Any]:
             f"values of dtype {made} cannot be described ({error}); pass "
             "numpy.lib.recfunctions.repack_fields(values, recurse=True)"
         ) from error
-    return made
+    # Specs cannot say it, and NumPy would warn.
+    return np.lib.format.drop_metadata(made)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,13 +160,14 @@ class TableSpec:
         bucket = _integer(self.initial_bucket, "initial_bucket")
         if not 1 <= bucket <= 1024:
             raise SpecError(f"initial_bucket={bucket}; use 1 to 1024 values")
+        object.__setattr__(self, "initial_bucket", bucket)
         growth = _number(self.growth, "growth")
         if not 1.0 <= growth <= 16.0:
             raise SpecError(f"growth={growth}; use a factor from 1.0 to 16.0")
         object.__setattr__(self, "growth", growth)
         key_dtype_of(self.key_dtype)
         if self.value_dtype is not None:
-            value_dtype_of(np.lib.format.descr_to_dtype(self.value_dtype))
+            value_dtype_of(_described(self.value_dtype))
 
     @property
     def key(self) -> np.dtype[Any]:
@@ -175,7 +177,7 @@ class TableSpec:
     @property
     def value(self) -> np.dtype[Any] | None:
         """The values' dtype; None for sets."""
-        return None if self.value_dtype is None else np.lib.format.descr_to_dtype(self.value_dtype)
+        return None if self.value_dtype is None else _described(self.value_dtype)
 
     def to_json(self) -> str:
         """The spec as JSON text."""
@@ -216,6 +218,16 @@ def check_capacity(capacity: int, what: str = "capacity") -> int:
             "(0 is fine: tables grow by themselves)"
         )
     return made
+
+
+def _described(descr: Any) -> np.dtype[Any]:
+    """The dtype of which `numpy.lib.format.dtype_to_descr` says `descr`."""
+    try:
+        return np.lib.format.descr_to_dtype(descr)
+    except (TypeError, ValueError, IndexError, SyntaxError) as error:
+        raise KeyTypeError(
+            f"{descr!r} describes no NumPy dtype; TableSpec.of takes dtypes in any form"
+        ) from error
 
 
 def _descr(fields: list[Any]) -> list[tuple[Any, ...]]:

@@ -27,6 +27,8 @@ OVERLAPPING = np.dtype({"names": ["a", "b"], "formats": ["i4", "i4"], "offsets":
         (lambda: HashSet("i4,i4"), errors.KeyTypeError, "FrameIndex"),
         (lambda: HashSet("longdouble"), errors.KeyTypeError, "at most 8 bytes"),
         (lambda: HashSet("no such dtype"), errors.KeyTypeError, "such as 'int64'"),
+        (lambda: HashSet("i4,("), errors.KeyTypeError, "such as 'int64'"),
+        (lambda: HashMap("i8", [("a", "i4")] * 2), errors.KeyTypeError, "such as 'int64'"),
         (lambda: HashSet(None), errors.KeyTypeError, "such as 'int64'"),
         (lambda: HashMap("i8", None), errors.SpecError, "only sets"),
         (lambda: HashSet("M8"), errors.KeyTypeError, r"\[ns\]"),

@@ -28,7 +28,41 @@ def test_aligned_records_survive_json():
     assert TableSpec.from_json(TableSpec.of("map", "i8", value).to_json()).value == value
 
 
-@pytest.mark.parametrize("text", ["", "[]", "3", "{", '{"kind": "map"}', '{"kind": "tree"}'])
+def test_settings_of_any_kind_of_number_survive_json():
+    spec = TableSpec.of(
+        "multimap", "i8", "i8", max_load=np.float32(0.5), seed=np.uint64(7),
+        initial_bucket=np.int64(4), growth=np.float64(2),
+    )  # fmt: skip
+    assert TableSpec.from_json(spec.to_json()) == spec
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("value", ["f8", "i4,f8"])
+def test_metadata_of_dtypes_is_left_out(value):
+    spec = TableSpec.of("map", "i8", np.dtype(value, metadata={"unit": "m"}))
+    assert TableSpec.from_json(spec.to_json()) == spec
+    assert spec == TableSpec.of("map", "i8", value)
+
+
+@pytest.mark.parametrize("descr", [5, "zz", "i4,(", ("b",), [["a"]], [("a", "i4"), ("a", "i4")]])
+def test_values_that_nobody_can_describe(descr):
+    with pytest.raises(errors.KeyTypeError, match=r"TableSpec\.of"):
+        TableSpec("map", "<i8", descr)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "3",
+        "{",
+        '{"kind": "map"}',
+        '{"kind": "tree"}',
+        '{"kind": "set", "key_dtype": "i4,("}',
+        '{"kind": "map", "key_dtype": "<i8", "value_dtype": "i4,("}',
+    ],
+)
 def test_text_that_is_no_spec(text):
     with pytest.raises(errors.SpecError):
         TableSpec.from_json(text)
