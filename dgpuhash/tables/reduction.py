@@ -119,8 +119,8 @@ def _title(name: Any) -> str:
     return "values" if name is None else f"values {name!r}"
 
 
-def _several(hows: str | Iterable[str]) -> list[str]:
-    return [hows] if isinstance(hows, str) else list(hows)
+def _several(hows: Any) -> list[Any]:
+    return list(hows) if isinstance(hows, Iterable) and not isinstance(hows, str) else [hows]
 
 
 def _wanted(
@@ -139,7 +139,9 @@ def _wanted(
                 f"there are no values {missing[0]!r} to reduce; the columns are "
                 f"{', '.join(map(repr, named)) or 'none'}"
             )
-        wanted = dict(how)
+        wanted = {
+            name: each if isinstance(each, str) else _several(each) for name, each in how.items()
+        }
     else:
         wanted = dict.fromkeys(named, _several(how) if not isinstance(how, str) else how)
     for hows in wanted.values():

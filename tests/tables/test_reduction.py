@@ -294,6 +294,9 @@ def test_series():
     ("values", "how", "error"),
     [
         (np.arange(3), "median", SpecError),
+        (np.arange(3), None, SpecError),
+        (np.arange(3), np.sum, SpecError),
+        ({"a": np.arange(3)}, {"a": None}, SpecError),
         (np.arange(3), {"a": "sum"}, ColumnError),
         ({"a": np.arange(3)}, {"b": "sum"}, ColumnError),
         (np.arange(4), "sum", ShapeError),
