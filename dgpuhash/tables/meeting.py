@@ -38,10 +38,13 @@ def meet(first: Any, second: Any, names: tuple[str, str]) -> tuple[Backend, Take
 
 def _dtype_for_both(taken: list[Taken], names: tuple[str, str]) -> np.dtype[Any]:
     left, right = (key_dtype_of(natural_dtype(each)) for each in taken)
-    # Python numbers take the dtype of the array that they meet, where they fit it.
+    # Python numbers take the dtype of the array that they meet, where they fit it, and no numbers
+    # that of any.
     sequences = [each.location is None for each in taken]
     if sequences[0] != sequences[1]:
         return right if sequences[0] else left
+    if all(sequences) and not all(len(each.data) for each in taken):
+        return left if len(taken[0].data) else right
     try:
         both = np.promote_types(left, right)
     except TypeError:

@@ -65,6 +65,8 @@ def test_lists(device):
     values = device.array(np.array([3, 4, 5], "uint8"))
     assert device.backend.to_host(dgpuhash.isin(values, [5, 3, 3])).tolist() == [True, False, True]
     assert dgpuhash.isin([1, 2.5], [1]).tolist() == [True, False]
+    assert dgpuhash.isin([2**60 + 1], []).tolist() == [False]
+    assert dgpuhash.isin([], [2**60 + 1]).tolist() == []
     with pytest.raises(KeyTypeError):
         dgpuhash.isin(values, [-1])
 
