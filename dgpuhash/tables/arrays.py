@@ -104,7 +104,7 @@ def _sequence(thing: Any, what: str) -> Taken:
         raise ShapeError(f"{what} is a ragged list ({error}); pass one number a row") from error
     if not isinstance(thing, Sequence):
         return Taken(data, "cpu")
-    if data.dtype.kind == "f" and data.ndim == 1:
+    if data.dtype.kind in "fc" and data.ndim == 1:
         data = _unrounded(thing, data, what)
     return Taken(data, None)
 

@@ -69,13 +69,14 @@ def cast(array: Any, target: np.dtype[Any], what: str, *, by_value: bool = False
 def _fits(array: np.ndarray[Any, Any], target: np.dtype[Any]) -> bool:
     """Whether Python values, as NumPy read them, all survive the cast."""
     source = array.dtype
-    if source.kind == "f" and target.kind == "f":
+    if source.kind in "fc" and target.kind in ("fc" if source.kind == "f" else "c"):
         # Rounding is what writing 0.1 for a float32 asks for; becoming infinite is not.
-        finite = array[np.isfinite(array)]
+        parts = array if source.kind == "f" else np.concatenate([array.real, array.imag])
+        finite = parts[np.isfinite(parts)]
         return finite.size == 0 or bool(np.abs(finite).max() <= np.finfo(target).max)
-    if source.kind == "b" or source.kind not in "iu" or target.kind not in "iuf":
+    if source.kind == "b" or source.kind not in "iu" or target.kind not in "iufc":
         return False
-    if target.kind == "f":
+    if target.kind in "fc":
         most = 2 ** (np.finfo(target).nmant + 1)
         least = -most
     else:

@@ -65,13 +65,29 @@ def default_row(backend: Backend, default: Any, dtype: np.dtype[Any]) -> np.ndar
     """
     if default is None:
         return np.zeros(1, dtype)
+    return np.ascontiguousarray(_element(default, dtype).reshape(1))
+
+
+def _element(given: Any, dtype: np.dtype[Any]) -> np.ndarray:
+    """A default, or a part of one, as an array of the shape that one element has."""
+    if isinstance(given, tuple) and dtype.names is not None:
+        if len(given) != len(dtype.names):
+            raise KeyTypeError(f"default={given!r} is no value of dtype {dtype}")
+        made = np.zeros((), dtype)
+        for name, part in zip(dtype.names, given, strict=True):
+            made[name] = _element(part, dtype[name])
+        return made
+    base, shape = dtype.subdtype or (dtype, ())
     try:
-        made = np.asarray(default if dtype.names is None else np.asarray(default, dtype))
+        array = np.asarray(given)
     except (TypeError, ValueError) as error:
-        raise KeyTypeError(f"default={default!r} is no value of dtype {dtype}") from error
-    if made.ndim != 0:
-        raise ShapeError(f"default={default!r} has {made.ndim} dimensions; pass one scalar")
-    return np.ascontiguousarray(cast(made.reshape(1), dtype, "a default", by_value=True))
+        raise KeyTypeError(f"default={given!r} is no value of dtype {dtype}") from error
+    if array.shape != shape:
+        raise ShapeError(
+            f"default={given!r} has {array.ndim} dimensions; pass one "
+            f"{f'of shape {shape}' if shape else 'scalar'}"
+        )
+    return cast(array.reshape(-1), base, "a default", by_value=True).reshape(shape)
 
 
 def natural_dtype(taken: Taken) -> np.dtype[Any]:

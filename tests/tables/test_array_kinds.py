@@ -178,6 +178,19 @@ def test_lists_are_cast_by_value():
     assert HashSet("float32").insert([np.inf, np.nan]).all()
     with pytest.raises(KeyTypeError, match="without changing"):
         HashSet("float32").insert([1e300, np.inf])
+    for value in ("complex64", "complex128"):
+        waves = HashMap("int64", value)
+        for key, number in enumerate([1, 0.5, 1j, -2 + 0.1j, complex(np.inf, np.nan)]):
+            assert waves.insert([key], [number]).all()
+            assert (
+                waves.find([99], default=number)[0].tobytes() == np.array(number, value).tobytes()
+            )
+        with pytest.raises(KeyTypeError, match="without changing"):
+            waves.insert([7], [2**53 + 1])
+    with pytest.raises(KeyTypeError, match="without changing"):
+        HashMap("int64", "complex64").insert([1], [1e300j])
+    with pytest.raises(KeyTypeError, match="without changing"):
+        HashMap("int64", "float64").insert([1], [1j])
     assert HashSet.from_keys([]).key_dtype == np.float64
 
 

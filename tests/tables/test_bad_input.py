@@ -157,6 +157,37 @@ def test_bad_settings_of_verbs():
     assert len(table) == 3
 
 
+PAIRS = [("count", "i4"), ("name", "S3"), ("place", [("x", "f4"), ("y", "f8", (2,))])]
+
+
+@pytest.mark.parametrize(
+    ("default", "error"),
+    [
+        ((1.7, b"", (0, [0, 0])), errors.KeyTypeError),
+        ((2**40, b"", (0, [0, 0])), errors.KeyTypeError),
+        ((1, b"long", (0, [0, 0])), errors.KeyTypeError),
+        ((1, 5, (0, [0, 0])), errors.KeyTypeError),
+        ((1, b"", (1e300, [0, 0])), errors.KeyTypeError),
+        ((1, b"", (0, [0, 0], 0)), errors.KeyTypeError),
+        ((1, b"", (0, 0)), errors.ShapeError),
+        ((1, b""), errors.KeyTypeError),
+        (5, errors.KeyTypeError),
+        (np.zeros((), [("a", "i4"), ("b", "S3"), ("c", PAIRS[2][1])])[()], errors.KeyTypeError),
+        ([1, 2, 3], errors.ShapeError),
+    ],
+)
+def test_defaults_that_are_no_records_of_the_table(default, error):
+    table = HashMap("int64", PAIRS)
+    with pytest.raises(error):
+        table.find([1], default=default)
+
+
+def test_defaults_that_are_records():
+    table, record = HashMap("int64", PAIRS), (-1, b"abc", (0.1, [2, 0.3]))
+    for default in (record, np.array(record, PAIRS), np.array(record, PAIRS)[()]):
+        assert table.find([1], default=default)[0] == np.array([record], PAIRS)
+
+
 def test_advice_is_about_dtypes_that_a_table_can_have():
     table = HashSet("int64")
     with pytest.raises(errors.KeyTypeError, match="table with dtype 'float64'"):
@@ -216,6 +247,8 @@ def test_structured_values_need_the_same_fields():
 def test_lists_of_which_only_rounded_floats_could_be_made(keys):
     with pytest.raises(errors.KeyTypeError, match=r"hold \d+ beside.*array of one dtype"):
         HashSet("float64").insert(keys)
+    with pytest.raises(errors.KeyTypeError, match=r"hold \d+ beside.*array of one dtype"):
+        HashMap("int64", "complex128").insert([1, 2, 3], [*keys, 1j])
     assert HashSet("float64").insert([2**53, 0.5, np.int64(-3)]).all()
 
 
