@@ -82,11 +82,13 @@ def take(thing: Any, what: str) -> Taken:
     if hasattr(thing, "__arrow_c_array__") or hasattr(thing, "__arrow_c_stream__"):
         import pyarrow
 
-        adopted = (
-            pyarrow.array(thing)
-            if hasattr(thing, "__arrow_c_array__")
-            else pyarrow.chunked_array(thing)
-        )
+        of_one = hasattr(thing, "__arrow_c_array__")
+        try:
+            adopted = pyarrow.array(thing) if of_one else pyarrow.chunked_array(thing)
+        except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError) as error:
+            raise KeyTypeError(
+                f"{what} could not be read through Arrow ({error}); pass an array of a NumPy dtype"
+            ) from error
         return take(adopted, what)
     return _sequence(thing, what)
 
@@ -137,7 +139,8 @@ def _pandas(pd: ModuleType, thing: Any, what: str) -> Taken | None:
     dtype = thing.dtype
     if not isinstance(dtype, np.dtype):
         plain = getattr(dtype, "numpy_dtype", None)
-        if plain is None or np.dtype(plain).kind not in "biufmM":
+        zone = getattr(getattr(dtype, "pyarrow_dtype", None), "tz", None)
+        if plain is None or np.dtype(plain).kind not in "biufmM" or zone is not None:
             raise _no_dtype(what, dtype)
         nulls = int(pd.isna(thing).sum())
         _refuse_nulls(nulls, what, f"{what}.dropna()")
@@ -192,9 +195,10 @@ def _arrow(pa: ModuleType, thing: Any, what: str) -> Taken | None:
         )
     if not isinstance(thing, pa.Array | pa.ChunkedArray):
         return None
-    fixed = pa.types.is_primitive(thing.type) and getattr(thing.type, "tz", None) is None
-    if not fixed:
-        raise _no_dtype(what, thing.type)
+    kind = thing.type
+    of_day = pa.types.is_time(kind) or pa.types.is_interval(kind)
+    if not pa.types.is_primitive(kind) or of_day or getattr(kind, "tz", None) is not None:
+        raise _no_dtype(what, kind)
     _refuse_nulls(thing.null_count, what, f"{what}.drop_null()")
     flat = thing.combine_chunks() if isinstance(thing, pa.ChunkedArray) else thing
 

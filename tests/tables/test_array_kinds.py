@@ -134,6 +134,37 @@ def test_values_that_a_library_lacks_come_as_numpy_arrays(values, kinds):
         np.testing.assert_array_equal(np.asarray(found), values)
 
 
+@pytest.mark.parametrize(
+    "times",
+    [
+        pa.array([1], pa.time32("s")),
+        pa.array([1], pa.time64("ns")),
+        pa.array([(1, 2, 3)], pa.month_day_nano_interval()),
+        pa.array([1], pa.timestamp("ns", "UTC")),
+        pd.Series([pd.Timestamp("2020", tz="UTC")], dtype=pd.ArrowDtype(pa.timestamp("ns", "UTC"))),
+        pd.Series([1], dtype=pd.ArrowDtype(pa.time64("us"))),
+    ],
+)
+def test_times_of_day_and_of_a_zone_have_no_numpy_form(times):
+    for call in (HashSet.from_keys, HashSet("M8[ns]").insert):
+        with pytest.raises(KeyTypeError, match=r"no fixed-size NumPy form.*tz_convert"):
+            call(times)
+
+
+def test_what_arrow_cannot_read_is_said_plainly():
+    class Foreign:
+        def __arrow_c_array__(self, schema=None):
+            raise pa.ArrowInvalid("unsupported format '_pli128'")
+
+    class Stream:
+        def __arrow_c_stream__(self, schema=None):
+            raise pa.ArrowNotImplementedError("unsupported format '_pli128'")
+
+    for keys in (Foreign(), Stream()):
+        with pytest.raises(KeyTypeError, match=r"_pli128.*NumPy dtype"):
+            filled().contains(keys)
+
+
 def test_arrow_protocol_of_other_libraries():
     class Foreign:
         def __arrow_c_array__(self, schema=None):
