@@ -8,8 +8,10 @@ from agreement import agree
 from model import SetModel
 from strategies import random_keys
 
+from dgpuhash.errors import OutOfMemoryError
 from dgpuhash.tables import HashMap, HashSet, load
 from dgpuhash.tables.slots import Slots
+from dgpuhash.tables.storage import Storage
 
 
 def keys_from(device, table, first, last):
@@ -34,6 +36,37 @@ def test_lines_of_lookups(device, max_load, present, absent):
     assert abs(stats.load - max_load) < 0.01
     assert 1 <= stats.lines_per_lookup <= 1.05 * present
     assert 1 <= stats.lines_per_absent_lookup <= 1.05 * absent
+
+
+@pytest.mark.parametrize("key", ["uint32", "uint64"])
+def test_keys_that_come_and_go_leave_no_long_walks(device, key):
+    table, keys = HashSet(key, device=device.name), device.array(np.arange(20_000).astype(key))
+    for _ in range(60):
+        old, keys = keys, keys + len(keys)
+        table.insert(keys)
+        table.erase(old)
+        stats = table.stats()
+        assert stats.lines_per_lookup < 3
+        assert stats.lines_per_absent_lookup < 3
+    assert len(table) == len(keys)
+    assert bool(table.contains(keys).all())
+
+
+def test_tombstones_stay_where_memory_is_short(host, monkeypatch):
+    def refuse(*args, **settings):
+        raise OutOfMemoryError("no memory")
+
+    keys = np.arange(18_000)
+    table = HashSet("int64", capacity=20_000)
+    table.insert(keys)
+    table.erase(keys[6000:])
+    monkeypatch.setattr(Storage, "_allocate", refuse)
+    left = table.stats().tombstones
+    assert left > table.stats().slots // 8
+    assert table.insert(keys[6000:6100]).all()
+    monkeypatch.undo()
+    assert table.stats().tombstones == left
+    assert table.contains(keys).sum() == len(table) == 6100
 
 
 def test_few_erased_keys_leave_tombstones(device):
