@@ -17,7 +17,7 @@ from dgpuhash.tables.bits import word, words_of
 from dgpuhash.tables.found import found_rows
 from dgpuhash.tables.intake import adopt, default_row, natural_dtype
 from dgpuhash.tables.scarcity import says_memory
-from dgpuhash.tables.turns import changes, reads
+from dgpuhash.tables.turns import changes, changes_whole, reads
 from dgpuhash.tables.values import Values, values_for
 from dgpuhash.tables.winners import winners
 
@@ -284,7 +284,7 @@ class HashMap(Table):
         bits, words = self._opened().items()
         return self._stored_keys(bits), self._values.decode(words)
 
-    @changes
+    @changes_whole
     def clear(self) -> None:
         """Forget every pair; the capacity stays."""
         super().clear()

@@ -19,7 +19,7 @@ from dgpuhash.tables.keyed_lists import append, contents, fill, handles, settle
 from dgpuhash.tables.lists import Lists, owners_of
 from dgpuhash.tables.payload import Payload
 from dgpuhash.tables.scarcity import says_memory
-from dgpuhash.tables.turns import changes, reads
+from dgpuhash.tables.turns import changes_whole, reads
 
 __all__ = ["MultiMap"]
 
@@ -138,7 +138,7 @@ class MultiMap(Table):
         return 0 if self._store is None else self._size
 
     @says_memory
-    @changes
+    @changes_whole
     def insert(self, keys: Any, values: Any) -> None:
         """Append each value to its key's list, in row order.
 
@@ -206,7 +206,7 @@ class MultiMap(Table):
         return taken.wrap(self._counts(bits), _INT64)
 
     @says_memory
-    @changes
+    @changes_whole
     def erase(self, keys: Any) -> Any:
         """Remove keys with all their values.
 
@@ -245,7 +245,7 @@ class MultiMap(Table):
         return self._stored_keys(bits[owners]), self._decode(words)
 
     @says_memory
-    @changes
+    @changes_whole
     def compact(self) -> None:
         """Bring each key's values together, so that the table takes no more memory than it needs.
 
@@ -269,7 +269,7 @@ class MultiMap(Table):
         ):
             self._compact()
 
-    @changes
+    @changes_whole
     def clear(self) -> None:
         """Forget every pair; the capacity stays."""
         super().clear()

@@ -14,6 +14,7 @@ from dgpuhash.backend.region_order import Ranges
 from dgpuhash.errors import OutOfMemoryError
 from dgpuhash.tables import expectation, regions
 from dgpuhash.tables.bits import words_of
+from dgpuhash.tables.interrupts import uninterrupted
 from dgpuhash.tables.region_intake import RegionIntake
 from dgpuhash.tables.regions import RegionBatch
 from dgpuhash.tables.slots import Extent, Slots
@@ -21,8 +22,8 @@ from dgpuhash.tables.slots import Extent, Slots
 __all__ = ["Storage"]
 
 _UNDO_ROWS = 1 << 20
-# Tombstones are left behind when they are this part of the slots. Inserting takes none, so walks over
-# full buckets fill more of them: with 400,000 of ever other keys in 1.8 million slots it took 1.2
+# Tombstones are left behind when they are this part of the slots. No insert takes one: walks pass
+# full buckets and fill others: with 400,000 of ever other keys in 1.8 million slots it took 1.2
 # lines to find one, 3 when 0.24 of the slots were tombstones, 280 when 0.55 were.
 _ERASED_PART = 8
 
@@ -106,9 +107,10 @@ class Storage:
 
     def upsert(self, keys: Any, values: Any) -> None:
         """Store pairs whose keys are distinct, over those that are there."""
-        if not self._has_room(len(keys)):
-            self._insert_growing(words_of(keys), _words(values), told=False)
-        self.replace(keys, values)
+        if self._has_room(len(keys)):
+            self.replace(keys, values)
+        else:
+            self._upsert_growing(keys, values)
 
     def replace(self, keys: Any, values: Any) -> None:
         """Store the values of distinct keys that are in the table, or have room for sure."""
@@ -218,6 +220,7 @@ class Storage:
         made._taken_bound = made._erased_bound = 0
         return made
 
+    @uninterrupted
     def clear(self) -> None:
         """Forget every key; the capacity stays."""
         self._slots.clear()
@@ -264,6 +267,12 @@ class Storage:
         self._slots.fill()
         return self._slots.insert(keys, values)
 
+    @uninterrupted
+    def _upsert_growing(self, keys: Any, values: Any) -> None:
+        self._insert_growing(words_of(keys), _words(values), told=False)
+        self.replace(keys, values)
+
+    @uninterrupted
     def _insert_growing(self, keys: Any, values: Any, *, told: bool) -> Any:
         """Insert, growing on the way; takes everything back when that fails.
 
@@ -314,6 +323,7 @@ class Storage:
     def _ordered(self, extent: Extent, keys: Any, values: Any) -> RegionBatch | None:
         return RegionBatch.of(self.backend, extent, self._seed, keys, values)
 
+    @uninterrupted
     def _place_regions(self, batch: RegionBatch, stored: int, *, told: bool) -> Any:
         """Insert a batch that is in the order of the table, which has `stored` keys.
 
@@ -387,6 +397,7 @@ class Storage:
             return self._slots.slots
         return self._slots_for(max(2 * self.capacity, wanted))
 
+    @uninterrupted
     def _rebuild(self, slots: int, *, filled: bool = True) -> None:
         """Move the keys to new slots; the old ones stay in use when that fails.
 

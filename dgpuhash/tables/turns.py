@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import functools
-import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-__all__ = ["Turns", "changes", "reads"]
+from dgpuhash.tables.interrupts import uninterrupted
+
+__all__ = ["Turns", "changes", "changes_whole", "reads"]
 
 Rest = ParamSpec("Rest")
 Answer = TypeVar("Answer")
@@ -47,7 +47,8 @@ class Turns:
         if self.guard is not None:
             self.guard()
         with self._lock:
-            self._wait(lambda: self._writer is None)
+            if self._waiting or self._writer is not None:
+                self._wait(lambda: self._writer is None)
             self._readers.add(me)
         return True
 
@@ -59,7 +60,8 @@ class Turns:
         if self.guard is not None:
             self.guard()
         with self._lock:
-            self._wait(lambda: self._writer is None and not self._readers)
+            if self._waiting or self._readers or self._writer is not None:
+                self._wait(lambda: self._writer is None and not self._readers)
             self._writer = me
         return True
 
@@ -75,8 +77,6 @@ class Turns:
 
     def _wait(self, free: Callable[[], bool]) -> None:
         """Until the table is `free` and all have entered who came before: none is passed over."""
-        if not self._waiting and free():
-            return
         me = object()
         self._waiting.append(me)
         try:
@@ -113,29 +113,18 @@ def changes(
     @functools.wraps(verb)
     def waiting(self: Any, *args: Rest.args, **kwargs: Rest.kwargs) -> Answer:
         turns = self._turns
-        if not turns.change():
-            return verb(self, *args, **kwargs)
+        entered = turns.change()
         try:
-            with _interrupts_later():
-                return verb(self, *args, **kwargs)
+            return verb(self, *args, **kwargs)
         finally:
-            turns.leave()
+            if entered:
+                turns.leave()
 
     return waiting
 
 
-@contextmanager
-def _interrupts_later() -> Iterator[None]:
-    """Let Ctrl-C wait for the end of a change: between two of its kernels it would leave half."""
-    handler = signal.getsignal(signal.SIGINT)
-    if not callable(handler) or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    caught: list[Any] = []
-    signal.signal(signal.SIGINT, lambda *interrupt: caught.append(interrupt))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, handler)
-        if caught:
-            handler(*caught[-1])
+def changes_whole(
+    verb: Callable[Concatenate[Any, Rest], Answer],
+) -> Callable[Concatenate[Any, Rest], Answer]:
+    """A table's verb that changes it by several kernels: Ctrl-C waits for the last one."""
+    return changes(uninterrupted(verb))

@@ -9,6 +9,7 @@ import numpy as np
 
 from dgpuhash.backend import Backend
 from dgpuhash.tables.bits import carrier, value_memory, values_of, word
+from dgpuhash.tables.interrupts import uninterrupted
 from dgpuhash.tables.payload import Payload
 from dgpuhash.tables.storage import Storage
 
@@ -127,6 +128,7 @@ class WideValues:
         """See `Values`."""
         return self._payload.nbytes
 
+    @uninterrupted
     def insert(self, store: Storage, bits: Any, values: Any) -> Any:
         """See `Values`."""
         xp = self._backend.xp
@@ -149,6 +151,7 @@ class WideValues:
         """See `Values`."""
         self.insert(store, bits, values)
 
+    @uninterrupted
     def upsert(self, store: Storage, bits: Any, values: Any) -> None:
         """See `Values`."""
         self._tidy(store)
