@@ -24,6 +24,7 @@ from dgpuhash.bench import (
     tables,
 )
 from dgpuhash.errors import SpecError
+from dgpuhash.tables.scarcity import saying_memory
 
 __all__ = ["BENCHES", "run"]
 
@@ -72,6 +73,8 @@ def run(
         When the file cannot be written.
     DeviceError
         When there is no such device.
+    OutOfMemoryError
+        When there is not enough memory for so many rows.
     DgpuhashError
         When an answer was wrong.
 
@@ -93,11 +96,12 @@ def run(
         _check_target(target, options.get("measured"))
     measured = BENCHES[name](used, **options)
     rows = []
-    for row in measured if quiet else report.watched(name, measured):
-        rows.append({"bench": name, **row})
-        if target is not None:
-            with _written(target, "w" if len(rows) == 1 else "a") as stream:
-                stream.write(json.dumps({**rows[-1], "machine": described}) + "\n")
+    with saying_memory(f"the benchmark {name!r}"):
+        for row in measured if quiet else report.watched(name, measured):
+            rows.append({"bench": name, **row})
+            if target is not None:
+                with _written(target, "w" if len(rows) == 1 else "a") as stream:
+                    stream.write(json.dumps({**rows[-1], "machine": described}) + "\n")
     if not quiet:
         report.summary(name, described, rows)
     return rows

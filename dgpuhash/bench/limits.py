@@ -68,8 +68,8 @@ def run(
     for nbytes in footprints:
         if nbytes & (nbytes - 1) or not _LEAST <= nbytes <= _MOST:
             raise SpecError(
-                f"a footprint of {nbytes:,} bytes; use a power of two from {_LEAST:,} up, such as "
-                f"{2**28:,}"
+                f"a footprint of {nbytes:,} bytes; use a power of two from {_LEAST:,} to "
+                f"{_MOST:,}, such as {2**28:,}"
             )
     keys = {
         bits: unique_keys(backend, 1, operations, np.dtype(f"u{bits // 8}")) for bits in (32, 64)

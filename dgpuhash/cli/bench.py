@@ -27,9 +27,21 @@ class _Number(click.FloatRange):
         return number
 
 
+class _Counts(click.IntRange):
+    """Whole numbers from 1 on, up to more rows than any machine has memory for."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The number."""
+        number = int(super().convert(value, param, ctx))
+        if number > _MOST:
+            self.fail(f"{value} is more than {_MOST:,}", param, ctx)
+        return number
+
+
+_MOST = 2**40
 _MAPS = ("32/32", "64/64", "32/64", "64/32")
 _SHARE = _Number(0.01, 1, max_open=True)
-_COUNT = click.IntRange(1)
+_COUNT = _Counts(1)
 _POSITIVE = _Number(0, min_open=True)
 _MODES = click.Choice(["weak", "strong"])
 _MATCHING = _Number(0, 1, min_open=True)
@@ -123,7 +135,13 @@ def _multi() -> None:
     """Multimaps: build, read all values, memory, by how often a key comes."""
 
 
-@_question("group", _N, _several("--groups", type=_COUNT, said="Distinct keys"), _SPREADS, _COMPARE)
+@_question(
+    "group",
+    _N,
+    _several("--groups", type=_COUNT, said="Keys that each row has any of"),
+    _SPREADS,
+    _COMPARE,
+)
 def _group() -> None:
     """Grouping of int64 keys: sum and count, factorize, value_counts, unique."""
 

@@ -120,6 +120,8 @@ def test_a_report_into_a_file_is_refused(tmp_path: Path) -> None:
     [
         (["limits", "--load", 0.5], "No such option"),
         (["limits", "--footprint", 1000], "power of two"),
+        (["limits", "--footprint", 2**12, "--n", 2**40], "'limits' ran out of memory"),
+        (["join", "--n", 2**63], "9223372036854775808 is more than 1,099,511,627,776"),
         (["tables", "--load", 1], "0.01<=x<1"),
         (["tables", "--dtypes", "8/8"], "'32/32'"),
         (["tables", "--distribution", "zipf:often"], "zipf:1.5"),
