@@ -30,7 +30,7 @@ def rows(
     part until the call returns, in the same unit. On a GPU ``overhead`` is what the host adds to
     ``empty_launch``, the launch of a kernel that does nothing. The floor is one launch that only
     touches as many slots of as large a table. Batches ask for stored keys, insert new ones and
-    erase these; all found, all new and all erased is checked.
+    erase these; all found, their values, all new and all erased is checked.
     """
     xp = backend.xp
     most = max(batches)
@@ -56,7 +56,10 @@ def rows(
         )  # fmt: skip
         yield _row(backend, partial(pairs.find, table, asked), floor, **what, verb="find")
         yield _row(backend, partial(table.contains, asked), floor, **what, verb="contains")
-        require(pairs.find(table, asked)[1].all(), "a stored key was not found", **what)
+        values, found = pairs.find(table, asked)
+        require(found.all(), "a stored key was not found", **what)
+        if values is not None:
+            require((values == pairs.values(asked)).all(), "a value was wrong", **what)
         require(table.contains(asked).all(), "a stored key was not there", **what)
         later = [
             keys_of(xp.arange(first, first + batch), pairs.key)

@@ -53,8 +53,8 @@ def run(
 
     ``insert`` adds a batch of n rows to a table that holds n / 64 other keys and has room for all
     at the asked load. ``build`` makes a table of the batch from nothing and is not told its size.
-    ``find`` asks for the keys of the batch, ``absent`` for as many others, ``mixed`` for a share of
-    both, ``erase`` removes the batch again.
+    ``find`` asks for the keys of the batch, ``absent`` for as many others, ``mixed 0.3`` for
+    keys of which that share is stored, ``erase`` removes the batch again.
 
     Parameters
     ----------
@@ -193,7 +193,7 @@ class _Case:
             self._require(
                 ((values == self._pairs.values(asked)) | ~found).all(), "a value was wrong"
             )
-        verb = {1.0: "find", 0.0: "absent"}.get(hit_rate, "mixed")
+        verb = {1.0: "find", 0.0: "absent"}.get(hit_rate, f"mixed {hit_rate:g}")
         floor = self._floors.lookup(self._pairs.floor_bits, self._n, _lines(table))
         return rate(self._n / seconds, floor, **self._what, verb=verb, hit_rate=hit_rate)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dgpuhash import backend, bench
-from dgpuhash.bench import pairs
+from dgpuhash.bench import latency, pairs
 from dgpuhash.bench.memory import peak_bytes
 from dgpuhash.errors import DgpuhashError, SpecError
 
@@ -41,10 +41,10 @@ def test_tables(device: str, capsys: pytest.CaptureFixture[str]) -> None:
 def test_all_kinds_of_tables_and_batches(device: str, dtypes: str, distribution: str) -> None:
     rows = bench.run(
         "tables", device=device, n=[2000], loads=[0.8], dtypes=[dtypes], batches=(),
-        distribution=distribution, hit_rates=[1.0, 0.25, 0.0], repeats=1, quiet=True,
+        distribution=distribution, hit_rates=[1.0, 0.25, 0.5, 0.0], repeats=1, quiet=True,
     )  # fmt: skip
     assert [row["verb"] for row in rows] == [
-        "insert", "find", "mixed", "absent", "erase", "build", "memory"
+        "insert", "find", "mixed 0.25", "mixed 0.5", "absent", "erase", "build", "memory"
     ]  # fmt: skip
     assert {row["pairs"] for row in rows} == {dtypes}
     assert {row["distribution"] for row in rows} == {distribution}
@@ -59,6 +59,8 @@ def test_wrong_answers_void_the_figures(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(pairs, "HashMap", Forgetful)
     with pytest.raises(DgpuhashError, match=r"a value was wrong.*void"):
         bench.run("tables", device="cpu", n=[100], dtypes=["32/32"], repeats=1, quiet=True)
+    with pytest.raises(DgpuhashError, match=r"a value was wrong.*batch 10.*void"):
+        list(latency.rows(backend.get("cpu"), pairs.Pairs.of("32/32"), 100, [10]))
 
 
 @pytest.mark.parametrize(

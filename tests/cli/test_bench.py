@@ -30,7 +30,7 @@ def test_measures_and_writes_its_figures(tmp_path: Path) -> None:
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     assert {row["verb"] for row in rows} == {
         "insert",
-        "mixed",
+        "mixed 0.5",
         "erase",
         "build",
         "memory",

@@ -11,7 +11,7 @@ __all__ = ["Grid", "bytes_text", "figure_of", "grids"]
 Row = dict[str, Any]
 
 _VERBS = {
-    "tables": ("insert", "build", "find", "contains", "absent", "mixed", "erase"),
+    "tables": ("insert", "build", "find", "contains", "absent", "erase"),
     "multi": ("build", "retrieve"),
     "group": ("sum + count", "factorize", "value_counts", "unique"),
     "join": ("inner", "left", "semi", "standing", "merge"),
