@@ -47,7 +47,7 @@ def run(
     n : sequence of int, optional
         Rows.
     groups : sequence of int, optional
-        Keys that each row has any of.
+        Keys that each row has any of; default: numbers up to that of the rows.
     distributions : sequence of str
         How often each key comes, instead of `groups`.
     compare : bool
@@ -97,7 +97,8 @@ def _cases(
     for text in distributions:
         yield {"distribution": text}, Distribution.of(text).sample(backend, rows)
     if not distributions:
-        for each in groups or [most for most in GROUPS[backend.name] if most <= rows]:
+        fitting_groups = [most for most in GROUPS[backend.name] if most <= rows] or [rows]
+        for each in groups or fitting_groups:
             yield {"groups": each}, draw(backend, rows, each)
 
 

@@ -125,8 +125,9 @@ def run(
     chunk = chunk_size or CHUNKS[backend.name]
     if chunk // max(counts) < multiplicity:
         raise SpecError(f"--chunk-size {chunk}; give at least {multiplicity * max(counts)} rows")
-    if partitions and chunk // max(partitions) < 1:
-        raise SpecError(f"--partitions {max(partitions)}; there are {chunk} rows")
+    fewest = min(chunk // count * count for count in counts)
+    if partitions and max(partitions) > fewest:
+        raise SpecError(f"--partitions {max(partitions)}; there are {fewest} rows")
     alone: dict[tuple[str, str, str], float] = {}
     options = {"protocol": protocol, "devs": gpus, "rmm_pool_size": rmm_pool_size}
     for count in counts:

@@ -81,3 +81,5 @@ def test_more_groups_than_rows_are_left_out_unless_asked_for() -> None:
     rows = bench.run("group", device="cpu", n=[3000], repeats=1, quiet=True)
     assert {row["groups"] for row in rows} == {100}
     assert max(group.GROUPS["cpu"]) > 3000
+    few = bench.run("group", device="cpu", n=[7], repeats=1, quiet=True)
+    assert [row["groups"] for row in few] == [7] * 4
