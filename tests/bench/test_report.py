@@ -11,6 +11,7 @@ import pytest
 
 from dgpuhash import bench
 from dgpuhash.bench import report
+from dgpuhash.bench.report import steps
 from dgpuhash.bench.report.grids import grids
 from dgpuhash.errors import FormatError, UnsupportedError
 
@@ -86,6 +87,51 @@ def test_each_figure_stands_once_in_the_tables(files: list[Path]) -> None:
         ]  # fmt: skip
         assert len(cells) == len(rows) - len(memory)
         assert sum(len(grid.lines) for grid in made if "memory" in grid.title) == len(memory)
+
+
+def test_each_machine_has_its_own_tables_and_plots(files: list[Path], tmp_path: Path) -> None:
+    path = next(path for path in files if path.stem == "limits")
+    rows = rows_of(path)
+    other = [row | {"rate": 7e5, "machine": {"device": "Other"}} for row in rows]
+    second = tmp_path / "other.jsonl"
+    second.write_text("".join(json.dumps(row) + "\n" for row in other))
+    document, *plots = report.write([path, second], tmp_path)
+    assert [each.name for each in plots] == ["limits-footprint.png", "limits-footprint-2.png"]
+    ours, theirs = document.read_text().split("device Other.")
+    assert ours.count("| CAS 64 bit |") == theirs.count("| CAS 64 bit |") == 1
+    assert "700,000" not in ours
+    assert "700,000" in theirs
+    assert "footprint-2.png" in theirs
+
+
+def test_each_chunk_size_has_its_own_bars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    figure, *others = steps.matplotlib_classes()
+    titles = []
+
+    class Watched(figure):  # type: ignore[misc, valid-type]
+        def savefig(self, path: Path) -> None:
+            titles.extend(axes.get_title() for axes in self.axes if axes.get_title())
+
+    monkeypatch.setattr(steps, "matplotlib_classes", lambda: (Watched, *others))
+    rows = [
+        ROWS["scaling"] | {"mode": mode, "workers": count, "n": n, "rows": n * count}
+        for mode in ("weak", "strong")
+        for chunk in (1000, 4000)
+        for count in (1, 2)
+        for n in [chunk if mode == "weak" else chunk // count]
+    ]
+    steps.draw_steps(rows, tmp_path)
+    assert titles == [
+        f"build, {mode} scaling, from {rows} rows on"
+        for mode in ("weak", "strong")
+        for rows in ("1,000", "4,000")
+    ]
+
+
+def test_a_document_that_cannot_be_written(files: list[Path], tmp_path: Path) -> None:
+    (tmp_path / "report.md").mkdir()
+    with pytest.raises(OSError, match=r"report\.md cannot be written: Is a dir.*; name a folder"):
+        report.write(files[:1], tmp_path, plots=False)
 
 
 def test_without_plots(files: list[Path], tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from dgpuhash.bench.report.grids import Grid, grids
@@ -29,6 +30,8 @@ _QUESTIONS = {
 def write(paths: Sequence[str | Path], folder: str | Path, *, plots: bool = True) -> list[Path]:
     """Write ``report.md`` and its plots into `folder`; returns the files, the document first.
 
+    What was measured on other machines, or with other versions, has tables and plots of its own.
+
     Parameters
     ----------
     paths : sequence of path
@@ -45,7 +48,7 @@ def write(paths: Sequence[str | Path], folder: str | Path, *, plots: bool = True
     UnsupportedError
         When there is no matplotlib.
     OSError
-        When the folder cannot be made.
+        When the folder cannot be made, or a file in it not be written.
     """
     rows = read(paths)
     if not rows:
@@ -54,28 +57,43 @@ def write(paths: Sequence[str | Path], folder: str | Path, *, plots: bool = True
             "--json FILE' first"
         )
     target = Path(folder)
-    try:
+    with _named(target, "made"):
         target.mkdir(parents=True, exist_ok=True)
+    benches = by_bench(rows)
+    drawn: list[tuple[str, Path]] = []
+    lines = ["# dgpuhash bench", ""]
+    with _named(target, "written"):
+        for bench in sorted(benches, key=BENCHES.index):
+            lines += [f"## {_QUESTIONS[bench]}", ""]
+            for number, (machine, theirs) in enumerate(_by_machine(benches[bench]).items(), 1):
+                lines += [machine, ""] if machine else []
+                for grid in grids(bench, theirs):
+                    title = f"{grid.title[0].upper()}{grid.title[1:]}."
+                    lines += [title, "", *markdown_table(grid), ""]
+                made = _draw(bench, theirs, target, number) if plots else []
+                lines += [line for title, path in made for line in (f"![{title}]({path.name})", "")]
+                drawn += made
+        document = target / "report.md"
+        document.write_text("\n".join(lines))
+    return [document, *(path for _, path in drawn)]
+
+
+@contextmanager
+def _named(folder: Path, done: str) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise OSError(
-            f"{folder} cannot be made: {error.strerror}; name a folder to fill, or a new one"
+            f"{error.filename or folder} cannot be {done}: {error.strerror}; name a folder to "
+            "fill, or a new one"
         ) from error
-    benches = by_bench(rows)
-    drawn: dict[str, list[tuple[str, Path]]] = {}
-    for bench, theirs in benches.items() if plots else ():
-        drawn[bench] = draw(bench, theirs, target)
-        if bench == "scaling":
-            drawn[bench] += draw_steps(theirs, target)
-    lines = ["# dgpuhash bench", ""]
-    for bench in sorted(benches, key=BENCHES.index):
-        lines += [f"## {_QUESTIONS[bench]}", "", *_machines(benches[bench]), ""]
-        for grid in grids(bench, benches[bench]):
-            lines += [f"{grid.title[0].upper()}{grid.title[1:]}.", "", *markdown_table(grid), ""]
-        for title, path in drawn.get(bench, ()):
-            lines += [f"![{title}]({path.name})", ""]
-    document = target / "report.md"
-    document.write_text("\n".join(lines))
-    return [document, *(path for files in drawn.values() for _, path in files)]
+
+
+def _draw(bench: str, rows: Sequence[Row], folder: Path, number: int) -> list[tuple[str, Path]]:
+    """The plots of one machine; the names of the files of further ones have its number."""
+    ending = ".png" if number == 1 else f"-{number}.png"
+    made = draw(bench, rows, folder, ending)
+    return made + draw_steps(rows, folder, ending) if bench == "scaling" else made
 
 
 def markdown_table(grid: Grid) -> list[str]:
@@ -94,8 +112,10 @@ def markdown_table(grid: Grid) -> list[str]:
     ]
 
 
-def _machines(rows: Sequence[Row]) -> list[str]:
-    """What the rows were measured on, a line for each machine and version."""
-    machines = [row.get("machine", {}) for row in rows]
-    said = (", ".join(f"{what} {value}" for what, value in each.items()) for each in machines)
-    return [f"{line}." for line in dict.fromkeys(said) if line]
+def _by_machine(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """The rows by what they were measured on, a line for each machine and its versions."""
+    made: dict[str, list[Row]] = {}
+    for row in rows:
+        said = ", ".join(f"{what} {value}" for what, value in row.get("machine", {}).items())
+        made.setdefault(f"{said}." if said else "", []).append(row)
+    return made

@@ -111,7 +111,9 @@ _PLOTS = {
 }  # fmt: skip
 
 
-def draw(bench: str, rows: Sequence[Row], folder: Path) -> list[tuple[str, Path]]:
+def draw(
+    bench: str, rows: Sequence[Row], folder: Path, ending: str = ".png"
+) -> list[tuple[str, Path]]:
     """Draw what the rows have points for; returns titles and the files in `folder`.
 
     Raises
@@ -123,7 +125,7 @@ def draw(bench: str, rows: Sequence[Row], folder: Path) -> list[tuple[str, Path]
     for plot in _PLOTS[bench]:
         panels = _panels(plot, [row for row in rows if plot.shows(row)])
         if panels:
-            path = folder / f"{bench}-{plot.name}.png"
+            path = folder / f"{bench}-{plot.name}{ending}"
             _draw(plot, panels, path)
             made.append((f"{plot.y_label} over {plot.x_label}", path))
     return made

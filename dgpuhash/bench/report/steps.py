@@ -12,7 +12,7 @@ from dgpuhash.bench.report.reading import Row
 __all__ = ["draw_steps"]
 
 
-def draw_steps(rows: Sequence[Row], folder: Path) -> list[tuple[str, Path]]:
+def draw_steps(rows: Sequence[Row], folder: Path, ending: str = ".png") -> list[tuple[str, Path]]:
     """Stacked bars of the steps' times, and the efficiency above; the title and the file.
 
     Raises
@@ -20,10 +20,11 @@ def draw_steps(rows: Sequence[Row], folder: Path) -> list[tuple[str, Path]]:
     UnsupportedError
         When there is no matplotlib.
     """
-    panels: dict[tuple[str, str], list[Row]] = {}
+    panels: dict[tuple[str, str, int], list[Row]] = {}
     for row in rows:
         if "steps" in row:
-            panels.setdefault((row["mode"], row["verb"]), []).append(row)
+            chunk = row["n"] if row["mode"] == "weak" else row["rows"]
+            panels.setdefault((row["mode"], row["verb"], chunk), []).append(row)
     panels = {key: theirs for key, theirs in panels.items() if len(theirs) > 1}
     if not panels:
         return []
@@ -31,7 +32,7 @@ def draw_steps(rows: Sequence[Row], folder: Path) -> list[tuple[str, Path]]:
     columns = min(2, len(panels))
     down = math.ceil(len(panels) / columns)
     figure = figure_of(figsize=(0.5 + 6 * columns, 0.5 + 3.8 * down), layout="constrained", dpi=120)
-    for place, ((mode, verb), theirs) in enumerate(panels.items(), 1):
+    for place, ((mode, verb, _), theirs) in enumerate(panels.items(), 1):
         axes = figure.add_subplot(down, columns, place)
         theirs = sorted(theirs, key=lambda row: row["workers"])
         names = [str(row["workers"]) for row in theirs]
@@ -60,6 +61,6 @@ def draw_steps(rows: Sequence[Row], folder: Path) -> list[tuple[str, Path]]:
             handles, labels, loc="lower center", bbox_to_anchor=(0.5, -0.38), ncols=6,
             frameon=False, fontsize=8,
         )  # fmt: skip
-    path = folder / "scaling-steps.png"
+    path = folder / f"scaling-steps{ending}"
     figure.savefig(path)
     return [("milliseconds of the steps of a change over workers", path)]
