@@ -101,9 +101,9 @@ def run(
             rows.append({"bench": name, **row})
             if target is not None:
                 with _written(target, "w" if len(rows) == 1 else "a") as stream:
-                    stream.write(json.dumps({**rows[-1], "machine": described}) + "\n")
+                    stream.write(json.dumps({"machine": described, **rows[-1]}) + "\n")
     if not quiet:
-        report.summary(name, described, rows)
+        report.summary(name, rows[0].get("machine", described) if rows else described, rows)
     return rows
 
 

@@ -44,7 +44,8 @@ def run(
     """Rows of a model, not of a measurement: first its figures, then each verb's time by phase.
 
     Numbers of workers that were measured come with the measured time and the relative error; those
-    from which figures were taken say so (``calibrates``), and their error proves nothing.
+    from which figures were taken say so (``calibrates``), and their error proves nothing. The
+    machine of the rows is that of the measured figures.
 
     Parameters
     ----------
@@ -110,7 +111,9 @@ def run(
     told = {f"other of {name}" for name in alone}
     further = {"build": each_row, "bulk insert": bulk_row}
     told |= {_further(name) for name, row in further.items() if row is not None}
-    yield from _figures(network, verbs, given, told)
+    whose = {"machine": found.machine} if found.machine else {}
+    for row in _figures(network, verbs, given, told):
+        yield row | whose
     used = [each_row, bulk_row, link_row if reached is None else None]
     taken = {(row["mode"], row["verb"], row["workers"]) for row in used if row is not None}
     for mode in modes:
@@ -121,7 +124,7 @@ def run(
                 there = rows if mode == "weak" else rows / count
                 point = _at(points, mode, name, count)
                 calibrates = count == 1 or (mode, name, count) in taken
-                made = _row(mode, name, verb, there, count, network, whole)
+                made = _row(mode, name, verb, there, count, network, whole) | whose
                 yield made | ({} if point is None else _checked(made, point, calibrates))
 
 

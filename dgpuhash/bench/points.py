@@ -28,11 +28,14 @@ class Points:
         Rows of what the machine allows.
     exchanges : list of dict
         Rows of what exchanges reached.
+    machine : dict
+        What all of them were measured on, where they say it.
     """
 
     verbs: list[Row] = field(default_factory=list)
     limits: list[Row] = field(default_factory=list)
     exchanges: list[Row] = field(default_factory=list)
+    machine: Row = field(default_factory=dict)
 
 
 def read_points(path: str | Path) -> Points:
@@ -41,7 +44,8 @@ def read_points(path: str | Path) -> Points:
     Raises
     ------
     FormatError
-        When the file holds no such figures, or some that do not fit together.
+        When the file holds no such figures, or some that do not fit together, as those of
+        different machines.
     OSError
         When the file cannot be read.
     """
@@ -58,7 +62,14 @@ def read_points(path: str | Path) -> Points:
     for row in verbs:
         if problem := _problem(row, limits):
             raise _refused(path, row["verb"], row, problem)
-    return Points(verbs, limits, found.get("exchange", []))
+    exchanges = found.get("exchange", [])
+    machines = [row["machine"] for row in (*rows, *exchanges) if row.get("machine")]
+    devices = dict.fromkeys(str(each.get("device", each.get("gpu"))) for each in machines)
+    if len(devices) > 1:
+        raise FormatError(
+            f"{path} has figures of several machines: {', '.join(devices)}; give those of one"
+        )
+    return Points(verbs, limits, exchanges, next(iter(machines), {}))
 
 
 def _refused(path: str | Path, name: str, row: Row, problem: str) -> FormatError:

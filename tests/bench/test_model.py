@@ -234,6 +234,23 @@ def test_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "%, taken from it |" in text
 
 
+def test_the_machine_is_that_of_the_measured_figures(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, kept = measured(tmp_path / "scaling.jsonl"), tmp_path / "model.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    path.write_text("".join(json.dumps(row | {"machine": {"gpu": "4 x G"}}) + "\n" for row in rows))
+    bench.run("model", device="cpu", measured=path, workers=[8], json_path=kept)
+    assert capsys.readouterr().out.startswith("gpu 4 x G\n")
+    found = [json.loads(line) for line in kept.read_text().splitlines()]
+    assert all(row["machine"] == {"gpu": "4 x G"} for row in found)
+    link = {"bench": "exchange", "exchange": "peer", "leaving": 1, "rate": 1.0}
+    with path.open("a") as stream:
+        stream.write(json.dumps(link | {"machine": {"device": "Other"}}) + "\n")
+    with pytest.raises(FormatError, match="figures of several machines: 4 x G, Other; give those"):
+        model(measured=path)
+
+
 @pytest.mark.parametrize(
     ("missing", "said"),
     [
