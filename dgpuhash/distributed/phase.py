@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import traceback
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -177,7 +177,7 @@ def attended(
     workers: Sequence[str],
     begin: Callable[[], Awaitable[Result]],
     look: Callable[..., list[str]] | None = None,
-    keys: Sequence[str] = (),
+    keys: Sequence[Hashable] = (),
 ) -> Result:
     """What comes of `begin`, called on the client's event loop, unless a worker is lost first.
 
@@ -226,7 +226,7 @@ class _Awaited(Generic[Result]):
         begin: Callable[[], Awaitable[Result]],
         limit: float | None = None,
         look: Callable[..., list[str]] | None = None,
-        keys: Sequence[str] = (),
+        keys: Sequence[Hashable] = (),
     ) -> None:
         self._client, self._workers, self._begin = client, workers, begin
         self._limit, self._look, self._keys = limit, look or unattended, keys
@@ -335,7 +335,7 @@ async def _until_one_is_silent(
     client: Client,
     workers: Sequence[str],
     look: Callable[..., list[str]],
-    keys: Sequence[str],
+    keys: Sequence[Hashable],
 ) -> IndexLost:
     attendance = Attendance()
     while True:
@@ -368,7 +368,7 @@ async def _in_time(call: Awaitable[Result]) -> Result:
     return await asyncio.wait_for(asyncio.shield(begun(call)), SILENCE)
 
 
-def at_work(keys: Sequence[str], dask_scheduler: Any) -> set[str]:
+def at_work(keys: Sequence[Hashable], dask_scheduler: Any) -> set[str]:
     """Runs on the scheduler: the workers that have these tasks, or what they wait for."""
     tasks = dask_scheduler.tasks
     ahead = [tasks[key] for key in keys if key in tasks]

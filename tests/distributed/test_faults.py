@@ -265,6 +265,27 @@ def test_a_worker_stops_answering_before_the_rows_of_a_table_are_there(
         assert table.contains(keys).all()
 
 
+@pytest.mark.parametrize("chunks", ["computed", "moved", "counted"])
+def test_a_worker_without_a_part_stops_answering_that_has_the_rows(cluster, monkeypatch, chunks):
+    first, second = sorted(cluster.nthreads())
+    keys = cluster.persist(da.arange(100, chunks=10), workers=[second], allow_other_workers=False)
+    wait(keys)
+    if chunks == "counted":
+        keys = cluster.persist(keys[keys >= 0], workers=[second], allow_other_workers=False)
+        wait(keys)
+    with DistributedMap.from_arrays(np.arange(100), np.arange(100), workers=[first]) as table:
+        (pid,) = cluster.run(os.getpid, workers=[second]).values()
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            with monkeypatch.context() as impatient:
+                impatient.setattr("dgpuhash.distributed.phase.PATIENCE", 0.5)
+                impatient.setattr("dgpuhash.distributed.phase.SILENCE", 2.0)
+                expect_lost(lambda: table.contains(keys + 1 if chunks == "computed" else keys))
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        assert table.contains(keys).compute().all()
+
+
 def test_a_lost_table_is_closed_without_waiting_for_a_worker_that_stops_answering(
     cluster, planes, monkeypatch
 ):

@@ -432,8 +432,8 @@ def test_a_chunk_that_was_lost_meanwhile_is_waited_for(threads, monkeypatch):
     futures = [threads.submit(int), threads.submit(fail)]
     attended = batch.attended
 
-    def losing(*args: Any) -> Any:
-        found = attended(*args)
+    def losing(*args: Any, **options: Any) -> Any:
+        found = attended(*args, **options)
         if not began:
             began.append(True)
             futures[0]._state.lose()

@@ -293,11 +293,14 @@ def _check_dask(client: Client, array: da.Array, dtype: np.dtype[Any], name: str
 
 def _measured(client: Client, workers: Sequence[str], array: Any) -> Any:
     """The array, computed where its chunks are of unknown length."""
-    if any(math.isnan(rows) for rows in array.chunks[0]):
-        array = client.persist(array)
-        until_done(client, workers, futures_of(array))
-        array.compute_chunk_sizes()
-    return array
+    if not any(math.isnan(rows) for rows in array.chunks[0]):
+        return array
+    array = client.persist(array)
+    chunks = _futures(client, array)
+    until_done(client, workers, chunks)
+    counts = [client.submit(_rows_of, chunk, pure=False) for chunk in chunks]
+    rows = watched(client, workers, counts)
+    return da.Array(array.dask, array.name, (tuple(rows), *array.chunks[1:]), meta=array._meta)
 
 
 def _futures(client: Client, array: Any) -> list[Future]:
@@ -328,6 +331,8 @@ def until_done(client: Client, workers: Sequence[str], futures: Sequence[Future]
     ------
     UnsupportedError
         When nobody has one any more, although all `workers` are there.
+    IndexLost
+        When one of these left, or one that has a task is silent.
     """
 
     def begin() -> Awaitable[Any]:
@@ -336,8 +341,8 @@ def until_done(client: Client, workers: Sequence[str], futures: Sequence[Future]
 
     try:
         # What was there is lost with a worker, and what Dask can it makes again.
-        while any(future.status in ("pending", "lost") for future in futures):
-            attended(client, workers, begin)
+        while ahead := [each.key for each in futures if each.status in ("pending", "lost")]:
+            attended(client, workers, begin, keys=ahead)
         failed = [future for future in futures if future.status != "finished"]
         if failed:
             watched(failed[0].client, workers, failed[:1])
@@ -353,3 +358,11 @@ def until_done(client: Client, workers: Sequence[str], futures: Sequence[Future]
 
 def _itself(array: Any) -> Any:
     return array
+
+
+def _rows_of(chunk: Any) -> int:
+    try:
+        return len(chunk)
+    except TypeError:
+        # Whoever takes it says what it is.
+        return 0
