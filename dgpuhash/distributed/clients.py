@@ -45,8 +45,8 @@ def client_of(client: Client | None) -> Client:
         )
     if client.status in {"closing", "closed"}:
         raise ClosedError(
-            f"the Dask {client!r} is closed; what it made lives on with its cluster: "
-            "DistributedIndex.open(name, client) with another client"
+            f"the Dask {client!r} is closed; pass another one (the indexes that it made live on "
+            "with their cluster: DistributedIndex.open(name, client))"
         )
     if client.asynchronous:
         raise UnsupportedError(
@@ -74,8 +74,8 @@ def asking_the_scheduler() -> Iterator[None]:
         if isinstance(error, AttributeError) and error.obj is not None:
             raise
         raise IndexLost(
-            f"the scheduler of the cluster is gone ({error}); start a cluster, and build the index "
-            "again, or load it where it was saved with DistributedIndex.load(url)"
+            f"the scheduler of the cluster is gone ({error}); start a cluster, and build the "
+            "index, or make the table, again, or load it with load(url) where it was saved"
         ) from error
 
 

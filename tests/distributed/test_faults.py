@@ -260,6 +260,8 @@ def test_a_worker_stops_answering_before_the_rows_of_a_table_are_there(
                 impatient.setattr("dgpuhash.distributed.phase.SILENCE", 2.0)
                 expect_lost(lambda: table.contains(slow))
                 expect_lost(lambda: table.contains(np.arange(20_000)))
+                with pytest.raises(IndexLost, match="make the table again"):
+                    DistributedMap("int64", "int64", client=cluster)
         finally:
             os.kill(pid, signal.SIGCONT)
         assert table.contains(keys).all()

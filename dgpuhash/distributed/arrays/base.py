@@ -78,8 +78,10 @@ class DistributedTable:
         self._device = device
         self._piece_rows = None if piece_rows is None else int(piece_rows)
         self._uid = uuid.uuid4().hex
-        self._workers = [place.worker for place in places(self._client, workers)]
-        self._hold(joined(self._client, self._workers, exchange))
+        self._workers: list[str] = []
+        with losing(self._client, lambda: self._workers):
+            self._workers = [place.worker for place in places(self._client, workers)]
+            self._hold(joined(self._client, self._workers, exchange))
         self._open = False
         self._epoch = 0
         self._absences = Absences()
