@@ -199,6 +199,13 @@ def test_types_that_never_compare_are_refused(index, query, remedy):
         made.encode(pd.DataFrame({"k0": series([], query)}))
 
 
+def test_objects_of_floats_and_nulls_are_told_how_to_be_keys():
+    objects = series([0.5, pd.NA], object)
+    with pytest.raises(KeyTypeError, match=r"\.astype\('Float64'\)"):
+        encoder(objects)
+    encoder(objects.astype("Float64"))
+
+
 def test_a_column_of_nulls_compares_with_everything():
     nulls = pd.DataFrame({"k0": pd.Series([None, None], dtype=object)})
     for dtype, found in (("int64", False), ("Int64", True), ("float32", True), ("M8[s]", True)):

@@ -22,7 +22,7 @@ REMEDIES = {
     "sparse": "convert it with Series.sparse.to_dense()",
     "interval": "use its .left and .right as two key columns",
     "integer": "convert it with Series.infer_objects() or .astype('Int64')",
-    "floating": "convert it with Series.infer_objects()",
+    "floating": "convert it with Series.infer_objects() or .astype('Float64')",
     "boolean": "convert it with .astype('boolean')",
     "datetime": "convert it with pandas.to_datetime",
     "date": "convert it with pandas.to_datetime",
@@ -131,11 +131,15 @@ def _strings(strings: ArrowStrings) -> KeyColumn:
     return KeyColumn(LogicalType("string", nullable=True), nulls=strings.nulls, strings=strings)
 
 
+def _nulls(rows: int) -> KeyColumn:
+    strings = ArrowStrings(pa.nulls(rows, pa.large_string()))
+    return KeyColumn(LogicalType("null"), nulls=np.ones(rows, bool), strings=strings)
+
+
 def _from_objects(series: Any, name: object) -> KeyColumn:
     inferred = pd.api.types.infer_dtype(series, skipna=True)
     if inferred == "empty" and len(series):
-        strings = ArrowStrings(pa.nulls(len(series), pa.large_string()))
-        return KeyColumn(LogicalType("null"), nulls=np.ones(len(series), bool), strings=strings)
+        return _nulls(len(series))
     if inferred not in {"string", "empty"}:
         raise _refusal(name, series.dtype, inferred.removesuffix("64"))
     return _from_texts(series, name)
@@ -143,9 +147,12 @@ def _from_objects(series: Any, name: object) -> KeyColumn:
 
 def _from_categories(series: Any, name: object) -> KeyColumn:
     codes = series.cat.codes.to_numpy().astype(np.int64)
-    values = key_column(pd.Series(series.cat.categories), name)
+    categories = series.cat.categories
+    if len(categories) == 0 and categories.dtype == object:
+        return _nulls(len(codes))
+    values = key_column(pd.Series(categories), name)
     if values.type.kind == "null":
-        values = _from_strings(pd.Series([], dtype="str"))
+        return _nulls(len(codes))
     if values.strings is not None:
         assert isinstance(values.strings, ArrowStrings)
         return _strings(values.strings.over(codes))
@@ -165,8 +172,7 @@ def _from_arrow(series: Any, name: object) -> KeyColumn:
     array = pa.chunked_array(pa.array(series, type=dtype, from_pandas=True))
     nulls = series.isna().to_numpy()
     if pa.types.is_null(dtype):
-        strings = ArrowStrings(array.cast(pa.large_string()))
-        return KeyColumn(LogicalType("null"), nulls=nulls, strings=strings)
+        return _nulls(len(series))
     if dtype in {pa.string(), pa.large_string(), pa.string_view()}:
         return _strings(ArrowStrings(array))
     if pa.types.is_boolean(dtype):
