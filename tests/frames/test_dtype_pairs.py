@@ -45,6 +45,12 @@ PAIRS = {
         arrow([7, 8, None], pa.timestamp("s")),
     ),
     "arrow dates": (arrow([0, None], pa.date32()), arrow([0, 5], pa.date32())),
+    "categories of times, arrow times": (
+        pd.Series(pd.Categorical(np.array([1_577_836_800_000, 7_001], "M8[ms]").astype("M8[ns]"))),
+        arrow([1_577_836_800, 7], pa.timestamp("s")),
+    ),
+    "bool arrow bool": (plain([True, False], "bool"), arrow([False], pa.bool_())),
+    "no categories int64": (plain([None, None], "object").astype("category"), plain([1], "int64")),
     "arrow int Int64": (arrow([1, None], pa.int32()), plain([1, None], "Int64")),
     "str category": (plain(["a", "b", None], "str"), pd.Series(pd.Categorical(["b", None]))),
     "category str": (pd.Series(pd.Categorical(["a", "b", None])), plain(["b", None], "str")),

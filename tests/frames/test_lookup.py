@@ -354,6 +354,10 @@ def test_labels_of_several_levels():
     assert index.lookup([2, 9])[("b", "v")].fillna(-1).tolist() == [4, -1]
     assert index.contains({("a", "k"): np.array([2, 9])}).tolist() == [True, False]
     assert_frame_equal(index.merge(stored[[("a", "k")]]), stored)
+    coarse = stored.astype({("a", "k"): "M8[s]"})
+    fine = coarse.astype({("a", "k"): "M8[ns]"})
+    merged = FrameIndex.build(fine, [("a", "k")]).merge(coarse[[("a", "k")]])
+    assert_frame_equal(merged, fine)
 
 
 def test_texts_of_python_that_are_no_utf8():

@@ -168,11 +168,13 @@ class PandasFrames(Frames):
                 "index; rename them to texts on one side"
             )
         for label, other in zip(left_on, right_on, strict=True):
-            dtype, index_dtype = left[label].dtype, right[other].dtype
-            if label == other and dtype != index_dtype and dtype.kind == index_dtype.kind == "M":
-                # pandas decides by rows that match, which those above need not do.
-                alone = _specimen(left[[label]], 1).merge(_specimen(right[[label]], 2), on=label)
-                merged[label] = merged[label].astype(alone[label].dtype)
+            dtypes = left[label].dtype, right[other].dtype
+            moments = all(_values_of(dtype).kind == "M" for dtype in dtypes)
+            told = dtypes[0] == dtypes[1] or all(
+                isinstance(dtype, pd.CategoricalDtype) for dtype in dtypes
+            )
+            if label == other and moments and not told:
+                merged[label] = merged[label].astype(_moments_merged(left, right, label))
         return merged
 
     def is_typed(self, series: Any) -> bool:
@@ -289,6 +291,25 @@ def _specimen(meta: Any, rows: int) -> Any:
     return frame
 
 
+def _moments_merged(left: Any, right: Any, label: Hashable) -> Any:
+    """The dtype that pandas gives to keys that are moments, by rows that match."""
+    alone = [_at_epoch(frame[[label]]) for frame in (left, right)]
+    return _specimen(alone[0], 1).merge(_specimen(alone[1], 2), on=[label]).dtypes.iloc[0]
+
+
+def _at_epoch(meta: Any) -> Any:
+    """`meta` of one column, whose sample is the epoch also where it has categories."""
+    dtype = meta.dtypes.iloc[0]
+    if not isinstance(dtype, pd.CategoricalDtype):
+        return meta
+    epoch = pd.Index(_sample(pd.Series([], dtype=dtype.categories.dtype)))
+    return meta.astype(pd.CategoricalDtype(epoch, dtype.ordered))
+
+
+def _values_of(dtype: Any) -> Any:
+    return dtype.categories.dtype if isinstance(dtype, pd.CategoricalDtype) else dtype
+
+
 def _sample(empty: Any) -> Any:
     dtype = empty.dtype
     if isinstance(dtype, pd.CategoricalDtype):
@@ -306,4 +327,8 @@ def _sample(empty: Any) -> Any:
         return pd.arrays.IntervalArray.from_arrays(ends, ends, closed=dtype.closed or "right")
     if isinstance(dtype, pd.SparseDtype):
         return pd.array([dtype.fill_value], dtype=dtype)
+    if isinstance(dtype, pd.ArrowDtype) and pa.types.is_temporal(dtype.pyarrow_dtype):
+        return pd.array(pa.array([0], dtype.pyarrow_dtype), dtype)
+    if isinstance(dtype, pd.ArrowDtype) and pa.types.is_boolean(dtype.pyarrow_dtype):
+        return pd.array(pa.array([True]), dtype)
     return pd.array([None], dtype=dtype)
