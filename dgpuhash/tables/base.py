@@ -139,6 +139,10 @@ class Table:
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self.copy()
 
+    def __getstate__(self) -> dict[str, Any]:
+        # Threads may change the table before what this gives is pickled.
+        return self.copy().__dict__
+
     @says_memory
     @reads
     def stats(self) -> TableStats:

@@ -292,3 +292,19 @@ def test_a_pickled_table_has_memory_of_its_own(device, kind):
     table.erase(keys)
     assert bool(copied.contains(keys).all())
     assert not bool(table.contains(keys).any())
+
+
+@pytest.mark.parametrize("kind", [HashSet, HashMap, MultiMap])
+def test_what_is_pickled_is_what_was_stored_when_pickling_began(device, kind):
+    keys = device.array(np.arange(1000))
+    table = kind("int64", device=device.name) if kind is HashSet else kind("int64", "i8,i8")
+    values = np.array([(key, 7) for key in range(1000)], "i8,i8")
+    table.insert(keys) if kind is HashSet else table.insert(keys, device.array(values))
+    beside: list[pickle.PickleBuffer] = []
+    begun = pickle.dumps(table, protocol=5, buffer_callback=beside.append)
+    table.erase(keys)
+    table.clear()
+    copied = pickle.loads(begun, buffers=beside)
+    assert bool(copied.contains(keys).all())
+    if kind is not HashSet:
+        assert device.host(copied.find(keys)[0], values.dtype).tolist() == values.tolist()
