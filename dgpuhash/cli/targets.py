@@ -100,9 +100,18 @@ def writing(target: str) -> Iterator[None]:
     ------
     OSError
         With the name that the user gave.
+    UnsupportedError
+        When the file system only reads, as that of HTTP.
     """
     try:
         yield
+    except NotImplementedError as error:
+        if error.args:
+            # fsspec's own say nothing.
+            raise
+        raise UnsupportedError(
+            f"{target} cannot be written: its file system only reads; choose another place"
+        ) from error
     except OSError as error:
         if error.strerror is None:
             # Of a connection, and no file.
@@ -162,7 +171,7 @@ def _rename(filesystem: Any, name: str, final: str) -> None:
 
 def _remove(filesystem: Any, path: str) -> None:
     """Remove what was begun; what happened before is more worth telling than that it stays."""
-    with suppress(OSError):
+    with suppress(OSError, NotImplementedError):
         if filesystem.exists(path):
             filesystem.rm(path, recursive=True)
 

@@ -13,7 +13,7 @@ from typing import Any
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
-from dgpuhash.errors import SpecError
+from dgpuhash.errors import SpecError, UnsupportedError
 from dgpuhash.tables.persist import check_plain
 
 __all__ = ["Folder"]
@@ -110,9 +110,15 @@ class Folder:
 
     @contextmanager
     def writing(self, name: str) -> Iterator[Any]:
-        """A new file to write to, which goes when the block fails."""
+        """A new file to write to, which goes when the block fails.
+
+        Raises
+        ------
+        UnsupportedError
+            When the file system only reads.
+        """
         try:
-            with self.system.open(self._at(name), "wb") as file:
+            with self._new(name) as file:
                 yield file
                 self._flush(file)
             self.sync()
@@ -222,7 +228,15 @@ class Folder:
             # Not all file systems can; two writers at the same moment are not told apart then.
             if self.has(name):
                 raise FileExistsError(name) from None
+            return self._new(name)
+
+    def _new(self, name: str) -> Any:
+        try:
             return self.system.open(self._at(name), "wb")
+        except NotImplementedError as error:
+            raise UnsupportedError(
+                f"{self.url} cannot be written: its file system only reads; choose another place"
+            ) from error
 
     def _flush(self, file: Any) -> None:
         file.flush()

@@ -117,6 +117,27 @@ def test_a_place_that_cannot_be_written_is_told_before_the_work(client, monkeypa
         targets.write(frame, f"/proc/{target}", client)
 
 
+class Reading(fsspec.AbstractFileSystem):
+    """As that of HTTP, without a file."""
+
+    protocol = "reading"
+
+    def exists(self, path):
+        return False
+
+    def _open(self, path, mode="rb", **options):
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("target", ["a.parquet", "a.csv.gz", "a.parquet/", "a.csv/"])
+def test_a_file_system_that_only_reads(client, target):
+    fsspec.register_implementation("reading", Reading, clobber=True)
+    frame = dd.from_pandas(FRAME, npartitions=1)
+    said = f"^reading://{target} cannot be written: its file system only reads; choose another"
+    with pytest.raises(UnsupportedError, match=said):
+        targets.write(frame, f"reading://{target}", client)
+
+
 def test_an_unknown_ending_is_refused():
     with pytest.raises(UnsupportedError, match=r"use \.parquet or \.csv"):
         targets.check_target("out.xlsx")

@@ -186,6 +186,28 @@ def test_urls_of_any_form(threads, frame, url):
     files.rm("/", recursive=True)
 
 
+class Reading(MemoryFileSystem):
+    """As that of HTTP."""
+
+    protocol = "reading"
+
+    def _open(self, path, mode="rb", **options):
+        if mode != "rb":
+            raise NotImplementedError
+        return super()._open(path, mode, **options)
+
+
+def test_a_file_system_that_only_reads(threads, frame):
+    fsspec.register_implementation("reading", Reading, clobber=True)
+    said = "^reading://saved cannot be written: its file system only reads; choose another place$"
+    with DistributedIndex.build(frame, on="count", client=threads) as index:
+        with pytest.raises(UnsupportedError, match=said):
+            index.save("reading://saved")
+        with pytest.raises(UnsupportedError, match=said):
+            DistributedIndex.build(frame, on="count", client=threads, durable="reading://saved")
+        assert len(index) == len(frame)
+
+
 def test_urls_that_cannot_be(threads, frame):
     """Where fsspec takes a name for a pattern, files would get other names."""
     fsspec.register_implementation("absent", "absent.Files", errtxt="Install it", clobber=True)
