@@ -83,7 +83,7 @@ def test_each_figure_stands_once_in_the_tables(files: list[Path]) -> None:
             for line in grid.lines
             for name, cell in zip(grid.header, line, strict=True)
             if cell and name not in ("bits", "rows", "keys", "load", "batch", "library", "groups",
-                                     "built rows", "hit rate", "access")
+                                     "built rows", "hit rate", "access", "distinct keys")
         ]  # fmt: skip
         assert len(cells) == len(rows) - len(memory)
         assert sum(len(grid.lines) for grid in made if "memory" in grid.title) == len(memory)
@@ -132,6 +132,11 @@ def test_a_document_that_cannot_be_written(files: list[Path], tmp_path: Path) ->
     (tmp_path / "report.md").mkdir()
     with pytest.raises(OSError, match=r"report\.md cannot be written: Is a dir.*; name a folder"):
         report.write(files[:1], tmp_path, plots=False)
+
+
+def test_the_rows_of_the_cpu_are_its_distinct_keys(files: list[Path]) -> None:
+    (grid,) = grids("cpu", rows_of(next(path for path in files if path.stem == "cpu")))
+    assert grid.header[:2] == ("distinct keys", "library")
 
 
 def test_without_plots(files: list[Path], tmp_path: Path) -> None:
