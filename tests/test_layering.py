@@ -25,7 +25,6 @@ PYTHON_ROOMS = {
     "tables": 3,
     "frames": 4,
     "distributed": 5,
-    "kmer": 6,
     "bench": 6,
     "demo": 7,
     "cli": 8,
