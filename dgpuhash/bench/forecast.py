@@ -45,7 +45,8 @@ class Network:
         >>> four.seconds(4e9, 4), four.seconds(4e9, 8)
         ((0.03, 'exchange in a host'), (0.04, 'exchange between hosts'))
         """
-        near, far = min(workers, self.host) - 1, max(0, workers - self.host)
+        # Workers fill one host after the other: those of the last have most others elsewhere.
+        near, far = min(workers, self.host) - 1, workers - (workers % self.host or self.host)
         inside = nbytes * near / workers / self.link
         between = nbytes * far / workers / self.infiniband
         rounds = math.ceil(nbytes / workers / parcel_nbytes("cuda")) if workers > 1 else 0

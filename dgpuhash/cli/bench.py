@@ -202,7 +202,7 @@ def _scaling() -> None:
 @_question(
     "model",
     click.option("--measured", metavar="FILE", type=click.Path(exists=True, dir_okay=False),
-                 help="What 'bench scaling --json FILE' wrote: gives figures, and is checked."),
+                 help="What 'bench scaling --json FILE' wrote: figures, and points to compare."),
     _several("--workers", type=_COUNT, said="How many; default: 8, 16 … 1,024"),
     _several("--mode", "modes", type=_MODES, said="As many rows for each worker, or in all"),
     click.option("-c", "--chunk-size", type=_COUNT, help="Rows of a worker, or in all."),

@@ -76,6 +76,14 @@ def test_it_says_where_the_limit_lies() -> None:
     assert Verb({}, 16, 0, 0.001).phases(1e6, 64, slow).bound == "other"
 
 
+def test_a_worker_alone_on_its_host_sends_all_to_other_hosts() -> None:
+    network = Network(1e12, 1e9, 8, 0, 0)
+    assert network.seconds(9e9, 8) == (9e9 * 7 / 8 / 1e12, "exchange in a host")
+    assert network.seconds(9e9, 9) == (8.0, "exchange between hosts")
+    assert network.seconds(9e9, 12) == (6.0, "exchange between hosts")
+    assert network.seconds(9e9, 16) == (4.5, "exchange between hosts")
+
+
 def measured(path: Path) -> Path:
     """A file as `bench scaling` writes it, whose points obey the model."""
     rows: list[dict[str, Any]] = [
