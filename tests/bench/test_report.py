@@ -11,7 +11,7 @@ import pytest
 
 from dgpuhash import bench
 from dgpuhash.bench import report
-from dgpuhash.bench.report import steps
+from dgpuhash.bench.report import plots, steps
 from dgpuhash.bench.report.grids import grids
 from dgpuhash.errors import FormatError, UnsupportedError
 
@@ -104,7 +104,9 @@ def test_each_machine_has_its_own_tables_and_plots(files: list[Path], tmp_path: 
     assert "footprint-2.png" in theirs
 
 
-def test_each_chunk_size_has_its_own_bars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_chunk_size_has_its_own_bars_and_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     figure, *others = steps.matplotlib_classes()
     titles = []
 
@@ -112,6 +114,13 @@ def test_each_chunk_size_has_its_own_bars(tmp_path: Path, monkeypatch: pytest.Mo
         def savefig(self, path: Path) -> None:
             titles.extend(axes.get_title() for axes in self.axes if axes.get_title())
 
+    labels = []
+
+    class Labelled(Watched):
+        def savefig(self, path: Path) -> None:
+            labels.extend(line.get_label() for axes in self.axes for line in axes.lines)
+
+    monkeypatch.setattr(plots, "matplotlib_classes", lambda: (Labelled, *others))
     monkeypatch.setattr(steps, "matplotlib_classes", lambda: (Watched, *others))
     rows = [
         ROWS["scaling"] | {"mode": mode, "workers": count, "n": n, "rows": n * count}
@@ -120,6 +129,8 @@ def test_each_chunk_size_has_its_own_bars(tmp_path: Path, monkeypatch: pytest.Mo
         for count in (1, 2)
         for n in [chunk if mode == "weak" else chunk // count]
     ]
+    plots.draw("scaling", rows, tmp_path)
+    assert labels == ["dgpuhash build 1,000 rows", "dgpuhash build 4,000 rows"] * 2
     steps.draw_steps(rows, tmp_path)
     assert titles == [
         f"build, {mode} scaling, from {rows} rows on"

@@ -161,7 +161,8 @@ def _panel(axes: Axes, plot: Plot, rows: Sequence[Row], locator: Any) -> None:
     doubled = any(len({row[plot.x] for row in theirs}) < len(theirs) for theirs in lines.values())
     if doubled and all("n" in row for row in rows):
         # The same was measured with several numbers of rows.
-        lines = _lines(plot, rows, (*plot.lines, "n"))
+        chunk = "rows" if any(row.get("mode") == "strong" for row in rows) else "n"
+        lines = _lines(plot, rows, (*plot.lines, chunk))
     floors: set[tuple[Any, ...]] = set()
     for number, (name, theirs) in enumerate(lines.items()):
         theirs = sorted(theirs, key=lambda row: row[plot.x])
@@ -199,7 +200,8 @@ def _lines(plot: Plot, rows: Sequence[Row], names: Sequence[str]) -> dict[str, l
     """The rows of each line."""
     lines: dict[str, list[Row]] = {}
     for row in rows:
-        said = (f"{row[name]:,} rows" if name == "n" else str(row[name]) for name in names)
+        said = (f"{row[name]:,} rows" if name in ("n", "rows") else str(row[name])
+                for name in names)  # fmt: skip
         lines.setdefault(" ".join(said), []).append(row)
     return lines
 
