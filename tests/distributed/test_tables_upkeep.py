@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 
 import dask.array as da
 import numpy as np
@@ -17,7 +18,7 @@ from clusters import cluster_of, interrupting, kill, parts_held, until
 from distributed import futures_of, wait
 
 from dgpuhash.distributed import DistributedMap, DistributedMultiMap, DistributedSet
-from dgpuhash.distributed.arrays import contents, hosted
+from dgpuhash.distributed.arrays import base, contents, hosted
 from dgpuhash.distributed.arrays.part import Part
 from dgpuhash.distributed.envelope import body_digest
 from dgpuhash.distributed.rows_file import batches_in
@@ -363,6 +364,25 @@ def test_a_dropped_handle_frees_its_parts(client):
     del copied
     client.loop.add_callback(handles.clear)
     until(lambda: parts_held(client) == [0, 0])
+
+
+def test_a_table_that_another_thread_closes_meanwhile(threads, monkeypatch):
+    before = parts_held(threads)
+    table = DistributedSet.from_keys([1, 2])
+    batch_of = base.batch_of
+
+    def late(*args):
+        table.close()
+        return batch_of(*args)
+
+    monkeypatch.setattr(base, "batch_of", late)
+    with pytest.raises(ClosedError, match="was closed"):
+        table.contains([1])
+    # Its parts are opened after it was closed.
+    table = DistributedSet("int64")
+    with suppress(ClosedError):
+        table.insert([1])
+    until(lambda: parts_held(threads) == before)
 
 
 def test_a_handle_outlives_its_client():

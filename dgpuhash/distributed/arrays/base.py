@@ -170,17 +170,6 @@ class DistributedTable:
         """Remove keys: a mask in the form of `keys`, true in one row of each that was stored."""
         return self._ask(Verb("erase"), keys, shown=[MASK])[0]
 
-    def clear(self) -> None:
-        """Forget every key; the capacity stays."""
-        with self._turn:
-            self._check()
-            try:
-                self._held = self._phase_of_what_is_stored(hosted.clear_part)
-            except BaseException as error:
-                self._lost = self._lost or f"its clear failed ({type(error).__name__}: {error})"
-                raise
-            self._epoch += 1
-
     def stats(self) -> pd.DataFrame:
         """One row for each part; none before the first arrays have decided on a device.
 
@@ -406,7 +395,21 @@ class DistributedTable:
         lost = losing(self._client, lambda: self._workers)
         with giving_way(self._client), self._turn, saying_memory(type(self).__name__), lost:
             self._check()
+            with self._freed_if_closed():
+                yield
+
+    @contextmanager
+    def _freed_if_closed(self) -> Iterator[None]:
+        """A block in which another thread may close the table: what it has made since goes, too."""
+        try:
             yield
+        except IndexLost:
+            self._check_open()
+            raise
+        finally:
+            if self._closed:
+                self._finalizer.detach()
+                self._holding.free(GRACE)
 
     def _check(self) -> None:
         self._check_open()

@@ -9,11 +9,10 @@ from typing import Any, Self
 
 from distributed import Client
 
-from dgpuhash.distributed.arrays import contents
+from dgpuhash.distributed.arrays import contents, hosted
 from dgpuhash.distributed.arrays.base import DistributedTable
 from dgpuhash.distributed.arrays.batch import array_of
 from dgpuhash.distributed.arrays.claims import columns_of
-from dgpuhash.distributed.arrays.hosted import open_part
 from dgpuhash.distributed.arrays.loss import losing
 from dgpuhash.distributed.arrays.part import Verb
 from dgpuhash.distributed.arrays.saved import SavedBatch, SavedTable
@@ -48,6 +47,17 @@ class Upkeep(DistributedTable):
         It lies on the workers, computed already; later changes of the table do not change it.
         """
         return self._contents("keys", [self.key_dtype])[0]
+
+    def clear(self) -> None:
+        """Forget every key; the capacity stays."""
+        with self._turn:
+            self._check()
+            try:
+                self._held = self._phase_of_what_is_stored(hosted.clear_part)
+            except BaseException as error:
+                self._lost = self._lost or f"its clear failed ({type(error).__name__}: {error})"
+                raise
+            self._epoch += 1
 
     def reserve(self, keys: int) -> None:
         """Make room for `keys` distinct keys in all, so that inserts up to there do not grow.
@@ -219,7 +229,8 @@ class Upkeep(DistributedTable):
         FormatError
             When the save is damaged, or was replaced by another.
         """
-        with giving_way(self._client), self._turn, losing(self._client, lambda: self._workers):
+        saying_lost = losing(self._client, lambda: self._workers)
+        with giving_way(self._client), self._turn, saying_lost, self._freed_if_closed():
             self._check_open()
             if self._saved is None or self._saved[1] != self._epoch:
                 raise IndexLost(
@@ -281,7 +292,7 @@ class Upkeep(DistributedTable):
             return files
         self._hold(use)
         on_workers(
-            self._client, [workers[part] for part in lost], open_part,
+            self._client, [workers[part] for part in lost], hosted.open_part,
             self._uid, self._epoch, self._spec, self._share, self._device,
         )  # fmt: skip
         return [files[part] for part in lost]
