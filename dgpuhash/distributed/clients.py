@@ -50,7 +50,7 @@ def client_of(client: Client | None) -> Client:
         )
     if client.asynchronous:
         raise UnsupportedError(
-            "an index waits for its cluster, which an asynchronous client cannot; use a "
+            "indexes and tables wait for their cluster, which an asynchronous client cannot; use a "
             "distributed.Client() without asynchronous=True, off its event loop"
         )
     return client

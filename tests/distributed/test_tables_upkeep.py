@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -415,6 +416,34 @@ def test_a_program_that_ends_frees_its_parts(processes):
     assert "Traceback" not in found.stderr
     until(lambda: parts_held(processes) == [0, 0])
     assert processes.run(lambda: True)
+
+
+PLANNING = """
+import sys
+import dask.array as da
+from distributed import Client
+from dgpuhash.distributed import DistributedSet
+from dgpuhash.errors import UnsupportedError
+
+table = DistributedSet.from_keys([1, 2, 3], client=Client(sys.argv[1]))
+rows = da.arange(9)
+for verb, *given in (table.insert, rows), (DistributedSet.from_keys, rows), (table.keys,):
+    try:
+        verb(*given)
+    except UnsupportedError as error:
+        assert "array.query-planning is on" in str(error)
+        print(len(table), table.contains([3, 4]).tolist())
+"""
+
+
+def test_arrays_that_are_expressions_change_nothing(processes):
+    found = subprocess.run(
+        [sys.executable, "-c", PLANNING, processes.scheduler.address],
+        capture_output=True, text=True, timeout=120, check=False,
+        env=os.environ | {"DASK_ARRAY__QUERY_PLANNING": "True"},
+    )  # fmt: skip
+    wanted = ["3 [True, False]"] * 3
+    assert (found.returncode, found.stdout.splitlines()) == (0, wanted), found.stderr
 
 
 @pytest.fixture

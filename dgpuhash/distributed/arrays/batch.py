@@ -12,6 +12,7 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
+from dask.array.core import Array
 from dask.core import flatten
 from distributed import Client, Future, futures_of, wait
 
@@ -26,7 +27,17 @@ from dgpuhash.tables.bits import carrier
 from dgpuhash.tables.casts import cast
 from dgpuhash.tables.intake import adopt, natural_dtype, same_length
 
-__all__ = ["Batch", "Kept", "Shown", "array_of", "batch_of", "dealt", "dtype_of", "until_done"]
+__all__ = [
+    "Batch",
+    "Kept",
+    "Shown",
+    "array_of",
+    "batch_of",
+    "check_arrays",
+    "dealt",
+    "dtype_of",
+    "until_done",
+]
 
 # Host arrays are spread over the workers in chunks of at least so many rows.
 SMALL_ROWS = 1 << 12
@@ -216,6 +227,16 @@ def array_of(kept: Kept, dtype: np.dtype[Any], device: str | None) -> Any:
     return da.Array(graph, kept.name, chunks, dtype=carried, meta=meta)
 
 
+def check_arrays() -> None:
+    """Raise UnsupportedError where Dask's arrays are expressions, which nothing here makes."""
+    if da.Array is not Array:
+        raise UnsupportedError(
+            "Dask's array.query-planning is on, and distributed tables take and give no arrays of "
+            "that kind; turn it off before dask.array is imported, as "
+            "DASK_ARRAY__QUERY_PLANNING=False in the environment does"
+        )
+
+
 def batch_of(
     client: Client, workers: Sequence[str], arrays: Sequence[tuple[Any, np.dtype[Any], str]]
 ) -> Batch:
@@ -263,6 +284,7 @@ def dtype_of(array: Any, name: str) -> np.dtype[Any]:
 
 def _is_dask(array: Any, name: str) -> bool:
     if isinstance(array, da.Array):
+        check_arrays()
         return True
     if hasattr(array, "dask") or isinstance(array, Future):
         raise UnsupportedError(

@@ -11,7 +11,7 @@ from distributed import Client
 
 from dgpuhash.distributed.arrays import contents, hosted
 from dgpuhash.distributed.arrays.base import DistributedTable
-from dgpuhash.distributed.arrays.batch import array_of
+from dgpuhash.distributed.arrays.batch import array_of, check_arrays
 from dgpuhash.distributed.arrays.claims import columns_of
 from dgpuhash.distributed.arrays.loss import losing
 from dgpuhash.distributed.arrays.part import Verb
@@ -313,6 +313,7 @@ class Upkeep(DistributedTable):
 
     def _contents(self, what: str, dtypes: Sequence[Any]) -> tuple[Any, ...]:
         """Columns of all parts, as Dask arrays that lie on the workers."""
+        check_arrays()
         name = f"dgpuhash-{what}-{uuid.uuid4().hex}"
         ranks = {worker: rank for rank, worker in enumerate(self._workers)}
         with self._at_work():
