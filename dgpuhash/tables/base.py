@@ -143,6 +143,12 @@ class Table:
         # Threads may change the table before what this gives is pickled.
         return self.copy().__dict__
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self._backend is not None:
+            # Its arrays are where they were made now.
+            self._turns.guard = self._backend.guard()
+
     @says_memory
     @reads
     def stats(self) -> TableStats:

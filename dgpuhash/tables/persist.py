@@ -27,7 +27,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from dgpuhash.errors import FormatError, SpecError
+from dgpuhash.errors import FormatError, SpecError, UnsupportedError
 
 __all__ = ["check_plain", "read_file", "write_file"]
 
@@ -63,6 +63,8 @@ def write_file(
     OSError
         When the disk is full or may not be written; nothing is left under `path` then, and what
         was there before is untouched.
+    UnsupportedError
+        When the file system only reads, as that of HTTP.
     """
     raw = {name: _as_bytes(array) for name, array in buffers.items()}
     described = [
@@ -160,6 +162,10 @@ def _complete(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             with system.open(part, "wb") as file:
                 yield file
             system.mv(part, final)
+        except NotImplementedError as error:
+            raise UnsupportedError(
+                f"{name} cannot be written: its file system only reads; choose another place"
+            ) from error
         except BaseException:
             if system.exists(part):
                 system.rm(part)

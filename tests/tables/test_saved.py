@@ -13,11 +13,12 @@ import fsspec
 import numpy as np
 import pytest
 from agreement import agree
+from fsspec.implementations.memory import MemoryFileSystem
 from model import MapModel, MultiMapModel, SetModel
 from strategies import KEY_DTYPES, VALUE_DTYPES, random_keys, random_values
 
 import dgpuhash.tables
-from dgpuhash.errors import FormatError, SpecError
+from dgpuhash.errors import FormatError, SpecError, UnsupportedError
 from dgpuhash.tables import HashMap, HashSet, MultiMap, persist
 from dgpuhash.tables.persist import read_file, write_file
 
@@ -221,6 +222,18 @@ def test_offsets_that_lie_are_refused(tmp_path, offsets):
     write_file(tmp_path / "table", header, buffers)
     with pytest.raises(FormatError, match="offsets"):
         dgpuhash.tables.load(tmp_path / "table")
+
+
+def test_a_file_system_that_only_reads():
+    class ReadOnly(MemoryFileSystem):
+        protocol = "readonly"
+
+        def _open(self, path, mode="rb", **options):
+            raise NotImplementedError
+
+    fsspec.register_implementation("readonly", ReadOnly, clobber=True)
+    with pytest.raises(UnsupportedError, match="readonly://saved cannot be written"):
+        HashSet.from_keys([1]).save("readonly://saved")
 
 
 def test_doubled_keys_are_refused(tmp_path):

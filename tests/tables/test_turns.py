@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import functools
+import pickle
 import signal
 import threading
 import time
@@ -16,6 +17,7 @@ from model import MapModel, MultiMapModel, SetModel
 from strategies import random_values
 
 from dgpuhash.backend.cpu import CpuBackend
+from dgpuhash.errors import DeviceError
 from dgpuhash.tables import HashMap, HashSet, MultiMap
 from dgpuhash.tables.slots import Slots
 from dgpuhash.tables.turns import Turns, changes, reads
@@ -214,3 +216,14 @@ def test_whoever_may_not_enter_leaves_the_table_free():
             verb(lambda: None)
     table._turns.guard = None
     assert table.change(lambda: 8) == 8
+
+
+def test_a_pickled_table_knows_where_it_comes_to_lie(monkeypatch):
+    def elsewhere():
+        raise DeviceError("elsewhere")
+
+    sent = pickle.dumps(HashSet.from_keys([1]))
+    monkeypatch.setattr(CpuBackend, "guard", lambda backend: elsewhere)
+    table = pickle.loads(sent)
+    with pytest.raises(DeviceError, match="elsewhere"):
+        table.contains([1])
