@@ -309,7 +309,9 @@ class _Awaited(Generic[Result]):
         """Watch no longer."""
         if self._timer is not None:
             self._timer.cancel()
-        for alarm in self._alarms:
+        # They end with an error whose frames hold this.
+        alarms, self._alarms = self._alarms, []
+        for alarm in alarms:
             alarm.cancel()
 
 

@@ -7,13 +7,15 @@ import gc
 import threading
 import time
 import weakref
+from functools import partial
 from typing import Any
 
 import pytest
+from clusters import until
 from distributed import Client
 from distributed.core import CommClosedError
 
-from dgpuhash.distributed.phase import _Awaited, attended, installed, let_go, on_workers
+from dgpuhash.distributed.phase import WATCH, _Awaited, attended, installed, let_go, on_workers
 from dgpuhash.distributed.plugin import ShardHost
 from dgpuhash.errors import IndexLost, OutOfMemoryError
 
@@ -93,6 +95,23 @@ def test_results_are_in_the_order_of_workers_also_of_long_phases(threads, worker
     assert slept == [seconds] * len(workers)
     assert len(done) == 1 or seconds == 0
     assert on_workers(threads, workers[::-1], its_address) == workers[::-1]
+
+
+def test_what_was_waited_for_long_is_held_no_longer(threads, workers):
+    """Without the collector: device memory would wait for it."""
+
+    async def work(held: Held) -> None:
+        await asyncio.sleep(2 * WATCH)
+
+    held = Held()
+    seen = weakref.ref(held)
+    gc.disable()
+    try:
+        attended(threads, workers, partial(work, held))
+        del held
+        until(lambda: seen() is None)
+    finally:
+        gc.enable()
 
 
 def test_errors_and_limits(threads, workers):
