@@ -167,7 +167,8 @@ def keys_frame(keys: Any, encoder: KeyEncoder, index_meta: Any) -> Any:
         columns = {names[0]: keys if hasattr(keys, "dtype") else list(keys)}
     else:
         columns = _columns(list(keys), names)
-    return _typed_nulls(_made(columns, index_meta), index_meta)
+    asked = _typed_nulls(_made(columns, index_meta), index_meta)
+    return _moments(asked, index_meta) if form is Form.VALUES else asked
 
 
 def _made(columns: dict[Hashable, Any], index_meta: Any) -> Any:
@@ -185,6 +186,13 @@ def _typed_nulls(asked: Any, index_meta: Any) -> Any:
         if not frames.is_typed(asked[name]) and asked[name].isna().all():
             nowhere = frames.xp.full(len(asked), -1)
             asked[name] = frames.take_or_null(index_meta[[name]], nowhere)[name]
+    return asked
+
+
+def _moments(asked: Any, index_meta: Any) -> Any:
+    """The values of lists, of which dates and times are of the kind that the index has."""
+    for name in asked.columns:
+        asked[name] = frames_of(asked).moments(asked[name], index_meta[name])
     return asked
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import date, datetime
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -234,6 +236,25 @@ def test_arrow_dates():
     for times in (stamps, zoned, stamps.cast(pa.date32())):
         index = FrameIndex.build(pd.DataFrame({"k": times.to_pandas(date_as_object=False)}), "k")
         assert index.contains(times).to_pylist() == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "other"),
+    [
+        (pa.date32(), date(2020, 1, 1), date(2020, 1, 2)),
+        (pa.timestamp("s"), datetime(2020, 1, 1), pd.Timestamp("2020-01-01 00:00:00.5")),
+        (pa.duration("ms"), pd.Timedelta("1D"), pd.Timedelta("1us")),
+    ],
+)
+def test_lists_of_dates_and_times_for_keys_of_arrow(kind, value, other):
+    rows = pd.DataFrame({"k": pd.array([value, None], pd.ArrowDtype(kind)), "v": [1, 2]})
+    index = FrameIndex.build(rows, "k")
+    assert index.lookup([value, None])["v"].tolist() == [1, 2]
+    assert index.lookup(value)["v"].tolist() == [1]
+    assert index.contains([other, value]).tolist() == [False, True]
+    assert index.find([other]).found.tolist() == [False]
+    pairs = FrameIndex.build(rows, ["v", "k"])
+    assert pairs.contains([(1, value), (2, value)]).tolist() == [True, False]
 
 
 def test_keys_without_a_dtype_of_their_own(unique):

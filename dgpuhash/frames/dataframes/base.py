@@ -35,6 +35,10 @@ class Frames(ABC):
     def make(self, columns: Mapping[Hashable, Any]) -> Any:
         """A frame of these columns."""
 
+    def moments(self, series: Any, like: Any) -> Any:
+        """A column made of a list, with moments of the kind of `like` where others do not merge."""
+        return series
+
     @abstractmethod
     def array(self, series: Any, like: Any = None) -> Any:
         """The values as an array of the kind of `like`; else as NumPy, or for cuDF as CuPy.

@@ -48,6 +48,17 @@ class PandasFrames(Frames):
         except UnicodeEncodeError as error:
             raise not_utf8(list(plain), error) from error
 
+    def moments(self, series: Any, like: Any) -> Any:
+        if not _is_arrow_moment(like.dtype):
+            return series
+        try:
+            array = pa.array(series, from_pandas=True)
+        except pa.ArrowException:
+            return series
+        if not pa.types.is_temporal(array.type):
+            return series
+        return pd.Series(array, series.index, pd.ArrowDtype(array.type), name=series.name)
+
     def array(self, series: Any, like: Any = None) -> Any:
         if isinstance(like, pd.Index):
             return pd.Index(series)
@@ -306,6 +317,10 @@ def _at_epoch(meta: Any) -> Any:
     return meta.astype(pd.CategoricalDtype(epoch, dtype.ordered))
 
 
+def _is_arrow_moment(dtype: Any) -> bool:
+    return isinstance(dtype, pd.ArrowDtype) and pa.types.is_temporal(dtype.pyarrow_dtype)
+
+
 def _values_of(dtype: Any) -> Any:
     return dtype.categories.dtype if isinstance(dtype, pd.CategoricalDtype) else dtype
 
@@ -327,7 +342,7 @@ def _sample(empty: Any) -> Any:
         return pd.arrays.IntervalArray.from_arrays(ends, ends, closed=dtype.closed or "right")
     if isinstance(dtype, pd.SparseDtype):
         return pd.array([dtype.fill_value], dtype=dtype)
-    if isinstance(dtype, pd.ArrowDtype) and pa.types.is_temporal(dtype.pyarrow_dtype):
+    if _is_arrow_moment(dtype):
         return pd.array(pa.array([0], dtype.pyarrow_dtype), dtype)
     if isinstance(dtype, pd.ArrowDtype) and pa.types.is_boolean(dtype.pyarrow_dtype):
         return pd.array(pa.array([True]), dtype)
