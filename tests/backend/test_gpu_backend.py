@@ -111,7 +111,8 @@ def test_work_is_ordered_on_the_current_stream(gpu: backend.Backend) -> None:
 def test_verbs_do_not_wait_for_the_device(gpu: backend.Backend, value: str) -> None:
     keys = gpu.xp.arange(1000)
     values = gpu.zeros((1000, 12), np.uint8) if value == "S12" else gpu.zeros(1000, value)
-    table = HashMap("int64", value, 10_000, device="cuda")
+    # Large enough that neither places nor tombstones are counted.
+    table = HashMap("int64", value, 100_000, device="cuda")
     table.insert(keys, values)
     verbs = [partial(verb, keys) for verb in (table.find, table.contains, table.count, table.erase)]
     if value != "S12":
@@ -135,6 +136,8 @@ def test_verbs_do_not_wait_for_the_device(gpu: backend.Backend, value: str) -> N
 def test_makers_of_arrays_let_the_current_stream_wait(gpu: backend.Backend) -> None:
     """As PyTorch's tensors, whose other interface says nothing of streams."""
     keys, asked = gpu.from_host(np.arange(5)), []
+    # It was copied on another stream than the one below, which does not wait for that.
+    gpu.xp.cuda.get_current_stream().synchronize()
 
     class Tensor:
         @property
