@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 
 import dask.array as da
 import dask.dataframe as dd
@@ -203,72 +203,68 @@ def test_workers_without_a_nanny(planes, flights, tmp_path):
                 worker.wait()
 
 
-def test_a_worker_that_stops_answering(cluster, planes, monkeypatch):
-    """SIGSTOP: the process is there and the scheduler keeps it, but nobody answers."""
-    with DistributedIndex.build(planes, on="k", client=cluster) as index:
-        (pid,) = cluster.run(os.getpid, workers=[index.workers[0]]).values()
+@pytest.fixture
+def silent(cluster, monkeypatch) -> Callable[[str], AbstractContextManager[None]]:
+    """Blocks with SIGSTOP: a worker's process is there, the scheduler keeps it, nobody answers.
+
+    It is soon given up, but only here: on a busy machine whoever goes on may take longer.
+    """
+
+    @contextmanager
+    def stopped(worker: str) -> Iterator[None]:
+        (pid,) = cluster.run(os.getpid, workers=[worker]).values()
         os.kill(pid, signal.SIGSTOP)
         try:
-            # Only here: a worker that goes on, on a busy machine, may take longer to answer.
             with monkeypatch.context() as impatient:
                 impatient.setattr("dgpuhash.distributed.phase.PATIENCE", 0.5)
                 impatient.setattr("dgpuhash.distributed.phase.SILENCE", 2.0)
-                expect_lost(lambda: len(index))
-                expect_lost(lambda: index.lookup(np.arange(100)))
+                yield
         finally:
             os.kill(pid, signal.SIGCONT)
+
+    return stopped
+
+
+def test_a_worker_that_stops_answering(cluster, planes, silent):
+    with DistributedIndex.build(planes, on="k", client=cluster) as index:
+        with silent(index.workers[0]):
+            expect_lost(lambda: len(index))
+            expect_lost(lambda: index.lookup(np.arange(100)))
         assert len(index) == 3000
 
 
 @pytest.mark.parametrize("lazy", [True, False])
-def test_a_worker_without_a_shard_stops_answering(cluster, planes, monkeypatch, tmp_path, lazy):
+def test_a_worker_without_a_shard_stops_answering(cluster, planes, silent, monkeypatch, lazy):
     """Tasks go to it as to any other."""
     first, second = sorted(cluster.nthreads())
     more = pd.concat([planes] * 4)
     rows = dd.from_pandas(more, npartitions=12, sort=False) if lazy else more
     monkeypatch.setattr("dgpuhash.distributed.source.PIECE_NBYTES", 40_000)
     with DistributedIndex.build(planes, on="k", client=cluster, workers=[first]) as index:
-        (pid,) = cluster.run(os.getpid, workers=[second]).values()
-        os.kill(pid, signal.SIGSTOP)
-        try:
-            # Only here: a worker that goes on, on a busy machine, may take longer to answer.
-            with monkeypatch.context() as impatient:
-                impatient.setattr("dgpuhash.distributed.phase.PATIENCE", 0.5)
-                impatient.setattr("dgpuhash.distributed.phase.SILENCE", 2.0)
-                start = time.monotonic()
-                # Tasks whose rows lie elsewhere may go elsewhere.
-                with suppress(IndexLost):
-                    index.insert(rows)
-                assert time.monotonic() - start < SOON
-        finally:
-            os.kill(pid, signal.SIGCONT)
+        with silent(second):
+            start = time.monotonic()
+            # Tasks whose rows lie elsewhere may go elsewhere.
+            with suppress(IndexLost):
+                index.insert(rows)
+            assert time.monotonic() - start < SOON
         assert len(index) in {3000, 15_000}
         assert index.insert(planes) == 3000
 
 
-def test_a_worker_stops_answering_before_the_rows_of_a_table_are_there(
-    cluster, planes, monkeypatch
-):
+def test_a_worker_stops_answering_before_the_rows_of_a_table_are_there(cluster, planes, silent):
     keys = planes["v"].to_numpy()
     slow = da.from_array(keys, 500).map_blocks(slow_chunk, dtype=keys.dtype)
     with DistributedMap.from_arrays(keys, keys, client=cluster) as table:
-        (pid,) = cluster.run(os.getpid, workers=[table.workers[0]]).values()
-        os.kill(pid, signal.SIGSTOP)
-        try:
-            with monkeypatch.context() as impatient:
-                impatient.setattr("dgpuhash.distributed.phase.PATIENCE", 0.5)
-                impatient.setattr("dgpuhash.distributed.phase.SILENCE", 2.0)
-                expect_lost(lambda: table.contains(slow))
-                expect_lost(lambda: table.contains(np.arange(20_000)))
-                with pytest.raises(IndexLost, match="make the table again"):
-                    DistributedMap("int64", "int64", client=cluster)
-        finally:
-            os.kill(pid, signal.SIGCONT)
+        with silent(table.workers[0]):
+            expect_lost(lambda: table.contains(slow))
+            expect_lost(lambda: table.contains(np.arange(20_000)))
+            with pytest.raises(IndexLost, match="make the table again"):
+                DistributedMap("int64", "int64", client=cluster)
         assert table.contains(keys).all()
 
 
 @pytest.mark.parametrize("chunks", ["computed", "moved", "counted"])
-def test_a_worker_without_a_part_stops_answering_that_has_the_rows(cluster, monkeypatch, chunks):
+def test_a_worker_without_a_part_stops_answering_that_has_the_rows(cluster, silent, chunks):
     first, second = sorted(cluster.nthreads())
     keys = cluster.persist(da.arange(100, chunks=10), workers=[second], allow_other_workers=False)
     wait(keys)
@@ -276,38 +272,24 @@ def test_a_worker_without_a_part_stops_answering_that_has_the_rows(cluster, monk
         keys = cluster.persist(keys[keys >= 0], workers=[second], allow_other_workers=False)
         wait(keys)
     with DistributedMap.from_arrays(np.arange(100), np.arange(100), workers=[first]) as table:
-        (pid,) = cluster.run(os.getpid, workers=[second]).values()
-        os.kill(pid, signal.SIGSTOP)
-        try:
-            with monkeypatch.context() as impatient:
-                impatient.setattr("dgpuhash.distributed.phase.PATIENCE", 0.5)
-                impatient.setattr("dgpuhash.distributed.phase.SILENCE", 2.0)
-                expect_lost(lambda: table.contains(keys + 1 if chunks == "computed" else keys))
-        finally:
-            os.kill(pid, signal.SIGCONT)
+        with silent(second):
+            expect_lost(lambda: table.contains(keys + 1 if chunks == "computed" else keys))
         assert table.contains(keys).compute().all()
 
 
 def test_a_lost_table_is_closed_without_waiting_for_a_worker_that_stops_answering(
-    cluster, planes, monkeypatch
+    cluster, planes, silent, monkeypatch
 ):
     keys, before = planes["v"].to_numpy(), parts_held(cluster)
     table = DistributedMap.from_arrays(keys, keys, client=cluster)
-    (pid,) = cluster.run(os.getpid, workers=[table.workers[0]]).values()
 
     def ask() -> None:
         with table:
             table.contains(keys)
 
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        with monkeypatch.context() as impatient:
-            impatient.setattr("dgpuhash.distributed.phase.PATIENCE", 0.5)
-            impatient.setattr("dgpuhash.distributed.phase.SILENCE", 2.0)
-            impatient.setattr("dgpuhash.distributed.arrays.base.LIMIT", 3600.0)
-            expect_lost(ask)
-    finally:
-        os.kill(pid, signal.SIGCONT)
+    with silent(table.workers[0]), monkeypatch.context() as patient:
+        patient.setattr("dgpuhash.distributed.arrays.base.LIMIT", 3600.0)
+        expect_lost(ask)
     until(lambda: parts_held(cluster) == before)
 
 
