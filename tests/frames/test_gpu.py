@@ -99,6 +99,21 @@ def test_texts_as_dask_makes_them(how, nulls):
     assert_same_values(found, left.merge(right, on="k", how=how))
 
 
+@pytest.mark.cudf
+@pytest.mark.parametrize(
+    "dtype",
+    ["int8", "str", "category", "M8[s]", "m8[ns]", "M8[us, UTC]", "M8[ns, Europe/Berlin]"],
+)
+def test_columns_of_a_merge_without_any_match_keep_their_dtypes(dtype):
+    import cudf
+
+    column = pd.Series([1, 2]).astype("str" if dtype in ("str", "category") else "int64")
+    right = cudf.from_pandas(pd.DataFrame({"k": [5, 6], "y": column.astype(dtype)}))
+    found = FrameIndex.build(right, "k").merge(cudf.DataFrame({"k": [7, 8]}), how="left")
+    assert found["y"].dtype == right["y"].dtype
+    assert found["y"].isnull().to_numpy().all()
+
+
 @settings(max_examples=40)
 @given(frame_pairs(), st.sampled_from(["inner", "left"]), st.sampled_from([64, 3]))
 def test_pandas_rows_with_keys_on_the_gpu(pair, how, hash_bits):

@@ -130,7 +130,7 @@ class CudfFrames(Frames):
         if len(frame) == 0:
             return self._cudf.DataFrame(
                 {
-                    label: self._cudf.Series([None], dtype=frame[label].dtype)
+                    label: self._null(frame[label].dtype)
                     .take(self._cp.zeros(len(rows), dtype=self._cp.int32))
                     .reset_index(drop=True)
                     for label in frame.columns
@@ -142,6 +142,13 @@ class CudfFrames(Frames):
         for label in taken.columns:
             taken[label] = taken[label].where(found)
         return taken
+
+    def _null(self, dtype: Any) -> Any:
+        # cuDF makes no Series with the dtype of a time zone.
+        if not isinstance(dtype, pd.DatetimeTZDtype):
+            return self._cudf.Series([None], dtype=dtype)
+        moment = self._cudf.Series([None], dtype=f"datetime64[{dtype.unit}]")
+        return moment.dt.tz_localize(str(dtype.tz))
 
     def keep(self, frame: Any, rows: Any) -> Any:
         return frame.take(rows)
