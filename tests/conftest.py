@@ -1,6 +1,7 @@
 """The device fixture: every table test runs on the CPU, and on a GPU where there is one.
 
 ``-m gpu`` asks for the GPU half. Without a GPU that fails; it does not skip.
+``--hypothesis-profile=search`` draws other examples in each run.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ settings.register_profile(
     # A busy machine may be slow to draw; and what our fixtures give is the same for each example.
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
+settings.register_profile("search", settings.get_profile("dgpuhash"), derandomize=False)
 settings.load_profile("dgpuhash")
 
 
