@@ -74,7 +74,7 @@ types_option = click.option(
     "dtypes",
     type=ColumnTypes(),
     multiple=True,
-    help="Type of a column, e.g. zip=str in CSV, or Int64 and boolean where Parquet has nulls.",
+    help="Type of a column, e.g. zip=str in CSV.",
 )
 
 

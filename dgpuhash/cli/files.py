@@ -24,8 +24,7 @@ def read(pattern: str, dtypes: dict[str, str] | None = None) -> Any:
     pattern : str
         E.g. ``flights-*.parquet`` or ``s3://bucket/flights.csv``.
     dtypes : dict, optional
-        Types of columns: of CSV, where those found in the first 16 MB are wrong; of Parquet, where
-        integers or truth values have nulls (``"Int64"``, ``"boolean"``).
+        Types of columns, as where those found in the first 16 MB of CSV are wrong.
 
     Raises
     ------

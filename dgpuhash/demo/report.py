@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from numbers import Integral
 
 import pandas as pd
 from rich.console import Console
@@ -106,6 +107,6 @@ def _text(value: object) -> str:
         return "-"
     if isinstance(value, float):
         return f"{value:,.1f}"
-    if isinstance(value, int):
-        return f"{value:,}"
+    if isinstance(value, Integral):
+        return f"{int(value):,}"
     return str(value)

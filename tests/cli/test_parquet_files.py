@@ -22,7 +22,11 @@ def written(tmp_path, *columns):
     ("first", "second", "dtype"),
     [
         (pa.array([1, 2]), pa.array([1.5, None]), "float64"),
-        (pa.array([1, 2], pa.int8()), pa.array([300, None], pa.int32()), "int32"),
+        (pa.array([1, 2], pa.int8()), pa.array([300, None], pa.int32()), "Int32"),
+        (pa.array([2**60 + 1, 5]), pa.array([2**60 + 3, None]), "Int64"),
+        (pa.array([2**60 + 1, 5]), pa.nulls(2), "Int64"),
+        (pa.array([2**64 - 1], pa.uint64()), pa.array([1], pa.uint64()), "uint64"),
+        (pa.array([True, None]), pa.array([False]), "boolean"),
         (pa.nulls(2), pa.array([1.5, 2.5]), "float64"),
         (pa.array(["a", "b"]), pa.array(["a", None], pa.large_string()), "str"),
         (
