@@ -10,7 +10,6 @@ from io import BytesIO
 from typing import IO, Any
 
 import dask.dataframe as dd
-import numpy as np
 import pandas as pd
 from dask.dataframe.utils import clear_known_categories
 from fsspec.utils import read_block
@@ -26,6 +25,8 @@ __all__ = ["read_csv"]
 SAMPLE_NBYTES = 16_000_000
 BLOCK_NBYTES = 64_000_000
 _HEADER_NBYTES = 1 << 16
+# Up to here each integer is a float.
+_EXACT = 2.0**53
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,15 +129,37 @@ def _read_block(
         texts = {name: each for name, each in like.dtypes.items() if each == "str"}
         names = {"names": block.file.columns, "header": None} if block.start else {}
         rows = _parsed(BytesIO(lines), form, texts | dtypes, **names)
-    return _fitted(rows[list(like)], like, dtypes, block.path) if len(rows) else like
+        rounded: list[Any] = [
+            name for name in rows if name not in dtypes and _may_be_rounded(rows[name])
+        ]
+        if rounded:
+            written = _parsed(BytesIO(lines), form, "str", usecols=rounded, **names)
+            rounded = [name for name in rounded if _are_integers(written[name])]
+    if not len(rows):
+        return like
+    return _fitted(rows[list(like)], like, dtypes, block.path, dict.fromkeys(rounded, "Int64"))
+
+
+def _may_be_rounded(values: pd.Series) -> bool:
+    """Whether these may be integers that pandas made floats of because there are nulls."""
+    return bool(values.dtype.kind == "f" and values.isna().any() and (abs(values) >= _EXACT).any())
+
+
+def _are_integers(texts: pd.Series) -> bool:
+    return bool(texts.dropna().str.fullmatch(r"\s*[+-]?\d+\s*").all())
 
 
 def _fitted(
-    rows: pd.DataFrame, like: pd.DataFrame, given: dict[str, str], path: str
+    rows: pd.DataFrame, like: pd.DataFrame, given: dict[str, str], path: str, other: dict[str, str]
 ) -> pd.DataFrame:
-    """The rows with the dtypes of `like`, where that changes no value."""
-    other = {}
-    for name in like.columns.difference(list(given)):
+    """The rows with the dtypes of `like`, where that changes no value.
+
+    Raises
+    ------
+    FormatError
+        When it would, with types that hold all values; those of `other` are known.
+    """
+    for name in like.columns.difference([*given, *other]):
         dtype, values = like[name].dtype, rows[name]
         if _holds(dtype, values):
             rows = rows.astype({name: dtype})
@@ -145,8 +168,8 @@ def _fitted(
     if other:
         types = (f"--dtype {shlex.quote(f'{name}={each}')}" for name, each in sorted(other.items()))
         raise FormatError(
-            f"{path}: CSV columns change their type further down; give their types: "
-            f"{' '.join(types)}"
+            f"{path}: CSV columns have values that the types found for them do not hold; give "
+            f"their types: {' '.join(types)}"
         )
     return rows
 
@@ -155,13 +178,17 @@ def _holds(dtype: Any, values: pd.Series) -> bool:
     """Whether values that were read as of another dtype are as good of this one."""
     if is_object_dtype(dtype) and (is_bool_dtype(values) or values.isna().all()):
         return True
-    return values.dtype == dtype or (dtype.kind == "f" and values.dtype.kind in "iu")
+    if dtype.kind == "f" and values.dtype.kind in "iu":
+        return bool(values.between(-_EXACT, _EXACT).all())
+    return bool(values.dtype == dtype)
 
 
 def _for_both(dtype: Any, values: pd.Series) -> str:
     """The type for a column that begins with one dtype, and goes on with such values."""
     found: Any = values.dtype
     if dtype.kind in "iuf" and found.kind in "iuf":
-        return str(np.promote_types(dtype, found))
+        if found.kind == "f" and (values.dropna() % 1 != 0).any():
+            return "float64"
+        return "UInt64" if found.kind == "u" else "Int64"
     truths = [is_bool_dtype(each) or is_object_dtype(each) for each in (dtype, found)]
     return "boolean" if truths[0] and (truths[1] or values.isna().all()) else "str"

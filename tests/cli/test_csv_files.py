@@ -63,13 +63,30 @@ def test_the_first_file_may_have_no_rows(tmp_path):
 
 @pytest.mark.parametrize(
     ("first", "last", "dtype"),
-    [("1,1", "2,x", "str"), ("1,1", "2,", "float64"), ("1,True", "2,", "boolean")],
+    [
+        *(("1,1", "2,x", "str"), ("1,1", "2,", "Int64"), ("1,1", "2,1.5", "float64")),
+        *(("1,1", f"2,{2**64 - 1}", "UInt64"), ("1,True", "2,", "boolean")),
+    ],
 )
 def test_types_that_change_are_told_for_a_shell(tmp_path, narrow, first, last, dtype):
     path = rows_of(tmp_path, first, last)
-    with pytest.raises(FormatError, match=f"further down; .* --dtype 'my col={dtype}'$"):
+    with pytest.raises(FormatError, match=f"do not hold; .* --dtype 'my col={dtype}'$"):
         files.read(path).compute()
     assert len(files.read(path, {"my col": dtype}).compute()) == 1001
+
+
+@pytest.mark.parametrize("first", ["", "5", "NA", "1.0"])
+def test_integers_beside_nulls_are_not_rounded(tmp_path, narrow, first):
+    path = tmp_path / "a.csv"
+    path.write_text("k,v\n" + f"1,{first}\n" * 1000 + f"2,{2**53 + 1}\n2,\n")
+    with pytest.raises(FormatError, match=r"do not hold; .* --dtype v=Int64$"):
+        files.read(str(path)).compute()
+    assert files.read(str(path), {"v": "Int64"}).compute()["v"].iloc[-2] == 2**53 + 1
+
+
+def test_large_floats_beside_nulls_are_floats(tmp_path):
+    (tmp_path / "a.csv").write_text(f"v\n1e300\nNA\n{2**60}\n")
+    assert files.read(f"{tmp_path}/a.csv").compute()["v"].dtype == "float64"
 
 
 @pytest.mark.parametrize(
