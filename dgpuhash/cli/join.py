@@ -73,7 +73,9 @@ def join(
         options: dict[str, Any] = {"on": on} if same_names else {"left_on": on}
         endings = suffixes[0], suffixes[1]
         merge: Callable[..., Any] = partial(loaded.merge, suffixes=endings, **options)
-        joined = _left_join(merge, frame) if how == "left" else merge(frame, how=how)
+        joined = merge(frame, how=how)
+        if how == "left":
+            joined = _left_join(merge, frame)
         rows = targets.write(joined, output, client)
     amount = "" if rows is None else f"{rows:,} rows "
     click.echo(f"{output}: {amount}in {time.perf_counter() - start:.1f} s")
@@ -81,6 +83,8 @@ def join(
 
 def _left_join(merge: Callable[..., Any], frame: Any) -> Any:
     """A left join whose partitions have the same dtypes, in which nulls make no number another one.
+
+    It must be one that `merge` takes: errors would name a column of the join's own.
 
     Merged as pandas does it, the integers of partitions in which a row has no partner are floats.
     """

@@ -90,9 +90,11 @@ def test_an_unknown_way_to_join(folder):
     assert not target.exists()
 
 
-def test_a_join_on_a_column_that_the_source_lacks(folder):
-    source = [folder / "flights.csv", folder / "planes.dgph"]
-    expect_error("join", *source, "--on", "plane", "-o", folder / "out.parquet", says="plane")
+@pytest.mark.parametrize("how", ["inner", "left", "anti"])
+def test_a_join_on_a_column_that_the_source_lacks(folder, how):
+    arguments = [folder / "flights.csv", folder / "planes.dgph", "--how", how, "--on", "plane"]
+    says = "no column ['plane']; the columns are ['tailnum']"
+    expect_error("join", *arguments, "-o", folder / "out.parquet", says=says)
 
 
 @pytest.mark.parametrize("target", ["nowhere://a.parquet", "absent://a.parquet"])
