@@ -20,13 +20,16 @@ class UserError(click.ClickException):
 class OneLineErrors(click.Group):
     """A group whose commands end a foreseen error with ``Error: …`` and exit code 2.
 
-    Errors of any other type are mistakes of ours: they keep their traceback.
+    Errors of any other type are mistakes of ours: they keep their traceback. Who reads the output,
+    such as ``head``, and has enough, is no error: click ends the command without a word.
     """
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; see the class."""
         try:
             return super().invoke(ctx)
+        except BrokenPipeError:
+            raise
         except (DgpuhashError, OSError) as error:
             raise UserError(one_line(error)) from error
 

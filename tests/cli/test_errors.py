@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import click
 import fsspec
 import pandas as pd
 import pytest
 from click.testing import CliRunner
 
 from dgpuhash.cli import main
+from dgpuhash.cli.errors import OneLineErrors
 
 
 @pytest.fixture(scope="module")
@@ -170,6 +173,15 @@ def test_an_address_whose_protocol_is_not_installed(folder, monkeypatch, scheme)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     arguments = [folder / "planes.dgph", "N1", "--scheduler", f"{scheme}://here:8786"]
     expect_error("lookup", *arguments, says="install it with \"pip install 'dgpuhash[ucx]'\"")
+
+
+def test_a_reader_that_has_enough_is_no_mistake():
+    @click.command()
+    def talk():
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    result = CliRunner().invoke(OneLineErrors(commands=[talk]), ["talk"])
+    assert (result.exit_code, result.output) == (1, "")
 
 
 def test_the_program_itself_prints_one_line():
