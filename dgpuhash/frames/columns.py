@@ -169,6 +169,8 @@ def check_comparable(name: object, index: LogicalType, query: LogicalType) -> No
         remedy = "give both a time zone (Series.dt.tz_localize) or neither"
     elif index.kind == "string":
         remedy = "convert the column with .astype('str')"
+    elif index.kind == "date":
+        remedy = "convert the column with pandas.to_datetime(…).astype('date32[day][pyarrow]')"
     else:
         remedy = f"convert the column to {index}, with astype, pandas.to_numeric or to_datetime"
     raise KeyTypeError(

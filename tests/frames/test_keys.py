@@ -199,6 +199,17 @@ def test_types_that_never_compare_are_refused(index, query, remedy):
         made.encode(pd.DataFrame({"k0": series([], query)}))
 
 
+def test_what_is_compared_with_dates_is_told_how_to_be_some():
+    objects = series([pd.Timestamp("2020").date()], object)
+    dates = objects.astype("date32[day][pyarrow]")
+    made = encoder(dates)
+    for asked in (objects, series(["2020-01-01"], "str"), pd.to_datetime(objects)):
+        with pytest.raises(KeyTypeError, match=r"\.astype\('date32\[day\]\[pyarrow\]'\)"):
+            made.encode(pd.DataFrame({"k0": asked}))
+        as_told = pd.to_datetime(asked).astype("date32[day][pyarrow]")
+        pd.testing.assert_series_equal(as_told, dates)
+
+
 def test_objects_of_floats_and_nulls_are_told_how_to_be_keys():
     objects = series([0.5, pd.NA], object)
     with pytest.raises(KeyTypeError, match=r"\.astype\('Float64'\)"):

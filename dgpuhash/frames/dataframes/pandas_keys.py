@@ -25,7 +25,7 @@ REMEDIES = {
     "floating": "convert it with Series.infer_objects() or .astype('Float64')",
     "boolean": "convert it with .astype('boolean')",
     "datetime": "convert it with pandas.to_datetime",
-    "date": "convert it with pandas.to_datetime",
+    "date": "convert it with .astype('date32[day][pyarrow]') or pandas.to_datetime",
     "timedelta": "convert it with pandas.to_timedelta",
 }
 ANY_REMEDY = "convert it to one type, for example with .astype('str')"
