@@ -210,6 +210,18 @@ def test_what_is_compared_with_dates_is_told_how_to_be_some():
         pd.testing.assert_series_equal(as_told, dates)
 
 
+@pytest.mark.parametrize("dtype", [object, pa.binary(), pa.large_binary(), pa.binary(2)])
+def test_bytes_are_told_how_to_be_keys_whatever_they_are(dtype):
+    dtype = dtype if dtype is object else pd.ArrowDtype(dtype)
+    packed = series([b"\xff\x00", b"AC", b"\xff\x00"], dtype)
+    remedy = r"\.astype\(object\)\.str\.decode\('utf-8'\), or 'latin-1'"
+    with pytest.raises(KeyTypeError, match=remedy):
+        encoder(packed)
+    as_told = packed.astype(object).str.decode("latin-1")
+    codes = encoder(as_told).encode(pd.DataFrame({"k0": as_told})).codes
+    assert codes[0] == codes[2] != codes[1]
+
+
 def test_objects_of_floats_and_nulls_are_told_how_to_be_keys():
     objects = series([0.5, pd.NA], object)
     with pytest.raises(KeyTypeError, match=r"\.astype\('Float64'\)"):

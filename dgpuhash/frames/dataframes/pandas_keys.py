@@ -16,7 +16,7 @@ __all__ = ["key_column", "not_utf8"]
 
 REMEDIES = {
     "complex": "split it into two float columns",
-    "bytes": "decode it: Series.str.decode('utf-8')",
+    "bytes": "decode it: Series.astype(object).str.decode('utf-8'), or 'latin-1' if it is no text",
     "decimal": "convert it with .astype('float64') or .astype('str')",
     "period": "convert it with Series.dt.to_timestamp()",
     "sparse": "convert it with Series.sparse.to_dense()",
@@ -192,7 +192,9 @@ def _from_arrow(series: Any, name: object) -> KeyColumn:
         bits = dtype.bit_width
         type_ = LogicalType("date", bits, unit="D" if bits == 32 else "ms")
     else:
-        raise _refusal(name, series.dtype, "decimal" if pa.types.is_decimal(dtype) else str(dtype))
+        any_length = dtype in {pa.binary(), pa.large_binary(), pa.binary_view()}
+        what = "bytes" if any_length or pa.types.is_fixed_size_binary(dtype) else str(dtype)
+        raise _refusal(name, series.dtype, "decimal" if pa.types.is_decimal(dtype) else what)
     integers = pa.int32() if type_.bits == 32 else pa.int64()
     values = array.cast(integers).fill_null(0).to_numpy()
     return KeyColumn(type_, values, _any_or_none(nulls))
