@@ -104,6 +104,8 @@ class Descriptor(WithMetas):
         The keys whose rows are spread over all parts.
     log : str or None
         The URL of the folder to which each change of rows is written before it is seen.
+    turn : str
+        Whose turn it is to change the index: drawn anew for each change that is begun.
     """
 
     uid: str
@@ -121,6 +123,7 @@ class Descriptor(WithMetas):
     revision: int = 1
     heavy: Heavy = NO_HEAVY
     log: str | None = None
+    turn: str = ""
 
     @property
     def workers(self) -> list[str]:
@@ -128,9 +131,9 @@ class Descriptor(WithMetas):
         return [shard.worker for shard in self.shards]
 
     @property
-    def state(self) -> tuple[str, int, int, Saved | None]:
-        """What tells it from all others of its name."""
-        return self.uid, self.epoch, self.revision, self.saved
+    def state(self) -> tuple[str, int, int, Saved | None, str]:
+        """What tells it from all others of its name, and from what another client changes."""
+        return self.uid, self.epoch, self.revision, self.saved, self.turn
 
     @property
     def stored(self) -> Any:

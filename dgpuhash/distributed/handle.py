@@ -22,7 +22,7 @@ from dgpuhash.distributed.exchange import Receipt
 from dgpuhash.distributed.figures import row_count, shard_figures
 from dgpuhash.distributed.history import History, Step, acts_of
 from dgpuhash.distributed.merging import Merging
-from dgpuhash.distributed.registry import Registry, unknown
+from dgpuhash.distributed.registry import Registry, taken, unknown
 from dgpuhash.distributed.shard import Change
 from dgpuhash.distributed.skew import Heavy
 from dgpuhash.distributed.source import check_library, collection_of
@@ -115,10 +115,7 @@ class Handle:
             When the index was closed by another client, or the scheduler has forgotten it.
         """
         self._check_open()
-        newest = self._registry.find(self.name)
-        if newest is None or newest.uid != self._descriptor.uid:
-            raise unknown(self.name)
-        self._descriptor = newest
+        self._go_to(self._registry.find(self.name))
 
     def close(self) -> None:
         """Free the shards and the name. Closing twice is no error."""
@@ -174,26 +171,23 @@ class Handle:
                     log.append(self._client, change, newest, outdated)
 
             acts = acts_of(self._client, end, [step])
-            return self._carry_out(end, change, acts, step, write=write)
+            return self._carry_out(current, end, change, acts, step, write=write)
 
     def _carry_out(
         self,
+        before: Descriptor | None,
         end: Descriptor,
         change: Change,
         acts: Sequence[Act],
         step: Step | None = None,
         moved: Callable[[], list[Receipt]] | None = None,
         write: Callable[[Descriptor], None] = lambda newest: None,
-        *,
-        new: bool = False,
     ) -> int:
         """Move the index, and this handle, to `end`, and remember `step`; rows added or erased.
 
-        What `write` does is done when all is prepared, and before anything is seen. One that is
-        `new` is known to nobody before.
+        What `write` does is done when all is prepared, and before anything is seen. `before` is
+        None where the index is new.
         """
-
-        before = None if new else self._descriptor
 
         def publish(heavy: Heavy) -> None:
             newest = replace(end, heavy=heavy)
@@ -207,15 +201,23 @@ class Handle:
     def _publish(self, newest: Descriptor, after: Descriptor | None) -> None:
         registry = self._registry
         if not registry.publish(newest, after=after):
-            raise registry.outdated(after or newest) or unknown(self.name)
+            if after is None:
+                raise taken(self.name)
+            raise registry.outdated(after) or unknown(self.name)
         self._descriptor = newest
 
     @contextmanager
     def _changing(self) -> Iterator[Descriptor]:
         self._check_open()
         with self._registry.changing(self.name):
-            self.refresh()
-            yield self._descriptor
+            self._check_open()
+            yield self._go_to(self._registry.begin(self.name))
+
+    def _go_to(self, newest: Descriptor | None) -> Descriptor:
+        if newest is None or newest.uid != self._descriptor.uid:
+            raise unknown(self.name)
+        self._descriptor = newest
+        return newest
 
     def _current(self) -> Descriptor:
         self._check_open()

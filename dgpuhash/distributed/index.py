@@ -22,7 +22,7 @@ from dgpuhash.distributed.importing import import_there
 from dgpuhash.distributed.kept import Kept
 from dgpuhash.distributed.log import Continued
 from dgpuhash.distributed.reading import Reading
-from dgpuhash.distributed.registry import Registry, check_name, drawn_name
+from dgpuhash.distributed.registry import Registry, check_name, drawn_name, taken
 from dgpuhash.distributed.source import collection_of
 from dgpuhash.distributed.upkeep import Upkeep
 from dgpuhash.errors import DgpuhashError, IndexLost, SpecError
@@ -264,19 +264,16 @@ class DistributedIndex(Reading, Upkeep):
         drawn = descriptor.name == drawn_name(descriptor.uid)
         with nullcontext() if drawn else registry.changing(descriptor.name):
             if not drawn and registry.find(descriptor.name) is not None:
-                raise SpecError(
-                    f"there is an index {descriptor.name!r} on this cluster; choose another name, "
-                    f"or end it with DistributedIndex.open({descriptor.name!r}).close()"
-                )
+                raise taken(descriptor.name)
             acts = acts_of(client, descriptor, [step])
             try:
                 index._carry_out(
+                    None,
                     descriptor,
                     change,
                     acts,
                     step,
                     write=lambda newest: checkpoint.begin(client, newest, change, continued),
-                    new=True,
                 )
             except BaseException:
                 # Nothing is left of it, even when a worker is lost right after it was published.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from distributed import Client
@@ -15,7 +17,7 @@ from dgpuhash.distributed.descriptor import Descriptor
 from dgpuhash.distributed.lock import forget_lock, locked
 from dgpuhash.errors import IndexLost, SpecError
 
-__all__ = ["Registry", "check_name", "drawn_name", "unknown"]
+__all__ = ["Registry", "check_name", "drawn_name", "taken", "unknown"]
 
 PREFIX = "dgpuhash/"
 
@@ -33,8 +35,11 @@ class Registry:
 
     def find(self, name: str) -> Descriptor | None:
         """The newest descriptor under `name`; None when there is none."""
-        packed = ask_scheduler(self._client, packed_dataset, PREFIX + name)
-        return None if packed is None else pickle.loads(packed)
+        return self._found(name, None)
+
+    def begin(self, name: str) -> Descriptor | None:
+        """As `find`, for a change: whoever has begun one before can publish it no more."""
+        return self._found(name, uuid.uuid4().hex)
 
     def names(self) -> list[str]:
         """The names of all indexes."""
@@ -46,7 +51,7 @@ class Registry:
         """Make `descriptor` the newest under its name; whether the scheduler did.
 
         It does not where the newest is another one than `after`: it was started anew, or another
-        client has changed or closed the index. After None, of a new index, it always does.
+        client has changed or closed the index, or begun to change it. After None nothing is there.
         """
         # Published datasets outlive client.restart(), which scheduler metadata does not. The
         # client's own way to publish waits up to 10 ms for its other messages to be gone.
@@ -62,8 +67,8 @@ class Registry:
         if newest.state == descriptor.state:
             return None
         return IndexLost(
-            f"index {descriptor.name!r} was changed by another client, as this one stood still in "
-            "the middle of its change; that was not made: repeat it"
+            f"index {descriptor.name!r} was or is changed by another client, as this one stood "
+            "still in the middle of its change; that was not made: repeat it"
         )
 
     def remove(self, descriptor: Descriptor) -> None:
@@ -82,18 +87,27 @@ class Registry:
         with locked(self._client, _lock_of(name)):
             yield
 
+    def _found(self, name: str, turn: str | None) -> Descriptor | None:
+        found = ask_scheduler(self._client, packed_dataset, PREFIX + name, turn)
+        return None if found is None else replace(pickle.loads(found[0]), turn=found[1])
 
-def packed_dataset(name: str, dask_scheduler: Any) -> bytes | None:
-    """Runs on the scheduler, as `put_dataset` and `drop_dataset` do."""
+
+def packed_dataset(name: str, turn: str | None, dask_scheduler: Any) -> tuple[bytes, str] | None:
+    """Runs on the scheduler, as `put_dataset` and `drop_dataset` do; the turn may be a new one."""
     found = dask_scheduler.extensions["publish"].datasets.get(name)
-    return None if found is None else deserialize(found["data"].header, found["data"].frames)
+    if found is None:
+        return None
+    if turn is not None:
+        found["state"] = (*found["state"][:-1], turn)
+    data = found["data"]
+    return deserialize(data.header, data.frames), found["state"][-1]
 
 
 def put_dataset(
     name: str, packed: bytes, state: Hashable, after: Hashable, dask_scheduler: Any
 ) -> bool:
     datasets = dask_scheduler.extensions["publish"].datasets
-    if after is not None and datasets.get(name, {}).get("state") != after:
+    if datasets.get(name, {}).get("state") != after:
         return False
     data = Serialized(*serialize(packed))
     dask_scheduler.client_desires_keys((), f"published-{name}")
@@ -114,6 +128,14 @@ def unknown(name: str) -> IndexLost:
     return IndexLost(
         f"index {name!r} is not known to the cluster: another client closed it, or the scheduler "
         "was started anew; build or load it again"
+    )
+
+
+def taken(name: str) -> SpecError:
+    """The error of a new index whose name another one has."""
+    return SpecError(
+        f"there is an index {name!r} on this cluster; choose another name, or end it with "
+        f"DistributedIndex.open({name!r}).close()"
     )
 
 

@@ -145,7 +145,7 @@ class Upkeep(Handle):
                     moved += sum(n for shard, n in owners if shard != current.shards[part])
                 return receipts
 
-            self._carry_out(end, change, [NOTHING], moved=move)
+            self._carry_out(current, end, change, [NOTHING], moved=move)
             self._drop_all_but(shards, current)
             return moved
 
@@ -221,6 +221,7 @@ class Upkeep(Handle):
             change = replace(change, heavy=current.heavy)
         moving = sources(current, there, kept)
         rows = self._carry_out(
+            current,
             end,
             change,
             acts_of(self._client, end, steps, lost) or [NOTHING],

@@ -14,7 +14,7 @@ from distributed import Client
 from dgpuhash.distributed import DistributedIndex, checkpoint, log
 from dgpuhash.distributed.folder import Folder
 from dgpuhash.distributed.registry import Registry
-from dgpuhash.errors import IndexLost
+from dgpuhash.errors import IndexLost, SpecError
 
 pytestmark = pytest.mark.cluster
 
@@ -172,6 +172,50 @@ def test_a_client_that_stood_still(threads, old, url, monkeypatch, moment, meanw
     check(url, threads, 130)
     assert old.insert(rows(130, 140)) == 10
     check(url, threads, 140)
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_client_that_goes_on_in_the_middle_of_anothers_change(threads, url, monkeypatch, durable):
+    """The one that has begun last makes its change, and the other one is refused."""
+    monkeypatch.setattr(Registry, "changing", lambda *_: nullcontext())
+    publish, seen = Registry.publish, []
+    log_url = url if durable else None
+    with DistributedIndex.build(rows(0, 100), on="k", durable=log_url, name="old") as old:
+        other = DistributedIndex.open("old", threads)
+
+        def stand_still(self: Registry, newest: Any, *, after: Any) -> bool:
+            def go_on(self: Registry, *args: Any, **options: Any) -> bool:
+                monkeypatch.setattr(Registry, "publish", publish)
+                seen.append(publish(self, newest, after=after))
+                seen.append(len(DistributedIndex.open("old", threads)))
+                return publish(self, *args, **options)
+
+            monkeypatch.setattr(Registry, "publish", go_on)
+            assert other.insert(rows(100, 130)) == 30
+            return seen[0]
+
+        monkeypatch.setattr(Registry, "publish", stand_still)
+        with pytest.raises(IndexLost, match="changed by another client"):
+            old.insert(rows(1000, 1010))
+        assert seen == [False, 100]
+        old.refresh()
+        assert len(old) == 130
+        if durable:
+            check(url, threads, 130)
+
+
+def test_a_new_index_whose_name_was_taken_meanwhile(threads, monkeypatch):
+    monkeypatch.setattr(Registry, "changing", lambda *_: nullcontext())
+    made: list[DistributedIndex] = []
+
+    def take() -> None:
+        made.append(DistributedIndex.build(rows(0, 10), on="k", name="one"))
+
+    once(monkeypatch, Registry, "publish", take)
+    with pytest.raises(SpecError, match="there is an index 'one'"):
+        DistributedIndex.build(rows(0, 20), on="k", name="one")
+    with DistributedIndex.open("one", threads) as one:
+        assert len(one) == 10
 
 
 @pytest.mark.parametrize("moment", ["publish", "save"])
