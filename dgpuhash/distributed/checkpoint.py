@@ -178,13 +178,14 @@ def batches_of(saved: Saved) -> list[Batch]:
     folder = Folder(saved.url)
     manifest = read_manifest(folder)
     batches = [Batch("build", manifest.shards, manifest.owned)]
-    revision = manifest.revision
+    revision, transaction = manifest.revision, None
     for record in records(folder, revision) if revision < saved.revision else ():
         if record.revision <= saved.revision:
             batches.append(Batch(record.verb, record.files, record.owned))
             check_sizes(folder, filter(None, record.files))
-            revision = record.revision
-    if manifest.uid != saved.uid or revision != saved.revision:
+            revision, transaction = record.revision, record.transaction
+    replaced = saved.transaction not in (None, transaction)
+    if manifest.uid != saved.uid or revision != saved.revision or replaced:
         raise FormatError(
             f"{saved.url} holds another state than revision {saved.revision} of this index: it was "
             "replaced, or is damaged; load it if it is wanted, or build the index again"

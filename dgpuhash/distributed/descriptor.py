@@ -63,11 +63,16 @@ class ShardAddress:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """Rows on a disk: where, of which index, and which revision of them."""
+    """Rows on a disk: where, of which index, and which revision of them.
+
+    `transaction`: of the last change that was read from a log; None where there was none, or it is
+    the index's own log. Nobody may have seen that change, and another one take its place.
+    """
 
     url: str
     uid: str
     revision: int
+    transaction: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

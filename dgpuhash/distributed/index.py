@@ -203,7 +203,8 @@ class DistributedIndex(Reading, Upkeep):
         def load() -> DistributedIndex:
             manifest = checkpoint.read_manifest(folder)
             changes = checkpoint.changes_in(folder, manifest)
-            saved = Saved(folder.url, manifest.uid, manifest.revision + len(changes))
+            last = changes[-1].transaction if changes else None
+            saved = Saved(folder.url, manifest.uid, manifest.revision + len(changes), last)
             uid = uuid.uuid4().hex
             descriptor = Descriptor(
                 uid=uid,

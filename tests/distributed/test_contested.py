@@ -12,9 +12,10 @@ import pytest
 from distributed import Client
 
 from dgpuhash.distributed import DistributedIndex, checkpoint, log
+from dgpuhash.distributed.change import drop_shards
 from dgpuhash.distributed.folder import Folder
 from dgpuhash.distributed.registry import Registry
-from dgpuhash.errors import IndexLost, SpecError
+from dgpuhash.errors import FormatError, IndexLost, SpecError
 
 pytestmark = pytest.mark.cluster
 
@@ -144,6 +145,20 @@ def test_a_change_that_another_index_has_read_is_not_replaced(threads, old, url,
     with made[0] as new:
         assert new.insert(rows(120, 130)) == 10
     check(url, threads, 130)
+
+
+@pytest.mark.parametrize("verb", ["insert", "save"])
+def test_an_index_of_a_change_that_was_replaced_is_not_rebuilt_from_another(
+    threads, old, url, monkeypatch, verb
+):
+    inserted_unseen(old, rows(1000, 1100), monkeypatch)
+    with DistributedIndex.load(url, threads) as other:
+        assert len(other) == 210
+        old.insert(rows(110, 120)) if verb == "insert" else old.save(url)
+        drop_shards(threads, other._descriptor.uid, other.workers[:1])
+        with pytest.raises(FormatError, match="holds another state"):
+            other.rebuild()
+    check(url, threads, 120 if verb == "insert" else 110)
 
 
 @pytest.mark.parametrize("meanwhile", ["insert", "insert, save", "rebalance", "close"])
