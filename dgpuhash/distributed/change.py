@@ -191,9 +191,9 @@ def carry_out(
     return max(counts) if change.placement is Placement.REPLICATED else sum(counts)
 
 
-def drop_shards(client: Client, uid: str, workers: Sequence[str]) -> None:
-    """Free the shards of an index on those of `workers` that are there."""
-    on_those_there(client, workers, drop_shard, uid)
+def drop_shards(client: Client, uid: str, workers: Sequence[str], epoch: int | None = None) -> None:
+    """Free the shards of an index, up to this epoch, on those of `workers` that are there."""
+    on_those_there(client, workers, drop_shard, uid, epoch)
 
 
 def _prepare(
@@ -303,5 +303,5 @@ def abandon_change(host: ShardHost, uid: str, transaction: str) -> None:
     host.shards.abandon(uid, transaction)
 
 
-def drop_shard(host: ShardHost, uid: str) -> None:
-    host.shards.drop(uid)
+def drop_shard(host: ShardHost, uid: str, epoch: int | None) -> None:
+    host.shards.drop(uid, epoch)

@@ -302,10 +302,13 @@ class Shards:
         if staged is not None and staged.change.transaction == transaction:
             del self._staged[uid]
 
-    def drop(self, uid: str) -> None:
-        """Free the shard and whatever is staged for it."""
-        self._shards.pop(uid, None)
-        self._staged.pop(uid, None)
+    def drop(self, uid: str, epoch: int | None = None) -> None:
+        """Free the shard and whatever is staged for it, of this epoch or an earlier one."""
+        shard, staged = self._shards.get(uid), self._staged.get(uid)
+        if epoch is None or (shard is not None and shard.epoch <= epoch):
+            self._shards.pop(uid, None)
+        if epoch is None or (staged is not None and staged.change.epoch <= epoch):
+            self._staged.pop(uid, None)
         self._broken.pop(uid, None)
 
     def at(self, uid: str, epoch: int, incarnation: str) -> FrameIndex:

@@ -241,7 +241,8 @@ class Upkeep(Handle):
 
     def _drop_all_but(self, shards: Sequence[ShardAddress], before: Descriptor) -> None:
         left = set(before.workers) - {shard.worker for shard in shards}
-        drop_shards(self._client, before.uid, sorted(left))
+        # Another client may have given them new ones, should this one have stood still.
+        drop_shards(self._client, before.uid, sorted(left), before.epoch)
 
 
 def _on(current: Descriptor, shards: tuple[ShardAddress, ...]) -> Descriptor:

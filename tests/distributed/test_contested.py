@@ -11,9 +11,10 @@ import pandas as pd
 import pytest
 from distributed import Client
 
-from dgpuhash.distributed import DistributedIndex, checkpoint, log
-from dgpuhash.distributed.change import drop_shards
+from dgpuhash.distributed import DistributedIndex, checkpoint, log, upkeep
+from dgpuhash.distributed.change import drop_shards, places
 from dgpuhash.distributed.folder import Folder
+from dgpuhash.distributed.plugin import host_of
 from dgpuhash.distributed.registry import Registry
 from dgpuhash.errors import FormatError, IndexLost, SpecError
 
@@ -217,6 +218,31 @@ def test_a_client_that_goes_on_in_the_middle_of_anothers_change(threads, url, mo
         assert len(old) == 130
         if durable:
             check(url, threads, 130)
+
+
+def has_shard(uid: str, dask_worker: Any) -> bool:
+    return host_of(dask_worker).shards.standing(uid) is not None
+
+
+@pytest.mark.parametrize("verb", ["rebalance", "rebuild"])
+def test_a_client_that_frees_what_was_left_when_another_has_come_back(threads, monkeypatch, verb):
+    monkeypatch.setattr(Registry, "changing", lambda *_: nullcontext())
+    with DistributedIndex.build(rows(0, 100), on="k", name="old") as old:
+        workers, other = old.workers, DistributedIndex.open("old", threads)
+        once(monkeypatch, upkeep, "drop_shards", lambda: other.rebalance(workers))
+        if verb == "rebuild":
+            monkeypatch.setattr(
+                upkeep, "places", lambda client, given=None: places(client, given or workers[:1])
+            )
+            old.rebuild(whole=True)
+        else:
+            old.rebalance(workers[:1])
+        old.refresh()
+        assert old.workers == workers
+        assert old.contains(np.arange(100)).all()
+        old.rebalance(workers[:2])
+        held = threads.run(has_shard, old._descriptor.uid)
+        assert [held[worker] for worker in workers] == [True, True, False]
 
 
 def test_a_new_index_whose_name_was_taken_meanwhile(threads, monkeypatch):
