@@ -104,7 +104,8 @@ def save(client: Client, descriptor: Descriptor, url: str) -> Descriptor:
         # Another index may put the manifest back that it has read.
         raise gone_on(folder)
     # What clients that were killed left behind goes, too; other indexes may be saved here just now.
-    left = "shard-" if logged else f"shard-{_mark(descriptor)}"
+    mark = "" if logged else _mark(descriptor)
+    left = f"shard-{mark}", f"{MANIFEST}.{mark}"
     stale = {rows.file for rows in replaced}
     stale |= {name for name in names if name.startswith(left)}
     if logged:

@@ -126,9 +126,12 @@ class Folder:
             self.remove([name])
             raise
 
-    def replace(self, name: str, data: bytes) -> None:
-        """Write a file under its name at once; what was there is replaced then."""
-        part = f"{name}.{uuid.uuid4().hex}.part"
+    def replace(self, name: str, data: bytes, mark: str = "") -> None:
+        """Write a file under its name at once; what was there is replaced then.
+
+        Until then it is a file whose name goes on with `mark`.
+        """
+        part = f"{name}.{mark}{uuid.uuid4().hex}.part"
         with self.writing(part) as file:
             file.write(data)
         try:
@@ -179,8 +182,9 @@ class Folder:
         """Have `write` make the files `names`, and then put what it returns into the file `last`.
 
         `fresh`: `last` is not there. Then a local folder that is not there either appears under its
-        name when it is complete; until then that begins with its own and `mark`. When this fails
-        nothing is left, unless `last` was written all the same.
+        name when it is complete; until then that begins with its own and `mark`, as that of a
+        `last` that replaces one. When this fails nothing is left, unless `last` was written all
+        the same.
         """
         # One that is there may be somebody's working folder, a link, or where a disk begins.
         apart = self.local and fresh and not self.exists()
@@ -189,8 +193,10 @@ class Folder:
         folder.make()
         try:
             data = write(folder)
-            put = folder.create if fresh and not apart else folder.replace
-            put(last, data)
+            if fresh and not apart:
+                folder.create(last, data)
+            else:
+                folder.replace(last, data, mark)
             if apart:
                 folder.rename(self)
         except BaseException:

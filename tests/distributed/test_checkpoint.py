@@ -540,7 +540,7 @@ def test_a_save_that_fails_when_its_manifest_is_there(
 
             return put
 
-        def is_manifest(folder, name, data):
+        def is_manifest(folder, name, *_):
             return folder.url == wanted.url and name == "manifest.json"
 
         with monkeypatch.context() as patch:
@@ -598,22 +598,24 @@ def test_the_names_of_all_new_folders_are_on_the_disk(tmp_path, monkeypatch):
 
 
 SAVER = """
-import os, signal, sys
+import os, pathlib, signal, sys
 from distributed import Client
 from dgpuhash.distributed import DistributedIndex
-from dgpuhash.distributed.folder import Folder
 
-Folder.replace = lambda *args: os.kill(os.getpid(), signal.SIGKILL)
+pathlib.Path.replace = lambda *args: os.kill(os.getpid(), signal.SIGKILL)
 with Client(sys.argv[1]) as client:
     DistributedIndex.open("kept", client).save(sys.argv[2])
 """
 
 
-@pytest.mark.parametrize("fresh", [True, False])
-def test_the_next_save_removes_what_a_killed_client_left(processes, frame, tmp_path, fresh):
-    where = tmp_path / "saved"
-    with DistributedIndex.build(frame, on="count", client=processes, name="kept") as index:
-        if not fresh:
+@pytest.mark.parametrize("kind", ["fresh", "replaced", "logged"])
+def test_the_next_save_removes_what_a_killed_client_left(processes, frame, tmp_path, kind):
+    where, fresh = tmp_path / "saved", kind == "fresh"
+    durable = where if kind == "logged" else None
+    with DistributedIndex.build(
+        frame, on="count", client=processes, name="kept", durable=durable
+    ) as index:
+        if kind == "replaced":
             index.save(where)
         program = [sys.executable, "-c", SAVER, processes.scheduler.address, where]
         assert subprocess.run(program, timeout=120).returncode == -signal.SIGKILL
