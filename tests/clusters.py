@@ -35,6 +35,7 @@ __all__ = [
     "joined",
     "kill",
     "killer",
+    "lazy",
     "parts_held",
     "prepare",
     "share_gpus",
@@ -255,9 +256,14 @@ def assert_same(result: Any, wanted: pd.DataFrame) -> None:
     pd.testing.assert_frame_equal(result.reset_index(drop=True), wanted.reset_index(drop=True))
 
 
+def lazy(frame: pd.DataFrame, npartitions: int = 6) -> dd.DataFrame:
+    """A Dask DataFrame of the rows in their order."""
+    return dd.from_pandas(frame, npartitions=npartitions, sort=False)
+
+
 def device_frame(frame: pd.DataFrame, npartitions: int) -> dd.DataFrame:
     """A Dask DataFrame of cuDF partitions."""
-    return dd.from_pandas(frame, npartitions=npartitions, sort=False).to_backend("cudf")
+    return lazy(frame, npartitions).to_backend("cudf")
 
 
 def assert_same_rows(result: Any, wanted: pd.DataFrame) -> None:

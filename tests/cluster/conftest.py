@@ -9,11 +9,10 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from clusters import assert_same, prepare
+from clusters import assert_same, lazy, prepare
 from distributed import Client
 
 from dgpuhash.distributed import DistributedIndex
@@ -73,7 +72,7 @@ def index_works() -> Callable[[str, int], None]:
         with Client(address, timeout=200) as client:
             client.wait_for_workers(workers, timeout=120)
             prepare(client)
-            source = dd.from_pandas(planes, npartitions=4, sort=False)
+            source = lazy(planes, 4)
             with DistributedIndex.build(source, on="k", client=client) as index:
                 assert len(index.workers) == workers
                 assert_same(index.merge(flights).compute(), flights.merge(planes, on="k"))

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import dask
-import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from clusters import assert_same, prepare, until
+from clusters import assert_same, lazy, prepare, until
 from distributed import Client
 from gate import Gate, read_halfway
 from hosts import Hosts, why_no_hosts
@@ -108,8 +107,8 @@ def test_links_take_their_time(hosts, cluster):
 
 
 def test_build_merge_and_lookup(cluster, planes, flights):
-    source = dd.from_pandas(planes, npartitions=6, sort=False)
-    probes = dd.from_pandas(flights, npartitions=6, sort=False)
+    source = lazy(planes, 6)
+    probes = lazy(flights, 6)
     with DistributedIndex.build(source, on="k", client=cluster) as index:
         assert len({worker.rpartition(":")[0] for worker in index.workers}) == 3
         wanted = flights.merge(planes, on="k", how="left")

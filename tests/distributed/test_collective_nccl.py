@@ -9,7 +9,7 @@ from typing import Any
 import dask.array as da
 import numpy as np
 import pytest
-from clusters import cluster_of, until
+from clusters import until
 from distributed import Client
 from paper_gpus import DeviceArray, install
 from paper_nccl import Communicator, NcclStream
@@ -25,12 +25,6 @@ from dgpuhash.distributed.group import Group, form_group
 from dgpuhash.errors import DgpuhashError, IndexLost
 
 pytestmark = pytest.mark.cluster
-
-
-@pytest.fixture(scope="module")
-def threads() -> Iterator[Client]:
-    with cluster_of(3, processes=False) as client:
-        yield client
 
 
 @pytest.fixture

@@ -12,13 +12,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import dask.dataframe as dd
 import fsspec
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from clusters import assert_same, cluster_of, kill, killer
+from clusters import assert_same, cluster_of, kill, killer, lazy
 from distributed import Client
 from fsspec.implementations.arrow import ArrowFSWrapper
 from gate import Gate
@@ -79,7 +78,7 @@ def changed_rows(frame: pd.DataFrame) -> pd.DataFrame:
 
 def changed(index: DistributedIndex, frame: pd.DataFrame) -> pd.DataFrame:
     """What is left of `frame` after some changes of an index of its first 300 rows."""
-    assert index.insert(dd.from_pandas(frame[300:400], npartitions=3, sort=False)) == 100
+    assert index.insert(lazy(frame[300:400], 3)) == 100
     erased = index.erase({"city": ["Oslo", "Nowhere"], "hour": [3, 4]})
     assert index.insert(frame[400:]) == 200
     early = changed_rows(frame)
@@ -134,9 +133,7 @@ def test_heavy_keys(threads, tmp_path):
     few = pd.DataFrame({"k": np.arange(2000), "v": np.arange(2000)})
     heavy = pd.DataFrame({"k": 7, "v": np.arange(2000, 22_000)})
     rows = pd.concat([few, heavy], ignore_index=True)
-    with DistributedIndex.build(
-        dd.from_pandas(rows, npartitions=3, sort=False), on="k", client=threads, durable=tmp_path
-    ) as index:
+    with DistributedIndex.build(lazy(rows, 3), on="k", client=threads, durable=tmp_path) as index:
         assert index.stats()["rows"].max() < 9000
         assert index.insert(heavy[:5000]) == 5000
         assert index.erase([8, 9]) == 2

@@ -30,19 +30,11 @@ pytestmark = pytest.mark.cluster
 SOON = 30
 
 
-@pytest.fixture(scope="module")
-def nannied() -> Iterator[Client]:
-    """Two worker processes whose nannies restart them."""
-    with cluster_of(2, processes=True) as client:
-        yield client
-
-
 @pytest.fixture
-def cluster(nannied: Client) -> Iterator[Client]:
+def cluster(processes: Client) -> Client:
     """The two workers, alive."""
-    await_nannies(nannied)
-    with nannied.as_current():
-        yield nannied
+    await_nannies(processes)
+    return processes
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from clusters import assert_same, cluster_of, joined, wide_keys
+from clusters import assert_same, cluster_of, joined, lazy, wide_keys
 
 from dgpuhash.distributed import DistributedIndex
 from dgpuhash.distributed.probe import Probe
@@ -25,10 +25,6 @@ from dgpuhash.errors import (
 pytestmark = pytest.mark.cluster
 
 HOWS = ["inner", "left", "semi", "anti"]
-
-
-def lazy(frame: pd.DataFrame, npartitions: int) -> dd.DataFrame:
-    return dd.from_pandas(frame, npartitions=npartitions, sort=False)
 
 
 @pytest.mark.parametrize("how", HOWS)

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from answers import answers_like_pandas
-from clusters import assert_same, cluster_of, joined, kill, until, wide_keys
+from clusters import assert_same, cluster_of, joined, kill, lazy, until, wide_keys
 from distributed import wait
 
 from dgpuhash.distributed import DistributedIndex, Placement
@@ -20,10 +20,6 @@ from dgpuhash.errors import ColumnError, IndexLost, KeyTypeError, SpecError
 pytestmark = pytest.mark.cluster
 
 HOWS = ["inner", "left", "semi", "anti"]
-
-
-def lazy(frame: pd.DataFrame, npartitions: int) -> dd.DataFrame:
-    return dd.from_pandas(frame, npartitions=npartitions, sort=False)
 
 
 @pytest.fixture(params=["independent", "replicated"])

@@ -6,11 +6,10 @@ import importlib.util
 import uuid
 from collections.abc import Iterator
 
-import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from clusters import assert_same_rows, device_frame, gpu_cluster, joined
+from clusters import assert_same_rows, device_frame, gpu_cluster, joined, lazy
 from distributed import Client
 
 from dgpuhash.distributed import DistributedIndex
@@ -130,8 +129,8 @@ def test_device_memory_travels_without_the_host(client, kind, record_property):
 
 @pytest.mark.parametrize("how", ["inner", "left", "semi", "anti"])
 def test_host_rows_with_keys_on_the_gpus(client, left, right, how):
-    source = dd.from_pandas(right, npartitions=5, sort=False)
-    probes = dd.from_pandas(left, npartitions=6, sort=False)
+    source = lazy(right, 5)
+    probes = lazy(left, 6)
     with DistributedIndex.build(source, on="k", client=client, device="cuda") as index:
         assert set(index.stats()["device"]) == {"cuda"}
         result = index.merge(probes, how=how).compute()

@@ -10,7 +10,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from clusters import assert_same, joined
+from clusters import assert_same, joined, lazy
 from distributed import Client
 from distributed.protocol import dumps, to_serialize
 
@@ -94,10 +94,6 @@ def heavy(rows: int) -> pd.DataFrame:
     keys = np.where(rng.random(rows) < 0.5, 7, rng.integers(0, rows, rows))
     texts = ["w" * int(width) for width in rng.integers(1, 10, rows) ** 3]
     return pd.DataFrame({"k": keys, "v": np.arange(rows), "text": pd.Series(texts, dtype="str")})
-
-
-def lazy(frame: pd.DataFrame, npartitions: int) -> dd.DataFrame:
-    return dd.from_pandas(frame, npartitions=npartitions, sort=False)
 
 
 @pytest.mark.parametrize("how", ["inner", "left", "semi", "anti"])

@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
-import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from clusters import assert_same, cluster_of, kill, killer, until
+from clusters import assert_same, cluster_of, kill, killer, lazy, until
 from distributed import Client, futures_of
 from gate import Gate
 
@@ -50,7 +49,7 @@ def nannied() -> Iterator[Client]:
 
 
 def rows_of(index: DistributedIndex, probes: pd.DataFrame) -> pd.DataFrame:
-    found = index.merge(dd.from_pandas(probes, npartitions=3, sort=False)).compute()
+    found = index.merge(lazy(probes, 3)).compute()
     return found.sort_values("v", ignore_index=True)
 
 
@@ -150,7 +149,7 @@ def test_a_retired_worker_takes_its_shard_with_it(frame, probes):
 
 
 def test_only_lost_shards_are_made_anew(nannied, frame, probes):
-    source = dd.from_pandas(frame[:2900], npartitions=5, sort=False)
+    source = lazy(frame[:2900], 5)
     with DistributedIndex.build(source, on=["city", "hour"], client=nannied) as index:
         index.insert(frame[2900:])
         before, counts = tables_of(index, nannied), list(index.stats()["rows"])
@@ -170,7 +169,7 @@ def test_persisted_rows_that_were_lost_too_are_made_again(nannied, frame, probes
         time.sleep(1)
         return part
 
-    source = dd.from_pandas(frame, npartitions=6, sort=False).map_partitions(read, meta=frame[:0])
+    source = lazy(frame, 6).map_partitions(read, meta=frame[:0])
     source = nannied.persist(source)
     with DistributedIndex.build(source, on=["city", "hour"], client=nannied) as index:
         kill(nannied, index.workers[1])
@@ -236,11 +235,11 @@ def test_only_lost_rows_without_an_owner_are_read_again(tmp_path, frame, probes,
         frame = frame.assign(v=np.arange(len(frame))).sample(frac=1, random_state=5)
     with cluster_of(3, processes=True) as client:
         index = DistributedIndex.build(
-            dd.from_pandas(frame, npartitions=7, sort=False),
+            lazy(frame, 7),
             on=on, client=client, mode="independent" if mode == "independent" else "distributed",
         )  # fmt: skip
         assert bool(index._descriptor.heavy) == (mode == "heavy")
-        index.insert(dd.from_pandas(frame[:900], npartitions=4, sort=False))
+        index.insert(lazy(frame[:900], 4))
         index.erase(frame[on][100:110])
         if way != "source":
             index.save(tmp_path / "saved")
@@ -288,9 +287,7 @@ def test_rows_of_a_partition_stay_together_and_in_order(
     on = ["city", "hour"]
     monkeypatch.setattr(rows_file, "BATCH_NBYTES", 2000)
     wanted = probes.merge(frame, on=on)
-    with DistributedIndex.build(
-        dd.from_pandas(frame, npartitions=2, sort=False), on=on, client=threads, mode="independent"
-    ) as index:
+    with DistributedIndex.build(lazy(frame, 2), on=on, client=threads, mode="independent") as index:
         index.save(tmp_path / "saved")
         assert_same(index.merge(probes).compute(), wanted)
     with DistributedIndex.load(tmp_path / "saved", threads) as index:

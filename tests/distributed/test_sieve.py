@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from clusters import assert_same, joined, until, wide_keys
+from clusters import assert_same, joined, lazy, until, wide_keys
 from distributed import Client, Worker
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,10 +19,6 @@ pytestmark = pytest.mark.cluster
 
 HOWS = ["inner", "left", "semi", "anti"]
 SWITCHES = [(True, False), (False, True), (True, True)]
-
-
-def lazy(frame: pd.DataFrame, npartitions: int) -> dd.DataFrame:
-    return dd.from_pandas(frame, npartitions=npartitions, sort=False)
 
 
 def left_out(index: DistributedIndex) -> list[int]:

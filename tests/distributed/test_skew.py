@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from clusters import assert_same, joined
+from clusters import assert_same, joined, lazy
 
 from dgpuhash.distributed import DistributedIndex
 from dgpuhash.distributed.descriptor import ShardAddress
@@ -56,10 +55,6 @@ def with_nulls(keys: np.ndarray) -> pd.DataFrame:
 def several(keys: np.ndarray) -> pd.DataFrame:
     names = pd.Series([f"{key % 5}" for key in keys], dtype="str")
     return pd.DataFrame({"k": keys, "name": names, "day": keys / 4, "v": np.arange(len(keys))})
-
-
-def lazy(frame: pd.DataFrame, npartitions: int = 6) -> dd.DataFrame:
-    return dd.from_pandas(frame, npartitions=npartitions, sort=False)
 
 
 def unevenness(index: DistributedIndex) -> float:
