@@ -8,12 +8,13 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from multiprocessing import resource_tracker
 from typing import Any
 
 import dask
 from distributed import Client, LocalCluster, wait
+from distributed.utils import LoopRunner
 
 from dgpuhash import backend
 from dgpuhash.backend import Backend
@@ -21,7 +22,7 @@ from dgpuhash.distributed.phase import asked
 from dgpuhash.distributed.source import persisted
 from dgpuhash.errors import SpecError, UnsupportedError
 
-__all__ = ["Workers", "check_counts", "counts_for", "most_workers", "start"]
+__all__ = ["Workers", "check_counts", "counts_for", "most_workers", "sheltered", "start"]
 
 _START_SECONDS = 120
 _POOL = 0.5
@@ -170,42 +171,66 @@ def start(
             "protocol": f"{protocol or 'tcp'}://",
             "env": {"DGPUHASH_NUM_THREADS": "1"},
         }
-    with dask.config.set(_SETTINGS), ExitStack() as stack:
-        with _interrupted_after():
-            cluster = stack.enter_context(make(**options))
-        client = stack.enter_context(Client(cluster))
+    with (
+        dask.config.set(_SETTINGS),
+        sheltered(make, **options) as cluster,
+        Client(cluster) as client,
+    ):
         client.wait_for_workers(count, timeout=_START_SECONDS)
         yield Workers(client, used.name)
 
 
 @contextmanager
-def _interrupted_after() -> Iterator[None]:
-    """Let the first Ctrl-C wait for the block: a cluster that is half started cannot be ended.
+def sheltered(make: Callable[..., Any], **options: Any) -> Iterator[Any]:
+    """``make(**options)``, a cluster whose processes leave Ctrl-C to this one, which ends them.
 
-    Processes that start in it leave Ctrl-C to this one, which ends them.
+    What is half started cannot be ended, so the first Ctrl-C waits for it; the second does not.
     """
+    with _sheltered_loop() as loop:
+        with _held_back() as asked_to_end:
+            cluster = make(loop=loop, **options)
+        with cluster:
+            if asked_to_end:
+                raise KeyboardInterrupt
+            yield cluster
+
+
+@contextmanager
+def _held_back() -> Iterator[list[int]]:
+    """The first Ctrl-C of the block, which may be waited for; a second one ends it."""
+    asked_to_end: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         # No other gets Ctrl-C.
-        yield
+        yield asked_to_end
         return
-    asked = threading.Event()
 
-    def wait_once(*_: Any) -> None:
-        if asked.is_set():
+    def ask(number: int, _: Any) -> None:
+        if asked_to_end:
             raise KeyboardInterrupt
-        asked.set()
+        asked_to_end.append(number)
 
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield asked_to_end
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _sheltered_loop() -> Iterator[Any]:
+    """An event loop whose processes inherit that SIGINT is blocked."""
     # Started later, it would have the signal unblocked.
     resource_tracker.ensure_running()
-    before = signal.signal(signal.SIGINT, wait_once)
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    runner = LoopRunner()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        yield
+        runner.start()
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        signal.signal(signal.SIGINT, before)
-    if asked.is_set():
-        raise KeyboardInterrupt
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    try:
+        yield runner.loop
+    finally:
+        runner.stop()
 
 
 def most_workers(used: Backend, devs: Sequence[str] | None = None) -> int:

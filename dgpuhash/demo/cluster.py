@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
-from multiprocessing import resource_tracker
 from typing import Any
 
 from distributed import Client, LocalCluster
-from distributed.utils import LoopRunner
+
+from dgpuhash.bench.workers import sheltered
 
 __all__ = ["gpu_count", "local_client"]
 
@@ -42,59 +40,17 @@ def local_client(workers: int | None = None, gpus: int = 0) -> Iterator[Client]:
         GPUs to use; 0 starts CPU workers.
     """
     count = workers or gpus or 2
-    cluster: Any
     options: dict[str, Any] = {"n_workers": count, "dashboard_address": None}
-    with _sheltered_loop() as loop:
-        with _held_back() as asked_to_end:
-            if gpus:
-                from dask_cuda import LocalCUDACluster
+    make: Any
+    if gpus:
+        from dask_cuda import LocalCUDACluster
 
-                # Receiving device frames over UCX needs RMM, so workers start with a pool of it.
-                cluster = LocalCUDACluster(
-                    loop=loop, protocol="ucxx", rmm_pool_size=0.3, memory_limit=None, **options
-                )
-            else:
-                cluster = LocalCluster(loop=loop, threads_per_worker=2, processes=True, **options)
-        with cluster:
-            if asked_to_end:
-                raise KeyboardInterrupt
-            with Client(cluster) as client:
-                client.wait_for_workers(count, timeout=60)
-                yield client
-
-
-@contextmanager
-def _held_back() -> Iterator[list[int]]:
-    """The first Ctrl-C of the block, which may be waited for; a second one ends it."""
-    asked: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield asked
-        return
-
-    def ask(number: int, _: Any) -> None:
-        if asked:
-            raise KeyboardInterrupt
-        asked.append(number)
-
-    before = signal.signal(signal.SIGINT, ask)
-    try:
-        yield asked
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-@contextmanager
-def _sheltered_loop() -> Iterator[Any]:
-    """An event loop whose processes inherit that SIGINT is blocked."""
-    # Started later, it would have the signal unblocked.
-    resource_tracker.ensure_running()
-    runner = LoopRunner()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        runner.start()
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    try:
-        yield runner.loop
-    finally:
-        runner.stop()
+        make = LocalCUDACluster
+        # Receiving device frames over UCX needs RMM, so workers start with a pool of it.
+        options |= {"protocol": "ucxx", "rmm_pool_size": 0.3, "memory_limit": None}
+    else:
+        make = LocalCluster
+        options |= {"threads_per_worker": 2, "processes": True}
+    with sheltered(make, **options) as cluster, Client(cluster) as client:
+        client.wait_for_workers(count, timeout=60)
+        yield client

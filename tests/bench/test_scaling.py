@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from clusters import cluster_of
+from distributed.utils import sync
 
 from dgpuhash import backend, bench
 from dgpuhash.bench import report, scaling, workers
@@ -163,12 +164,15 @@ def test_processes() -> None:
 def test_an_interrupted_start_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     done = []
 
+    async def blocked() -> set[int]:
+        return signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
     class Cluster:
-        def __init__(self, **options: Any) -> None:
+        def __init__(self, loop: Any, **options: Any) -> None:
             signal.raise_signal(signal.SIGINT)
             done.append("started")
             # What it starts inherits this.
-            assert signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+            assert signal.SIGINT in sync(loop, blocked)
 
         def __enter__(self) -> Any:
             return self
