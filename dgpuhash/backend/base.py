@@ -42,8 +42,6 @@ class Backend(ABC):
     """
 
     name: str
-    sorts_fast = False
-    """Whether sorting a batch costs less than storing its keys in a table."""
 
     @property
     def region_shift(self) -> int:

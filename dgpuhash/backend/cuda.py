@@ -51,7 +51,6 @@ class CudaBackend(Backend):
     """
 
     name = "cuda"
-    sorts_fast = True
 
     def __init__(self) -> None:
         self._cupy = _import_cupy()

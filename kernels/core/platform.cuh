@@ -18,8 +18,6 @@
 #define DG_UNROLL_BY_4 _Pragma("unroll 4")
 #define DG_ROLL _Pragma("unroll 1")
 #else
-#include <sched.h>
-
 #include <cstring>
 #define DG_GPU 0
 #define DG_FN inline
@@ -113,16 +111,6 @@ DG_FN u32 highest_one(u32 word) {
 }
 
 DG_FN u32 ones_below(u32 lane) { return (1u << lane) - 1; }
-
-/// Waits a little while another tile works; twice as long at each further call.
-DG_FN void back_off(u32& nanoseconds) {
-#if DG_GPU
-  __nanosleep(nanoseconds);
-#else
-  sched_yield();
-#endif
-  if (nanoseconds < 4096) nanoseconds *= 2;
-}
 
 /// What depends on `word` is computed from here on, and not kept in registers until it is needed.
 DG_FN void compute_afresh([[maybe_unused]] u32& word) {
