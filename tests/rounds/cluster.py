@@ -105,12 +105,6 @@ class Cluster:
             if each.exitcode < 0 and each.pid != victim
         ]
 
-    def worker_on(self, host: int) -> str:
-        """The address of the worker on a host."""
-        there = f"//{self.hosts.address(host)}:"
-        (address,) = [name for name in self.client.nthreads() if there in name]
-        return address
-
     def kill_scheduler(self) -> None:
         """End the scheduler at once."""
         self._scheduler.kill()
