@@ -1,4 +1,4 @@
-"""Frames as bytes and back: an Arrow IPC stream, on disk and between processes; never pickle."""
+"""Frames as bytes and back, for files: an Arrow IPC stream, never pickle."""
 
 from __future__ import annotations
 
