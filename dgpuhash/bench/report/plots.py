@@ -157,12 +157,12 @@ def _draw(plot: Plot, panels: dict[tuple[Any, ...], list[Row]], path: Path) -> N
 
 def _panel(axes: Axes, plot: Plot, rows: Sequence[Row], locator: Any) -> None:
     """Points by line, and each floor as a dashed line of the same colour, once where they agree."""
-    lines = _lines(plot, rows, plot.lines)
+    lines = _lines(rows, plot.lines)
     doubled = any(len({row[plot.x] for row in theirs}) < len(theirs) for theirs in lines.values())
     if doubled and all("n" in row for row in rows):
         # The same was measured with several numbers of rows.
         chunk = "rows" if any(row.get("mode") == "strong" for row in rows) else "n"
-        lines = _lines(plot, rows, (*plot.lines, chunk))
+        lines = _lines(rows, (*plot.lines, chunk))
     floors: set[tuple[Any, ...]] = set()
     for number, (name, theirs) in enumerate(lines.items()):
         theirs = sorted(theirs, key=lambda row: row[plot.x])
@@ -196,7 +196,7 @@ def _panel(axes: Axes, plot: Plot, rows: Sequence[Row], locator: Any) -> None:
     axes.grid(visible=True, alpha=0.3)
 
 
-def _lines(plot: Plot, rows: Sequence[Row], names: Sequence[str]) -> dict[str, list[Row]]:
+def _lines(rows: Sequence[Row], names: Sequence[str]) -> dict[str, list[Row]]:
     """The rows of each line."""
     lines: dict[str, list[Row]] = {}
     for row in rows:
