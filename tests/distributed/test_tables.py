@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from clusters import cluster_of, until
-from distributed import Client, futures_of, wait
+from distributed import Client, Status, futures_of, wait
 
 from dgpuhash.backend.cpu import CpuBackend
 from dgpuhash.distributed import DistributedMap, DistributedMultiMap, DistributedSet, relay
@@ -462,6 +462,30 @@ def test_a_task_that_runs_out_of_memory_changes_nothing(threads):
             with pytest.raises(OutOfMemoryError, match=said):
                 verb(wide)
         assert table.contains(keys).compute().all()
+
+
+def set_status(status, dask_worker):
+    # Else Dask resumes a worker whose memory is not full.
+    dask_worker.memory_manager.memory_pause_fraction = False
+    dask_worker.status = status
+
+
+def test_rows_that_no_worker_takes_change_nothing(threads, monkeypatch):
+    monkeypatch.setattr(threads, "_timeout", 0.2)
+    keys = np.arange(100)
+    with DistributedSet("int64") as table:
+        table.insert(keys)
+        threads.run(set_status, Status.paused)
+        try:
+            running = threads.cluster.scheduler.running
+            until(lambda: not running)
+            with pytest.raises(OutOfMemoryError, match="pauses workers whose memory"):
+                table.insert(keys + 100)
+        finally:
+            threads.run(set_status, Status.running)
+        until(lambda: len(running) == 3)
+        assert len(table) == 100
+        assert table.insert(keys + 100).all()
 
 
 def test_answers_that_the_client_has_no_memory_for(threads, monkeypatch):

@@ -21,7 +21,13 @@ from dgpuhash.distributed.arrays.plan import Chunk
 from dgpuhash.distributed.clients import check_home, workers_of
 from dgpuhash.distributed.phase import attended, watched
 from dgpuhash.distributed.worker_data import Needed
-from dgpuhash.errors import IndexLost, KeyTypeError, ShapeError, UnsupportedError
+from dgpuhash.errors import (
+    IndexLost,
+    KeyTypeError,
+    OutOfMemoryError,
+    ShapeError,
+    UnsupportedError,
+)
 from dgpuhash.tables.arrays import Taken, take
 from dgpuhash.tables.bits import carrier
 from dgpuhash.tables.casts import cast
@@ -256,6 +262,8 @@ def batch_of(
         When they do not fit the table, or each other, or are on no worker any more.
     IndexLost
         When a worker is lost, or silent, before the arrays are there.
+    OutOfMemoryError
+        When all workers are paused, as their memory is nearly full.
     """
     lazy = [_is_dask(array, name) for array, _, name in arrays]
     if all(lazy):
@@ -338,12 +346,24 @@ def _futures(client: Client, array: Any) -> list[Future]:
 
 
 def _scattered(client: Client, workers: Sequence[str], pieces: list[Any]) -> list[Future]:
-    """The pieces on the workers."""
+    """The pieces on the workers.
+
+    Raises
+    ------
+    OutOfMemoryError
+        When none of these takes any in Dask's own time, since all are paused.
+    """
 
     def begin() -> Awaitable[list[Future]]:
         return client.scatter(pieces, workers=list(workers), hash=False, asynchronous=True)
 
-    return attended(client, workers, begin)
+    try:
+        return attended(client, workers, begin)
+    except TimeoutError as error:
+        raise OutOfMemoryError(
+            f"no worker of {list(workers)} takes rows ({error}): Dask pauses workers whose memory "
+            "is nearly full; free some, or give them more (the table is as it was)"
+        ) from error
 
 
 def until_done(client: Client, workers: Sequence[str], futures: Sequence[Future]) -> None:
