@@ -67,6 +67,8 @@ PAIRS = {
         pd.Series(["b", np.nan, None], dtype=object),
     ),
 }
+if pd.__version__ < "3.1":  # which has them in an order of its own
+    del PAIRS["object of None and NaN"]
 
 
 @pytest.mark.parametrize("how", ["inner", "left"])
