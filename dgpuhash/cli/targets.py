@@ -16,7 +16,7 @@ from distributed import Client, futures_of
 from dgpuhash.cli.arrow_schema import of_pandas, schema_of, unsaid_of
 from dgpuhash.cli.places import Form, files_of, form_of, is_directory, opened, place_of, system_of
 from dgpuhash.errors import UnsupportedError
-from dgpuhash.tables.persist import check_plain
+from dgpuhash.tables.persist import check_plain, only_reads
 
 __all__ = ["check_target", "write", "writing"]
 
@@ -109,9 +109,7 @@ def writing(target: str) -> Iterator[None]:
         if error.args:
             # fsspec's own say nothing.
             raise
-        raise UnsupportedError(
-            f"{target} cannot be written: its file system only reads; choose another place"
-        ) from error
+        raise only_reads(target) from error
     except OSError as error:
         if error.strerror is None:
             # Of a connection, and no file.

@@ -13,8 +13,8 @@ from typing import Any
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
-from dgpuhash.errors import SpecError, UnsupportedError
-from dgpuhash.tables.persist import check_plain
+from dgpuhash.errors import SpecError
+from dgpuhash.tables.persist import check_plain, only_reads
 
 __all__ = ["Folder"]
 
@@ -240,9 +240,7 @@ class Folder:
         try:
             return self.system.open(self._at(name), "wb")
         except NotImplementedError as error:
-            raise UnsupportedError(
-                f"{self.url} cannot be written: its file system only reads; choose another place"
-            ) from error
+            raise only_reads(self.url) from error
 
     def _flush(self, file: Any) -> None:
         file.flush()

@@ -29,7 +29,7 @@ import numpy as np
 
 from dgpuhash.errors import FormatError, SpecError, UnsupportedError
 
-__all__ = ["check_plain", "read_file", "write_file"]
+__all__ = ["check_plain", "only_reads", "read_file", "write_file"]
 
 MAGIC = b"dgpuhash"
 VERSION = 1
@@ -51,6 +51,13 @@ def check_plain(url: str, system: Any) -> None:
         raise SpecError(
             f"{url} has {' '.join(marks)}, which fsspec takes for a pattern; choose a name without"
         )
+
+
+def only_reads(name: str) -> UnsupportedError:
+    """The error of a place whose file system, as that of HTTP, refuses to write."""
+    return UnsupportedError(
+        f"{name} cannot be written: its file system only reads; choose another place"
+    )
 
 
 def write_file(
@@ -163,9 +170,7 @@ def _complete(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
                 yield file
             system.mv(part, final)
         except NotImplementedError as error:
-            raise UnsupportedError(
-                f"{name} cannot be written: its file system only reads; choose another place"
-            ) from error
+            raise only_reads(name) from error
         except BaseException:
             if system.exists(part):
                 system.rm(part)
