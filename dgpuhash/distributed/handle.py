@@ -121,9 +121,8 @@ class Handle:
         """Free the shards and the name. Closing twice is no error."""
         if self._closed:
             return
-        newest = self._registry.find(self.name)
-        if newest is not None and newest.uid == self._descriptor.uid:
-            self._registry.remove(newest)
+        newest = self._registry.remove(self._descriptor)
+        if newest is not None:
             drop_shards(self._client, newest.uid, newest.workers)
         self._closed = True
 

@@ -71,12 +71,13 @@ class Registry:
             "still in the middle of its change; that was not made: repeat it"
         )
 
-    def remove(self, descriptor: Descriptor) -> None:
-        """Forget an index."""
+    def remove(self, descriptor: Descriptor) -> Descriptor | None:
+        """Forget an index; what it was at last, or None where another one has its name, or none."""
         name = descriptor.name
         # Nobody asks again for a lock whose name was drawn for what is gone.
         lock = _lock_of(name) if name == drawn_name(descriptor.uid) else None
-        ask_scheduler(self._client, drop_dataset, PREFIX + name, lock)
+        packed = ask_scheduler(self._client, drop_dataset, PREFIX + name, descriptor.uid, lock)
+        return None if packed is None else pickle.loads(packed)
 
     @contextmanager
     def changing(self, name: str) -> Iterator[None]:
@@ -99,8 +100,7 @@ def packed_dataset(name: str, turn: str | None, dask_scheduler: Any) -> tuple[by
         return None
     if turn is not None:
         found["state"] = (*found["state"][:-1], turn)
-    data = found["data"]
-    return deserialize(data.header, data.frames), found["state"][-1]
+    return _packed(found), found["state"][-1]
 
 
 def put_dataset(
@@ -115,12 +115,21 @@ def put_dataset(
     return True
 
 
-def drop_dataset(name: str, lock: str | None, dask_scheduler: Any) -> None:
+def drop_dataset(name: str, uid: str, lock: str | None, dask_scheduler: Any) -> bytes | None:
     """Dask's own way leaves what stands for a client."""
-    dask_scheduler.extensions["publish"].datasets.pop(name, None)
+    datasets = dask_scheduler.extensions["publish"].datasets
+    if name not in datasets or datasets[name]["state"][0] != uid:
+        return None
+    found = datasets.pop(name)
     dask_scheduler.clients.pop(f"published-{name}", None)
     if lock is not None:
         forget_lock(lock, dask_scheduler)
+    return _packed(found)
+
+
+def _packed(found: dict[str, Any]) -> bytes:
+    packed: bytes = deserialize(found["data"].header, found["data"].frames)
+    return packed
 
 
 def unknown(name: str) -> IndexLost:

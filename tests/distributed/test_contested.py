@@ -274,3 +274,16 @@ def test_a_save_that_fails_after_an_insert_that_did(threads, old, url, monkeypat
     old.rebuild(whole=True)
     assert len(old) == 130
     check(url, threads, 130)
+
+
+def test_a_name_that_goes_to_another_index_while_one_is_closed(threads, monkeypatch):
+    index = DistributedIndex.build(rows(0, 10), on="k", name="taken")
+
+    def replace() -> None:
+        DistributedIndex.open("taken").close()
+        DistributedIndex.build(rows(0, 20), on="k", name="taken")
+
+    once(monkeypatch, Registry, "remove", replace)
+    index.close()
+    with DistributedIndex.open("taken") as found:
+        assert len(found) == 20
