@@ -27,7 +27,7 @@ kernels: $(INSTALLED)       ## lockstep tests of the kernels under ThreadSanitiz
 	scripts/kernels.sh
 
 compile: $(INSTALLED)       ## compile every kernel for every GPU architecture; needs no GPU
-	nice $(INSIDE) scripts/compile.py
+	$(INSIDE) scripts/compile.py
 
 bench: $(INSTALLED)         ## measure the tables on this machine
 	$(INSIDE) -m dgpuhash bench tables
