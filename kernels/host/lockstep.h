@@ -13,7 +13,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
 #include <thread>
 #include <vector>
 
@@ -153,23 +152,32 @@ class LockstepTile {
   u32* phase_;
 };
 
+/// `run(body, n)` for each n below `count`, on threads of their own.
+inline void on_threads(u32 count, void (*run)(const void*, u32), const void* body) {
+  std::vector<std::thread> threads;
+  for (u32 number = 0; number < count; ++number) threads.emplace_back(run, body, number);
+  for (auto& thread : threads) thread.join();
+}
+
+/// The same for any body; a std::thread of each one's type would be half of what is compiled.
+template <class Body>
+void on_threads(u32 count, const Body& body) {
+  on_threads(
+      count, [](const void* of, u32 number) { (*static_cast<const Body*>(of))(number); }, &body);
+}
+
 template <u32 Width, class Body>
 void for_each_tile(u64 rows, const Body& body) {
   std::vector<Crew<Width>> crews(tiles);
-  std::vector<std::thread> lanes;
-  for (u32 tile = 0; tile < tiles; ++tile) {
-    for (u32 lane = 0; lane < Width; ++lane) {
-      lanes.emplace_back([&, tile, lane] {
-        u32 phase = 0;
-        const LockstepTile<Width> mine(crews[tile], lane, phase);
-        for (u64 row = tile; row < rows; row += tiles) {
-          body(mine, row);
-          mine.end_row();
-        }
-      });
+  on_threads(tiles * Width, [&](u32 thread) {
+    const u32 tile = thread / Width, lane = thread % Width;
+    u32 phase = 0;
+    const LockstepTile<Width> mine(crews[tile], lane, phase);
+    for (u64 row = tile; row < rows; row += tiles) {
+      body(mine, row);
+      mine.end_row();
     }
-  }
-  for (auto& lane : lanes) lane.join();
+  });
 }
 
 /// Two tiles of half the threads each; one thread is a block of one tile.
@@ -222,30 +230,26 @@ class LockstepBlock {
   Lanes tile_;
 };
 
+template <class Block, template <class> class Shared>
+struct Running {
+  typename Block::Crews crews;
+  Shared<Block> shared;
+};
+
 template <u32 Threads, template <class> class Shared, class Body>
 void for_each_block(u64 segments, const Body& body) {
   using Block = LockstepBlock<Threads>;
-  struct Running {
-    typename Block::Crews crews;
-    Shared<Block> shared;
-  };
-  std::vector<std::unique_ptr<Running>> running;
-  for (u32 block = 0; block < tiles; ++block) running.push_back(std::make_unique<Running>());
-  std::vector<std::thread> threads;
-  for (u32 block = 0; block < tiles; ++block) {
-    for (u32 thread = 0; thread < Threads; ++thread) {
-      threads.emplace_back([&, block, thread] {
-        u32 block_phase = 0, tile_phase = 0;
-        Running& here = *running[block];
-        const Block mine(here.crews, thread, block_phase, tile_phase);
-        for (u64 segment = block; segment < segments; segment += tiles) {
-          body(mine, here.shared, segment);
-          mine.end_segment();
-        }
-      });
+  std::vector<Running<Block, Shared>> running(tiles);
+  on_threads(tiles * Threads, [&](u32 number) {
+    const u32 block = number / Threads, thread = number % Threads;
+    u32 block_phase = 0, tile_phase = 0;
+    auto& here = running[block];
+    const Block mine(here.crews, thread, block_phase, tile_phase);
+    for (u64 segment = block; segment < segments; segment += tiles) {
+      body(mine, here.shared, segment);
+      mine.end_segment();
     }
-  }
-  for (auto& thread : threads) thread.join();
+  });
 }
 
 }  // namespace dg::lockstep

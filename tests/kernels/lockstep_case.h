@@ -34,13 +34,14 @@
 
 namespace dg::test {
 
+struct alignas(kBucketBytes) Bucket {
+  u64 word[8];
+};
+
 /// A cleared table of so many segments of 2^`segment_shift` buckets.
 template <class Key, class Value>
 struct TableMemory {
   using Slots = Slot<Key, Value>;
-  struct alignas(kBucketBytes) Bucket {
-    u64 word[8];
-  };
 
   std::vector<Bucket> buckets;
   std::vector<u64> values;
