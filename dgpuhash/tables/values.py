@@ -133,12 +133,12 @@ class WideValues:
         """See `Values`."""
         xp = self._backend.xp
         self._tidy(store)
-        # Which rows create keys is known only after the insert, so that room is made for all.
-        self._payload.reserve(len(bits))
-        first = self._payload.used
         fresh = store.insert(bits, xp.zeros(len(bits), np.uint64))
         try:
+            # Only rows that create keys take room, and which do is known only now.
             rows = xp.flatnonzero(fresh)
+            self._payload.reserve(len(rows))
+            first = self._payload.used
             numbers = xp.arange(first, first + len(rows), dtype=np.uint64)
             store.replace(bits[rows], numbers)
             self._payload.append(values[rows])

@@ -135,6 +135,18 @@ def test_rows_of_erased_wide_values_are_reused(device):
     assert table.nbytes < 6 * 4000 * 48
 
 
+def test_wide_values_take_room_for_keys_not_for_rows(device):
+    keys = np.tile(np.arange(500), 200)
+    values = random_values("V40", len(keys), 1)
+    table = HashMap("int64", "V40", device=device.name)
+    table.insert(device.array(keys), device.array(values))
+    table.upsert(device.array(keys), device.array(values))
+    assert rows_of(device.host(table.find(device.array(keys[:500]))[0], "V40")) == rows_of(
+        values[-500:]
+    )
+    assert table.nbytes < 2 * 500 * (40 + 32)
+
+
 def test_copies_are_independent(device):
     table = HashMap.from_arrays([1], [2], device=device.name)
     for twin in (table.copy(), copy.copy(table), copy.deepcopy(table)):
