@@ -8,7 +8,6 @@
     ├── SpecError         (ValueError)    a table was described with impossible settings
     ├── UnsupportedError  (ValueError)    a request that is understood and refused
     ├── ColumnError       (ValueError)    a column that is missing, doubled or of the wrong type
-    │   └── CollisionError                two keys with one hash where that is not allowed
     ├── CapacityError     (MemoryError)   a table that cannot hold what it was asked to hold
     ├── OutOfMemoryError  (MemoryError)   the host or the device has not enough memory
     ├── DeviceError       (RuntimeError)  no such device, too old, or arrays on different ones
@@ -25,7 +24,6 @@ from __future__ import annotations
 __all__ = [
     "CapacityError",
     "ClosedError",
-    "CollisionError",
     "ColumnError",
     "CompileError",
     "DeviceError",
@@ -62,10 +60,6 @@ class UnsupportedError(DgpuhashError, ValueError):
 
 class ColumnError(DgpuhashError, ValueError):
     """A column that is missing, doubled or of the wrong type."""
-
-
-class CollisionError(ColumnError):
-    """Two different keys with one hash where that is not allowed."""
 
 
 # MemoryError comes first: it makes its instances in a way of its own, which must be that of the

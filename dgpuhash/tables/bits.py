@@ -85,7 +85,7 @@ def keys_of(backend: Backend, bits: Any, dtype: np.dtype[Any]) -> Any:
     return _from_words(bits, carrier(backend, dtype))
 
 
-def value_bits(backend: Backend, values: Any, dtype: np.dtype[Any]) -> Any:
+def value_bits(values: Any, dtype: np.dtype[Any]) -> Any:
     """The words of `values`, whose dtype has 1, 2, 4 or 8 bytes."""
     return words_of(value_memory(values, dtype))
 

@@ -217,7 +217,7 @@ class HashMap(Table):
         """
         taken, bits = self._stored_as(keys)
         store = self._opened()
-        row = default_row(store.backend, default, self._value)
+        row = default_row(default, self._value)
         values, found = self._values.find(store, bits, row)
         return taken.wrap(values, self._value), taken.wrap(found, _BOOL)
 
@@ -227,7 +227,7 @@ class HashMap(Table):
         """As `find`, written to arrays as wide on this device; False where that cannot be."""
         _, bits = self._stored_as(keys)
         store = self._opened()
-        row = default_row(store.backend, default, self._value)
+        row = default_row(default, self._value)
         return self._values.find_to(store, bits, row, values, found)
 
     def match(self, keys: Any) -> tuple[Any, Any]:

@@ -55,7 +55,7 @@ def adopt(backend: Backend, taken: Taken, dtype: np.dtype[Any], what: str) -> An
     return array
 
 
-def default_row(backend: Backend, default: Any, dtype: np.dtype[Any]) -> np.ndarray:
+def default_row(default: Any, dtype: np.dtype[Any]) -> np.ndarray:
     """One host element of `dtype` that stands for absent values; zero bytes for None.
 
     Raises

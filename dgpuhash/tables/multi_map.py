@@ -321,7 +321,7 @@ class MultiMap(Table):
         """The words of values, for which the payload, if any, has room then."""
         backend = self._home()
         if self._payload is None:
-            return value_bits(backend, rows, self._value)
+            return value_bits(rows, self._value)
         self._payload.reserve(len(rows))
         first = self._payload.used
         return backend.xp.arange(first, first + len(rows), dtype=np.uint64)

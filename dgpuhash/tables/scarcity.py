@@ -40,31 +40,17 @@ def says_memory(
 
 def call_says_memory(call: Callable[Rest, Answer]) -> Callable[Rest, Answer]:
     """As `says_memory`, for what is no verb of a table."""
-
-    @functools.wraps(call)
-    def said(*args: Rest.args, **kwargs: Rest.kwargs) -> Answer:
-        try:
-            return call(*args, **kwargs)
-        except Exception as error:
-            if isinstance(error, DgpuhashError) or not ran_out(error):
-                raise
-            raise _said(call.__name__.lstrip("_"), error) from error
-
-    return said
+    return saying_memory(call.__name__.lstrip("_"))(call)
 
 
 @contextmanager
 def saying_memory(name: str) -> Iterator[None]:
-    """A block as a call that `call_says_memory` is about."""
+    """The same for a block, or for the calls of a function that it decorates."""
     try:
         yield
     except Exception as error:
         if isinstance(error, DgpuhashError) or not ran_out(error):
             raise
-        raise _said(name, error) from error
-
-
-def _said(name: str, error: Exception) -> OutOfMemoryError:
-    return OutOfMemoryError(
-        f"{name} ran out of memory: {error}; free some, or take fewer rows at once"
-    )
+        raise OutOfMemoryError(
+            f"{name} ran out of memory: {error}; free some, or take fewer rows at once"
+        ) from error

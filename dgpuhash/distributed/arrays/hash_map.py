@@ -9,7 +9,6 @@ import numpy as np
 from distributed import Client
 from numpy.typing import DTypeLike
 
-from dgpuhash import backend as backends
 from dgpuhash.distributed.arrays.base import MASK
 from dgpuhash.distributed.arrays.batch import Shown, dtype_of
 from dgpuhash.distributed.arrays.pair_table import PairTable
@@ -179,7 +178,7 @@ class DistributedMap(PairTable):
             When a worker was lost, or the table has been.
         """
         assert self.value_dtype is not None
-        default_row(backends.get("cpu"), default, self.value_dtype)
+        default_row(default, self.value_dtype)
         shown = [Shown(self.value_dtype), Shown(np.dtype(bool))]
         verb = Verb("find", default=default, sparing=Sparing.of(bloom_filter, deduplicate))
         values, found = self._ask(verb, keys, shown=shown)

@@ -52,7 +52,7 @@ class Layout:
         assert self.value is not None
         rows = _taken(backend, chunk, self.value, "values")
         if not self._wide:
-            return value_bits(backend, rows, self.value)
+            return value_bits(rows, self.value)
         return rows if rows.ndim == 2 else _bytes_of(rows)
 
     def to_store(self, column: Any) -> Any:
@@ -84,14 +84,14 @@ class Layout:
 
     def filled(self, backend: Backend, rows: int, default: Any) -> Any:
         """A column of values that are all `default`."""
-        made, value = self.column(backend, rows), self.default(backend, default)
+        made, value = self.column(backend, rows), self.default(default)
         if self._wide:
             made[...] = backend.from_host(np.frombuffer(value.tobytes(), np.uint8))
         else:
             made.fill(made.dtype.type(value))
         return made
 
-    def default(self, backend: Backend, default: Any) -> Any:
+    def default(self, default: Any) -> Any:
         """`default` as the owners' tables take it.
 
         Raises
@@ -100,7 +100,7 @@ class Layout:
             When it is no value of the table's.
         """
         assert self.value is not None
-        row = default_row(backend, default, self.value)
+        row = default_row(default, self.value)
         return row.view(self.stored_value)[0] if self._wide else _word_of(row)
 
     @property

@@ -175,7 +175,7 @@ class Part:
     def _find(self, verb: Verb, keys: Any, counts: np.ndarray, to: list[list[Any]]) -> list[Answer]:
         layout, backend = self.layout, self.backend
         if self._spec.kind == "map":
-            default = None if verb.default is None else layout.default(backend, verb.default)
+            default = None if verb.default is None else layout.default(verb.default)
             if to and self.table._find_to(keys, default, *to[0]):
                 return [Answer(to[0], counts)]
             values, found = self.table.find(keys, default)
