@@ -10,7 +10,8 @@
 # WHEELS is a folder of wheels to use where there is no network.
 # Logs and receipts go to $OUT (default build/gpu). PYTHON names the interpreter; by default that
 # of $VENV (.venv) where it exists, else python3 where it has CuPy, else a new $VENV is made.
-# STEPS limits what runs, e.g. STEPS="install tests tables"; LIMIT is the time for all (570 s).
+# STEPS limits what runs, e.g. STEPS="install tests tables", and adds it to what $OUT has of the same code, so that
+# several calls make one receipt; LIMIT is the time for all (570 s).
 # COMMIT names the commit where there is no git.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -30,7 +31,11 @@ fi
 export OUT=${OUT:-build/gpu}
 mkdir -p "$OUT"
 OUT=$(cd "$OUT" && pwd) top=$OUT
-for part in $parts; do rm -rf "${top:?}/$part" && mkdir -p "$top/$part"; done
+code=$(find kernels dgpuhash scripts tests -type f ! -name '*.pyc' ! -name '*.so' -print0 | sort -z | xargs -0 sha256sum | sha256sum)
+for part in $parts; do
+    [ -n "${STEPS:-}" ] && [ "$(cat "$top/$part/code" 2>/dev/null)" = "$code" ] && continue
+    rm -rf "${top:?}/$part" && mkdir -p "$top/$part" && echo "$code" >"$top/$part/code"
+done
 export DGPUHASH_CACHE_DIR=${DGPUHASH_CACHE_DIR:-$PWD/build/kernel-cache}
 export PYTHONUNBUFFERED=1 PYTHONFAULTHANDLER=1
 venv=${VENV:-.venv}
@@ -195,11 +200,13 @@ figures_of_several() {
     step small 60 "${weak[@]}" "$gpus" -c 20000000 "${merges[@]}" $compare --json "$OUT/small.jsonl"
 }
 
-OUT=$top/${parts%% *}
+OUT=$top/machine
+rm -rf "$OUT" && mkdir "$OUT" && touch "$OUT"/{steps.tsv,install.log,machine.log}
 step install 240 bash -c install_tree
 step machine 60 bash -c describe
 for part in $parts; do
-    [ "$OUT" = "$top/$part" ] || cp "$OUT"/{install.log,machine.log,steps.tsv} "$top/$part/"
+    cat "$OUT/steps.tsv" >>"$top/$part/steps.tsv"
+    cat "$OUT"/*.log >>"$top/$part/all.txt"
 done
 status=0
 for part in $parts; do
@@ -217,7 +224,7 @@ for part in $parts; do
     multigpu) tests_of_several ;;
     scaling) figures_of_several ;;
     esac
-    cat "$OUT"/*.log >"$OUT/all.txt" && rm -f "$OUT"/*.log
+    cat "$OUT"/*.log >>"$OUT/all.txt" && rm -f "$OUT"/*.log
     "$PYTHON" scripts/receipt.py write "$part" "$OUT" || status=1
     # A run of some of the steps proves too little.
     if [ -z "${STEPS:-}" ]; then "$PYTHON" scripts/receipt.py accept "$OUT/$part.json" || status=1; fi
