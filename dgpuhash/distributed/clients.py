@@ -48,12 +48,17 @@ def client_of(client: Client | None) -> Client:
             f"the Dask {client!r} is closed; pass another one (the indexes that it made live on "
             "with their cluster: DistributedIndex.open(name, client))"
         )
+    _check_thread(client)
+    return client
+
+
+def _check_thread(client: Client) -> None:
+    """Raise UnsupportedError on the client's event loop, which would wait for itself."""
     if client.asynchronous:
         raise UnsupportedError(
             "indexes and tables wait for their cluster, which an asynchronous client cannot; use a "
             "distributed.Client() without asynchronous=True, off its event loop"
         )
-    return client
 
 
 @contextmanager
@@ -149,7 +154,14 @@ def _cluster_of(client: Client) -> str:
 
 @contextmanager
 def giving_way(client: Client) -> Iterator[None]:
-    """A block that waits for tasks: in a task, it leaves its worker's thread to them."""
+    """A block that waits for tasks: in a task, it leaves its worker's thread to them.
+
+    Raises
+    ------
+    UnsupportedError
+        On the client's event loop.
+    """
+    _check_thread(client)
     if not in_task_of(client):
         yield
         return

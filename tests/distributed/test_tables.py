@@ -20,7 +20,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from clusters import cluster_of, until
+from clusters import cluster_of, parts_held, until
 from distributed import Client, Status, futures_of, wait
 
 from dgpuhash.backend.cpu import CpuBackend
@@ -595,6 +595,23 @@ def test_threads_share_tables(threads):
     for table in tables:
         assert len(table) == 400
         table.close()
+
+
+def test_no_call_waits_on_the_event_loop_of_its_client(threads):
+    async def of(call):
+        return call()
+
+    def called(call):
+        return asyncio.run_coroutine_threadsafe(of(call), threads.loop.asyncio_loop).result(30)
+
+    table = DistributedSet.from_keys([1, 2])
+    calls = [lambda: table.contains([1]), table.__len__, table.clear, table.rebuild, table.copy]
+    for call in calls:
+        with pytest.raises(UnsupportedError, match="off its event loop"):
+            called(call)
+    assert len(table) == 2
+    called(table.close)
+    until(lambda: parts_held(threads) == [0, 0])
 
 
 def test_a_table_in_a_task(processes):

@@ -61,6 +61,11 @@ class Holding:
         async def wait() -> None:
             await asyncio.wait([begun(self._tell(parts))], timeout=seconds)
 
+        if self._client.asynchronous:
+            # Its event loop cannot wait for itself.
+            with suppress(RuntimeError):
+                self.abandon()
+            return
         atexit.unregister(self.free)
         if self._client.status == "running":
             # Its event loop may have ended even so, when its process does.
