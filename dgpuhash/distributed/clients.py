@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,6 +18,7 @@ __all__ = [
     "giving_way",
     "in_task_of",
     "processes_of",
+    "taking_tasks",
     "workers_of",
 ]
 
@@ -111,6 +112,23 @@ def processes_of(client: Client) -> dict[str, str]:
 
 def _processes(dask_scheduler: Any) -> dict[str, str]:
     return {worker.address: worker.server_id for worker in dask_scheduler.workers.values()}
+
+
+def taking_tasks(client: Client, workers: Sequence[str]) -> list[str]:
+    """Those of `workers` that Dask gives tasks, as it has not paused them; all where it has.
+
+    Raises
+    ------
+    IndexLost
+        When the scheduler is gone.
+    """
+    with asking_the_scheduler():
+        running = client.run_on_scheduler(_running)
+    return [worker for worker in workers if worker in running] or list(workers)
+
+
+def _running(dask_scheduler: Any) -> set[str]:
+    return {worker.address for worker in dask_scheduler.running}
 
 
 def connected(scheduler: Any, client: str) -> bool:

@@ -488,6 +488,26 @@ def test_rows_that_no_worker_takes_change_nothing(threads, monkeypatch):
         assert table.insert(keys + 100).all()
 
 
+def test_no_chunk_goes_to_a_worker_that_is_paused(threads):
+    first, second, other = sorted(threads.nthreads())
+    running = threads.cluster.scheduler.running
+    keys = da.arange(60, chunks=10)
+    apart = threads.persist(keys + 30, workers=[other])
+    there = threads.persist(keys + 0, workers=[first])
+    both = threads.persist(keys + 1, workers=[first])
+    wait([apart, there, both])
+    threads.replicate(futures_of(both), workers=[first, other])
+    with DistributedMap("int64", "int64", workers=[first, second]) as table:
+        threads.run(set_status, Status.paused, workers=[first])
+        try:
+            until(lambda: len(running) == 2)
+            table.upsert(there, apart)
+            assert table.contains(da.concatenate([there, apart, both])).sum().compute() == 149
+        finally:
+            threads.run(set_status, Status.running, workers=[first])
+            until(lambda: len(running) == 3)
+
+
 def test_answers_that_the_client_has_no_memory_for(threads, monkeypatch):
     def full(*arguments):
         raise MemoryError("on purpose")

@@ -18,7 +18,7 @@ from distributed import Client, Future, futures_of, wait
 
 from dgpuhash import backend as backends
 from dgpuhash.distributed.arrays.plan import Chunk
-from dgpuhash.distributed.clients import check_home, workers_of
+from dgpuhash.distributed.clients import check_home, taking_tasks, workers_of
 from dgpuhash.distributed.phase import attended, watched
 from dgpuhash.distributed.worker_data import Needed
 from dgpuhash.errors import (
@@ -112,17 +112,22 @@ class Batch(ABC):
         """Move chunks, so that one of `workers` has each: the keys decide, values follow.
 
         It is going to have them: Dask drops what several workers have on whichever it likes, so
-        that the home of such a chunk is given a name of its own for what it has.
+        that the home of such a chunk is given a name of its own for what it has. Nothing goes to
+        workers that Dask has paused.
         """
         held = client.who_has([future for column in self.columns for future in column])
+        homes = taking_tasks(client, workers)
         for number in range(len(self.rows)):
             futures = [column[number] for column in self.columns]
             holders = [held.get(future.key, ()) for future in futures]
-            there = _having(workers, holders) or _having(workers, holders[:1])
+            having = set().union(*holders)
+            if len(having) == 1 and having <= set(workers):
+                continue
+            there = _having(homes, holders) or _having(homes, holders[:1])
             # Those that lie elsewhere are spread.
-            home = workers[there[0] if there else number % len(workers)]
-            for column, future, having in zip(self.columns, futures, holders, strict=True):
-                if set(having) != {home}:
+            home = homes[there[0] if there else number % len(homes)]
+            for column, future, holding in zip(self.columns, futures, holders, strict=True):
+                if set(holding) != {home}:
                     column[number] = client.submit(_itself, future, workers=[home], pure=False)
         until_done(client, workers, [future for column in self.columns for future in column])
 
