@@ -21,7 +21,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, Status
 
 __all__ = [
     "assert_same",
@@ -38,6 +38,7 @@ __all__ = [
     "lazy",
     "parts_held",
     "prepare",
+    "set_status",
     "share_gpus",
     "until",
     "wide_keys",
@@ -226,6 +227,12 @@ def parts_held(client: Client) -> list[int]:
         return (0, 0) if host is None else (len(host.tables), len(host.ends))
 
     return np.sum(list(client.run(here).values()), axis=0).tolist()
+
+
+def set_status(status: Status, dask_worker: Any) -> None:
+    """Runs on a worker: pauses it, say; else Dask resumes one whose memory is not full."""
+    dask_worker.memory_manager.memory_pause_fraction = False
+    dask_worker.status = status
 
 
 def wide_keys(rng: np.random.Generator, rows: int) -> pd.DataFrame:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import dask.dataframe as dd
@@ -12,8 +11,8 @@ from dask.delayed import Delayed
 from distributed import Client, Future, futures_of
 
 from dgpuhash.distributed.clients import check_home
-from dgpuhash.distributed.phase import attended
 from dgpuhash.distributed.request import REMEDY
+from dgpuhash.distributed.scattering import scattered
 from dgpuhash.errors import DeviceError, IndexLost, ShapeError, UnsupportedError
 from dgpuhash.frames import frames_of, key_names, make_frame
 
@@ -119,6 +118,8 @@ def partitions_of(
         When a column is missing.
     UnsupportedError
         When another cluster holds partitions, or nobody does any more.
+    OutOfMemoryError
+        When all `workers` are paused, as their memory is nearly full.
     IndexLost
         When one of `workers` is lost.
     """
@@ -143,9 +144,8 @@ def partitions_of(
     pieces = [projected.iloc[start : start + step] for start in range(0, len(projected), step)]
     if not pieces:
         return []
-    begin = partial(client.scatter, pieces, list(workers), hash=False, asynchronous=True)
     try:
-        return list(attended(client, workers, begin))
+        return list(scattered(client, workers, pieces))
     except KeyError as error:
         # So says Dask's scheduler.
         raise IndexLost(f"worker {error} with a shard of the index is gone; {REMEDY}") from error

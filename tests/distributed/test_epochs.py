@@ -14,13 +14,20 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from clusters import assert_same, cluster_of, until
-from distributed import Client
+from clusters import assert_same, cluster_of, set_status, until
+from distributed import Client, Status
 
 from dgpuhash.distributed import DistributedIndex, Placement
 from dgpuhash.distributed.plugin import NAME
 from dgpuhash.distributed.registry import Registry
-from dgpuhash.errors import ClosedError, ColumnError, IndexLost, KeyTypeError, UnsupportedError
+from dgpuhash.errors import (
+    ClosedError,
+    ColumnError,
+    IndexLost,
+    KeyTypeError,
+    OutOfMemoryError,
+    UnsupportedError,
+)
 
 pytestmark = pytest.mark.cluster
 
@@ -330,6 +337,23 @@ def test_a_lost_scheduler_is_reported(frame, monkeypatch):
         for verb in (index.refresh, index.stats, lambda: index.lookup([1]), index.close):
             with pytest.raises((IndexLost, ClosedError), match=r"scheduler|closed"):
                 verb()
+
+
+def test_rows_that_no_worker_takes_change_nothing(threads, frame, monkeypatch):
+    monkeypatch.setattr(threads, "_timeout", 0.2)
+    with DistributedIndex.build(frame, on="k", client=threads) as index:
+        threads.run(set_status, Status.paused)
+        running = threads.cluster.scheduler.running
+        try:
+            until(lambda: not running)
+            for verb in (lambda: index.insert(frame), lambda: DistributedIndex.build(frame, "k")):
+                with pytest.raises(OutOfMemoryError, match="pauses workers whose memory"):
+                    verb()
+        finally:
+            threads.run(set_status, Status.running)
+            until(lambda: len(running) == 3)
+        assert index.insert(frame[:5]) == 5
+        assert len(index) == len(frame) + 5
 
 
 def test_an_asynchronous_client_is_refused(frame):

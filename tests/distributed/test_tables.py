@@ -20,7 +20,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from clusters import cluster_of, parts_held, until
+from clusters import cluster_of, parts_held, set_status, until
 from distributed import Client, Status, futures_of, wait
 
 from dgpuhash.backend.cpu import CpuBackend
@@ -462,12 +462,6 @@ def test_a_task_that_runs_out_of_memory_changes_nothing(threads):
             with pytest.raises(OutOfMemoryError, match=said):
                 verb(wide)
         assert table.contains(keys).compute().all()
-
-
-def set_status(status, dask_worker):
-    # Else Dask resumes a worker whose memory is not full.
-    dask_worker.memory_manager.memory_pause_fraction = False
-    dask_worker.status = status
 
 
 def test_rows_that_no_worker_takes_change_nothing(threads, monkeypatch):

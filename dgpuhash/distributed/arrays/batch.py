@@ -20,11 +20,11 @@ from dgpuhash import backend as backends
 from dgpuhash.distributed.arrays.plan import Chunk
 from dgpuhash.distributed.clients import check_home, taking_tasks, workers_of
 from dgpuhash.distributed.phase import attended, watched
+from dgpuhash.distributed.scattering import scattered
 from dgpuhash.distributed.worker_data import Needed
 from dgpuhash.errors import (
     IndexLost,
     KeyTypeError,
-    OutOfMemoryError,
     ShapeError,
     UnsupportedError,
 )
@@ -203,7 +203,7 @@ class HostBatch(Batch):
         cuts = list(itertools.pairwise(edges))
         self.rows = [stop - start for start, stop in cuts]
         self.columns = [
-            _scattered(client, workers, [array[start:stop] for start, stop in cuts])
+            scattered(client, workers, [array[start:stop] for start, stop in cuts])
             for array in arrays
         ]
         self.hosted = taken.location != "cuda"
@@ -348,27 +348,6 @@ def _futures(client: Client, array: Any) -> list[Future]:
             return chunks
     held = {future.key: future for future in futures_of(client.persist(array))}
     return [held[key] for key in keys]
-
-
-def _scattered(client: Client, workers: Sequence[str], pieces: list[Any]) -> list[Future]:
-    """The pieces on the workers.
-
-    Raises
-    ------
-    OutOfMemoryError
-        When none of these takes any in Dask's own time, since all are paused.
-    """
-
-    def begin() -> Awaitable[list[Future]]:
-        return client.scatter(pieces, workers=list(workers), hash=False, asynchronous=True)
-
-    try:
-        return attended(client, workers, begin)
-    except TimeoutError as error:
-        raise OutOfMemoryError(
-            f"no worker of {list(workers)} takes rows ({error}): Dask pauses workers whose memory "
-            "is nearly full; free some, or give them more (the table is as it was)"
-        ) from error
 
 
 def until_done(client: Client, workers: Sequence[str], futures: Sequence[Future]) -> None:
