@@ -174,11 +174,11 @@ class DistributedTable:
         """One row for each part; none before the first arrays have decided on a device.
 
         Its ``part`` and ``worker``, the device, the figures of `dgpuhash.tables.TableStats`.
-        ``exchange_nbytes``: the most that the last verb has held there besides the table, its
-        arguments and its answers. ``seconds``: how long it was at work there. ``filter_nbytes``:
-        what the worker's copy of a Bloom filter takes. ``absent_rows``, ``repeated_rows``: rows of
-        the last verb that it did not ask for, as the filter had no such key, and as other rows had
-        the same.
+        ``exchange_nbytes``: the most that rows and answers on their way have taken there in the
+        last verb; what the table takes to answer comes on top. ``seconds``: how long it was at
+        work there. ``filter_nbytes``: what the worker's copy of a Bloom filter takes.
+        ``absent_rows``, ``repeated_rows``: rows of the last verb that it did not ask for, as the
+        filter had no such key, and as other rows had the same.
         """
         rows = self._phase_of_what_is_stored(hosted.figures)
         frame = pd.DataFrame(rows)

@@ -49,7 +49,8 @@ class DistributedSet(Upkeep):
         between workers that are there, comms go on, and a warning says so.
     piece_rows : int, optional
         Rows of a worker that are put in the order of their owners at once; two to four times their
-        bytes are what a verb takes besides its arguments and answers. Default: 2²⁷.
+        bytes are what a verb takes besides its arguments and answers; twice as much where each key
+        is asked for once, and as often the bytes of lists that it finds. Default: 2²⁷.
 
     Raises
     ------
