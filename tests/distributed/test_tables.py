@@ -513,13 +513,13 @@ def test_answers_that_the_client_has_no_memory_for(threads, monkeypatch):
 
 
 def test_arrays_of_the_client_are_whole_before_another_thread_copies_them(threads, monkeypatch):
-    done, scattered = [], batch._scattered
+    done, scattered = [], batch.scattered
 
     def noted(*arguments):
         done.append("scattered")
         return scattered(*arguments)
 
-    monkeypatch.setattr(batch, "_scattered", noted)
+    monkeypatch.setattr(batch, "scattered", noted)
     monkeypatch.setattr(CpuBackend, "synchronize", lambda self: done.append("waited"))
     HostBatch(threads, list(threads.nthreads()), take(np.arange(3), "keys"), [np.arange(3)] * 2)
     assert done == ["waited", "scattered", "scattered"]

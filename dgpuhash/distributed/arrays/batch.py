@@ -116,19 +116,22 @@ class Batch(ABC):
         workers that Dask has paused.
         """
         held = client.who_has([future for column in self.columns for future in column])
-        homes = taking_tasks(client, workers)
+        moving = []
         for number in range(len(self.rows)):
-            futures = [column[number] for column in self.columns]
-            holders = [held.get(future.key, ()) for future in futures]
+            holders = [held.get(column[number].key, ()) for column in self.columns]
             having = set().union(*holders)
-            if len(having) == 1 and having <= set(workers):
-                continue
+            if len(having) != 1 or not having <= set(workers):
+                moving.append((number, holders))
+        homes = taking_tasks(client, workers) if moving else []
+        for number, holders in moving:
             there = _having(homes, holders) or _having(homes, holders[:1])
             # Those that lie elsewhere are spread.
             home = homes[there[0] if there else number % len(homes)]
-            for column, future, holding in zip(self.columns, futures, holders, strict=True):
+            for column, holding in zip(self.columns, holders, strict=True):
                 if set(holding) != {home}:
-                    column[number] = client.submit(_itself, future, workers=[home], pure=False)
+                    column[number] = client.submit(
+                        _itself, column[number], workers=[home], pure=False
+                    )
         until_done(client, workers, [future for column in self.columns for future in column])
 
 
