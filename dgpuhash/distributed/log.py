@@ -197,10 +197,20 @@ def records(folder: Folder, after: int) -> list[Record]:
     Raises
     ------
     FormatError
-        When one is damaged, or missing before another.
+        When one is damaged, or missing before another, or the folder does not list its files.
     """
     found: list[Record] = []
-    numbers = [number for number in _numbers(folder.names()) if number > after]
+    names = folder.names()
+    if MANIFEST not in names:
+        # As over HTTP, where a server sends files only.
+        raise FormatError(
+            f"{folder.url} does not list its files, of which each change since the last save is "
+            "one; load a copy of that folder, or what the index saves to another place"
+        )
+    numbers = [number for number in _numbers(names) if number > after]
+    # Where listings are late.
+    while folder.has(f"log-{after + len(numbers) + 1:012}.record"):
+        numbers.append(after + len(numbers) + 1)
     for number, expected in zip(numbers, range(after + 1, after + 1 + len(numbers)), strict=True):
         name = f"log-{number:012}.record"
         if number != expected:

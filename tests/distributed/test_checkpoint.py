@@ -662,3 +662,50 @@ def test_columns_that_arrow_cannot_hold_are_refused(threads, tmp_path, values, e
     ):
         index.save(tmp_path / "refused")
     assert list(tmp_path.iterdir()) == []
+
+
+class Server(MemoryFileSystem):
+    """As that of HTTP, where a server refuses, lists no files, or does not say their sizes."""
+
+    protocol = "server"
+    store: dict = {}  # noqa: RUF012
+    pseudo_dirs = [""]  # noqa: RUF012
+    lists = says_sizes = True
+    refused = "nothing"
+
+    def ls(self, path, detail=True, **options):
+        found = self._told(path) or super().ls(path, detail=detail, **options)
+        return found if self.lists else []
+
+    def size(self, path):
+        return super().size(path) if self.says_sizes else None
+
+    def cat_file(self, path, **options):
+        return self._told(path) or super().cat_file(path, **options)
+
+    def _open(self, path, mode="rb", **options):
+        return self._told(path) or super()._open(path, mode, **options)
+
+    def _told(self, path):
+        if self.refused in path:
+            raise LookupError("403 Forbidden")
+
+
+@pytest.fixture
+def server() -> type[Server]:
+    fsspec.register_implementation("server", Server, clobber=True)
+    fsspec.filesystem("server").rm("/", recursive=True)
+    return Server
+
+
+def test_a_log_whose_files_are_not_listed_is_refused(threads, frame, server, monkeypatch):
+    """Or its changes would be left out."""
+    url = "server://folder/log"
+    with DistributedIndex.build(frame[:300], on="count", client=threads, durable=url) as index:
+        index.insert(frame[300:])
+        index.save("server://folder/saved")
+    monkeypatch.setattr(server, "lists", False)
+    with pytest.raises(FormatError, match=r"does not list its files.*copy of that folder"):
+        DistributedIndex.load(url, threads)
+    with DistributedIndex.load("server://folder/saved", threads) as loaded:
+        assert len(loaded) == len(frame)

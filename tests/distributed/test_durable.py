@@ -20,6 +20,7 @@ import pytest
 from clusters import assert_same, cluster_of, kill, killer, lazy
 from distributed import Client
 from fsspec.implementations.arrow import ArrowFSWrapper
+from fsspec.implementations.memory import MemoryFileSystem
 from gate import Gate
 from pyarrow.fs import LocalFileSystem
 
@@ -513,3 +514,24 @@ def hold_up(wait: Callable[[], None]) -> None:
 
     log.write_rows = checkpoint.write_rows = late
     Shards.prepare = late_prepare
+
+
+class LateFiles(MemoryFileSystem):
+    """What is new does not appear among other files at once."""
+
+    protocol = "latefiles"
+    store: dict = {}  # noqa: RUF012
+    pseudo_dirs = [""]  # noqa: RUF012
+
+    def ls(self, path, detail=True, **options):
+        found = super().ls(path, detail=True, **options)
+        return [each if detail else each["name"] for each in found if "log-" not in each["name"]]
+
+
+def test_records_that_are_not_listed_yet_are_read(threads, frame):
+    fsspec.register_implementation("latefiles", LateFiles, clobber=True)
+    url = "latefiles://late/log"
+    with durable(frame[:300], url, threads) as index:
+        wanted = changed(index, frame)
+    with DistributedIndex.load(url, threads) as loaded:
+        assert_same(rows_of(loaded), wanted)
