@@ -13,7 +13,7 @@ from typing import Any
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
-from dgpuhash.errors import SpecError
+from dgpuhash.errors import DgpuhashError, FormatError, SpecError
 from dgpuhash.tables.persist import check_plain, only_reads
 
 __all__ = ["Folder"]
@@ -37,11 +37,14 @@ class Folder:
     ------
     SpecError
         When fsspec knows no such URL, or a package for it is missing.
+    FormatError
+        When it is in an archive that cannot be read.
     """
 
     def __init__(self, url: str | os.PathLike[str]) -> None:
         try:
-            self.system, self.path = fsspec.core.url_to_fs(os.fsdecode(url))
+            with _saying(os.fsdecode(url), ImportError, ValueError, TypeError):
+                self.system, self.path = fsspec.core.url_to_fs(os.fsdecode(url))
         except (ImportError, ValueError, TypeError) as error:
             raise SpecError(f"{url!r}: {error}; give a path, or a URL that fsspec knows") from error
         self.local = isinstance(self.system, LocalFileSystem)
@@ -71,7 +74,8 @@ class Folder:
         try:
             # Some file systems remember what they have listed once.
             self.system.invalidate_cache(self.path)
-            found = self.system.ls(self.path, detail=False)
+            with _saying(self.url):
+                found = self.system.ls(self.path, detail=False)
         except FileNotFoundError:
             return []
         return sorted(str(name).rstrip("/").rpartition("/")[2] for name in found)
@@ -87,11 +91,22 @@ class Folder:
 
     def size(self, name: str) -> int | None:
         """Bytes of a file; None when it is not there."""
-        return int(self.system.size(self._at(name))) if self.has(name) else None
+        if not self.has(name):
+            return None
+        found = self.system.size(self._at(name))
+        # Not all servers say so.
+        return len(self.read(name)) if found is None else int(found)
 
     def read(self, name: str) -> bytes:
-        """The bytes of a file."""
-        return bytes(self.system.cat_file(self._at(name)))
+        """The bytes of a file.
+
+        Raises
+        ------
+        FormatError
+            When an archive is damaged, or a server does not send it; as in a block of `reading`.
+        """
+        with _saying(f"{self.url}/{name}"):
+            return bytes(self.system.cat_file(self._at(name)))
 
     def may_hold(self, name: str, data: bytes) -> bool:
         """Whether a file has these bytes, or nobody can say so."""
@@ -99,13 +114,13 @@ class Folder:
             return self.read(name) == data
         except FileNotFoundError:
             return False
-        except OSError:
+        except (OSError, FormatError):
             return True
 
     @contextmanager
     def reading(self, name: str) -> Iterator[Any]:
         """A file to read from, while the folder, whose end closes those in archives, is kept."""
-        with self.system.open(self._at(name), "rb") as file:
+        with _saying(f"{self.url}/{name}"), self.system.open(self._at(name), "rb") as file:
             yield file
 
     @contextmanager
@@ -249,6 +264,23 @@ class Folder:
 
     def _at(self, name: str) -> str:
         return f"{self.path}/{name}"
+
+
+@contextmanager
+def _saying(what: str, *known: type[Exception]) -> Iterator[None]:
+    """Say of what goes wrong in the block, unless it is `known`, that `what` cannot be read.
+
+    Archives and HTTP have errors of their own, which are no OSError.
+    """
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, (OSError, MemoryError, DgpuhashError, *known)):
+            raise
+        raise FormatError(
+            f"{what} cannot be read ({type(error).__name__}: {error}); check that you may read it, "
+            "and that it is whole, or read a copy, as simplecache::URL makes one"
+        ) from error
 
 
 def _clear(path: str) -> None:

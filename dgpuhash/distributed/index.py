@@ -178,7 +178,8 @@ class DistributedIndex(Reading, Upkeep):
         Parameters
         ----------
         url : str
-            As `save` takes it; an archive too, such as ``"zip://saved::saved.zip"``.
+            As `save` takes it; an archive too, such as ``"zip://saved::saved.zip"``, and a server
+            that sends whole files only by ``"simplecache::http://…"``.
         client, name, workers
             As in `build`.
         device : {"cpu", "cuda"}, optional

@@ -82,9 +82,8 @@ def check_sizes(folder: Folder, files: Iterable[RowsFile]) -> None:
     for rows in files:
         there = folder.size(rows.file)
         if there != rows.nbytes:
-            raise FormatError(
-                f"{folder.url} is damaged: {rows.file} has {there} of {rows.nbytes} bytes; {REMEDY}"
-            )
+            said = "is missing" if there is None else f"has {there} of {rows.nbytes} bytes"
+            raise FormatError(f"{folder.url} is damaged: {rows.file} {said}; {REMEDY}")
 
 
 def check_shared(folder: Folder, files: Iterable[RowsFile]) -> None:
@@ -155,6 +154,8 @@ def read_batch(
         if found.num_rows != rows.batches[batch]:
             raise ValueError(f"{found.num_rows} rows instead of {rows.batches[batch]}")
         return form(pa.Table.from_batches([found]), *args)
+    except FormatError:
+        raise
     except (
         pa.ArrowException, ValueError, KeyError, TypeError, IndexError, FileNotFoundError,
     ) as error:  # fmt: skip

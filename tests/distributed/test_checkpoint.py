@@ -709,3 +709,36 @@ def test_a_log_whose_files_are_not_listed_is_refused(threads, frame, server, mon
         DistributedIndex.load(url, threads)
     with DistributedIndex.load("server://folder/saved", threads) as loaded:
         assert len(loaded) == len(frame)
+    monkeypatch.setattr(server, "refused", "/folder/log")
+    monkeypatch.setattr(server, "_open", MemoryFileSystem._open)
+    monkeypatch.setattr(server, "cat_file", MemoryFileSystem.cat_file)
+    with pytest.raises(FormatError, match=r"server://folder/log cannot be read .*403"):
+        DistributedIndex.load(url, threads)
+
+
+def test_sizes_that_a_server_does_not_say(threads, frame, server, monkeypatch):
+    with DistributedIndex.build(frame, on="count", client=threads) as index:
+        index.save("server://saved")
+    monkeypatch.setattr(server, "says_sizes", False)
+    with DistributedIndex.load("server://saved", threads) as loaded:
+        assert len(loaded) == len(frame)
+
+
+@pytest.mark.parametrize("refused", ["manifest.json", "shard-"])
+def test_what_a_server_does_not_send(threads, frame, server, monkeypatch, refused):
+    with DistributedIndex.build(frame, on="count", client=threads) as index:
+        index.save("server://saved")
+    monkeypatch.setattr(server, "refused", refused)
+    with pytest.raises(FormatError, match=rf"{refused}.* cannot be read.*403.*simplecache::"):
+        DistributedIndex.load("server://saved", threads)
+
+
+def test_a_damaged_archive(threads, saved):
+    archive = Path(shutil.make_archive(str(saved), "zip", saved.parent, saved.name))
+    url, whole = f"zip://{saved.name}::{archive}", archive.read_bytes()
+    for place in (0.3, 0.6, 1):
+        data = bytearray(whole)
+        data[int(place * (len(data) - 30))] ^= 0xFF
+        archive.write_bytes(data)
+        with pytest.raises(FormatError, match=r"cannot be read|is missing"):
+            DistributedIndex.load(url, threads)
