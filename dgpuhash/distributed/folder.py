@@ -48,6 +48,10 @@ class Folder:
         except (ImportError, ValueError, TypeError) as error:
             raise SpecError(f"{url!r}: {error}; give a path, or a URL that fsspec knows") from error
         self.local = isinstance(self.system, LocalFileSystem)
+        if self.local and "::" in os.fsdecode(url):
+            raise SpecError(
+                f"{url!r}: fsspec takes what follows :: for another place; choose a name without"
+            )
         whole = str(self.system.unstrip_protocol(self.path) if self.local else os.fsdecode(url))
         self.url = whole.rstrip("/")
         if self.url.endswith(":"):

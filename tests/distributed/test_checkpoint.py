@@ -742,3 +742,11 @@ def test_a_damaged_archive(threads, saved):
         archive.write_bytes(data)
         with pytest.raises(FormatError, match=r"cannot be read|is missing"):
             DistributedIndex.load(url, threads)
+
+
+def test_a_name_that_would_be_cut_off_is_refused(threads, frame, tmp_path):
+    with DistributedIndex.build(frame, on="count", client=threads) as index:
+        for url in (tmp_path / "saved::2", f"file://{tmp_path}/saved::2"):
+            with pytest.raises(SpecError, match="choose a name without"):
+                index.save(url)
+    assert not list(tmp_path.iterdir())
