@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from dgpuhash.errors import DgpuhashError
+from dgpuhash.errors import DgpuhashError, KeyTypeError
 
 __all__ = ["OneLineErrors", "one_line"]
 
@@ -31,7 +31,14 @@ class OneLineErrors(click.Group):
         except BrokenPipeError:
             raise
         except (DgpuhashError, OSError) as error:
-            raise UserError(one_line(error)) from error
+            said = one_line(error)
+            if isinstance(error, KeyTypeError) and "--dtype" not in said and self._takes_types(ctx):
+                said += "; here --dtype NAME=TYPE reads a column as another type"
+            raise UserError(said) from error
+
+    def _takes_types(self, ctx: click.Context) -> bool:
+        command = self.get_command(ctx, ctx.invoked_subcommand or "")
+        return any(option.name == "dtypes" for option in command.params) if command else False
 
 
 def one_line(error: BaseException) -> str:

@@ -50,6 +50,23 @@ def test_a_missing_source(folder):
     )
 
 
+def test_keys_of_another_type(folder, tmp_path):
+    """The remedy is one of this command's, not only of Python."""
+    numbered = tmp_path / "numbered.csv"
+    pd.DataFrame({"tailnum": [1, 2]}).to_csv(numbered, index=False)
+    arguments = (
+        "join",
+        numbered,
+        folder / "planes.dgph",
+        "--on",
+        "tailnum",
+        "-o",
+        tmp_path / "o.csv",
+    )
+    expect_error(*arguments, says="; here --dtype NAME=TYPE reads a column as another type")
+    run(*arguments, "--dtype", "tailnum=str")
+
+
 def test_a_wrong_key_column(folder):
     output = folder / "wrong.dgph"
     expect_error(
