@@ -56,9 +56,7 @@ def form_of(path: str) -> Form:
     >>> form_of("planes.tsv.gz").separator, form_of("planes.tsv.gz").compression
     ('\\t', 'gzip')
     """
-    name = path.rstrip("/").lower()
-    compressed = next((ending for ending in _COMPRESSED if name.endswith(ending)), "")
-    ending = PurePosixPath(name.removesuffix(compressed)).suffix
+    ending, compressed = _endings(path)
     if ending not in _KINDS:
         raise UnsupportedError(
             f"{path}: the ending says neither Parquet nor CSV; use .parquet or .csv"
@@ -67,11 +65,18 @@ def form_of(path: str) -> Form:
         raise UnsupportedError(
             f"{path}: Parquet is compressed inside; use a file that ends with {ending}"
         )
-    compression = infer_compression(name) if compressed else None
+    compression = infer_compression(path.rstrip("/").lower()) if compressed else None
     if compressed and compression is None:
         raise UnsupportedError(f"{path} takes zstandard; install it with 'pip install zstandard'")
     separator = "\t" if ending == ".tsv" else ","
     return Form(_KINDS[ending], ending + compressed, separator, compression)
+
+
+def _endings(path: str) -> tuple[str, str]:
+    """That of a name, and the one of its compression after it, or an empty string."""
+    name = path.rstrip("/").lower()
+    compressed = next((ending for ending in _COMPRESSED if name.endswith(ending)), "")
+    return PurePosixPath(name.removesuffix(compressed)).suffix, compressed
 
 
 def system_of(url: str) -> tuple[Any, str]:
@@ -91,18 +96,18 @@ def system_of(url: str) -> tuple[Any, str]:
 def files_of(pattern: str) -> tuple[Any, list[str]]:
     """The file system and the files that a path, glob, directory or URL names, sorted.
 
-    Of a directory these are the files of the kind that its own name says; those whose names begin
-    with a dot or underscore are left out.
+    Of a directory these are the files of the kind that its own name says, or of both kinds where it
+    says none; those whose names begin with a dot or underscore are left out.
 
     Raises
     ------
     FileNotFoundError
         When nothing matches.
     UnsupportedError
-        When no such file system is known, or a directory's name says no kind.
+        When no such file system is known.
     """
     filesystem, path = system_of(pattern)
-    is_glob = any(mark in path for mark in "*?[")
+    is_glob = any(mark in path for mark in "*?[") and not filesystem.exists(path)
     paths = sorted(filesystem.glob(path)) if is_glob else [path]
     if not paths or not all(filesystem.exists(path) for path in paths):
         raise FileNotFoundError(f"{pattern}: no such file; check the path (globs need quotes)")
@@ -112,17 +117,19 @@ def files_of(pattern: str) -> tuple[Any, list[str]]:
         for file in (_files_in(filesystem, path) if is_directory(filesystem, path) else [path])
     ]
     if not files:
-        raise FileNotFoundError(f"{pattern}: there is no file in it whose name ends alike")
+        raise FileNotFoundError(
+            f"{pattern}: there is no file in it that ends in .parquet or .csv, or like its name"
+        )
     return filesystem, files
 
 
 def _files_in(filesystem: Any, directory: str) -> list[str]:
-    kind = form_of(directory).kind
+    says = _KINDS.get(_endings(directory)[0])
     alike = tuple(
         ending + compressed
-        for ending, its in _KINDS.items()
+        for ending, kind in _KINDS.items()
         for compressed in ("", *_COMPRESSED)
-        if its == kind
+        if says in (kind, None)
     )
     shown = [
         file

@@ -91,19 +91,35 @@ def test_a_file_that_is_no_parquet_is_refused(tmp_path):
         files.read(str(tmp_path / "a.parquet"))
 
 
-def test_a_directory_is_read_as_the_files_in_it(tmp_path):
-    parts = tmp_path / "a.csv"
+def test_a_file_whose_name_has_marks_of_globs_is_itself(tmp_path):
+    FRAME.to_csv(tmp_path / "a[1].csv", index=False)
+    FRAME[:1].to_csv(tmp_path / "a1.csv", index=False)
+    found = files.read(str(tmp_path / "a[1].csv")).compute()
+    pd.testing.assert_frame_equal(found, FRAME)
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a", "a.v2"])
+def test_a_directory_is_read_as_the_files_in_it(tmp_path, name):
+    parts = tmp_path / name
     (parts / "more").mkdir(parents=True)
     FRAME[:2].to_csv(parts / "0.csv", index=False)
     FRAME[2:].to_csv(parts / "more" / "1.csv", index=False)
-    for name in ("_SUCCESS", ".0.csv.crc", "_old.csv", "notes.txt"):
-        (parts / name).write_text("no row")
+    for other in ("_SUCCESS", ".0.csv.crc", "_old.csv", "notes.txt"):
+        (parts / other).write_text("no row")
     for pattern in (str(parts), f"{parts}/", f"{tmp_path}/*"):
         found = files.read(pattern).compute().reset_index(drop=True)
         pd.testing.assert_frame_equal(found, FRAME)
     (tmp_path / "b.parquet").mkdir()
     with pytest.raises(FileNotFoundError, match=r"b\.parquet: there is no file in it"):
         files.read(str(tmp_path / "b.parquet"))
+    FRAME.to_parquet(parts / "1.parquet")
+    if name == "a.csv":
+        pd.testing.assert_frame_equal(
+            files.read(str(parts)).compute().reset_index(drop=True), FRAME
+        )
+    else:
+        with pytest.raises(UnsupportedError, match="names Parquet and CSV files"):
+            files.read(str(parts))
 
 
 def test_a_compressed_parquet_file_is_refused(tmp_path):
