@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 import click
@@ -50,11 +51,16 @@ def lookup(index: str, keys: tuple[str, ...], form: str, scheduler: str | None) 
 
         from dgpuhash.demo.report import table_of
 
-        Console().print(table_of(rows))
+        Console().print(table_of(rows, texts=_exact))
     for key in (key for key, there in zip(keys, found, strict=True) if not there):
         click.echo(f"not in {index}: {key}", err=True)
     if rows.empty:
         raise click.exceptions.Exit(1)
+
+
+def _exact(column: pd.Series) -> Iterable[str]:
+    """Values as they are, which can be asked for; nulls as a dash."""
+    return column.astype(str).where(column.notna(), "-")
 
 
 def parse_keys(keys: tuple[str, ...], meta: pd.DataFrame) -> pd.DataFrame:

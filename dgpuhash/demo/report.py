@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Integral
@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["Phase", "Report", "table_of"]
+__all__ = ["Phase", "Report", "rounded", "table_of"]
 
 
 @dataclass(frozen=True)
@@ -83,8 +83,24 @@ class Report:
         self.console.print(table_of(frame, title))
 
 
-def table_of(frame: pd.DataFrame, title: str | None = None) -> Table:
-    """`frame` as a rich table: thousands separated, floats with one decimal, nulls as a dash.
+def rounded(column: pd.Series) -> Iterable[str]:
+    """Values to read: thousands separated, floats with one decimal, nulls as a dash."""
+    return map(_text, column)
+
+
+def table_of(
+    frame: pd.DataFrame,
+    title: str | None = None,
+    texts: Callable[[pd.Series], Iterable[str]] = rounded,
+) -> Table:
+    """`frame` as a rich table, its numbers aligned right.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+    title : str, optional
+    texts : callable
+        What to print of the values of a column.
 
     Examples
     --------
@@ -95,8 +111,9 @@ def table_of(frame: pd.DataFrame, title: str | None = None) -> Table:
     for name, dtype in frame.dtypes.items():
         numeric = pd.api.types.is_numeric_dtype(dtype)
         table.add_column(str(name), justify="right" if numeric else "left")
-    for row in frame.itertuples(index=False, name=None):
-        table.add_row(*(Text(_text(value)) for value in row))
+    columns = [texts(column) for _, column in frame.items()]
+    for row in zip(*columns, strict=True):
+        table.add_row(*map(Text, row))
     return table
 
 

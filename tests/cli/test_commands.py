@@ -10,6 +10,8 @@ import warnings
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from distributed import LocalCluster
@@ -106,6 +108,25 @@ def test_lookup_prints_a_table(folder):
     said = run("lookup", folder / "planes.dgph", "N7")
     assert "tailnum" in said
     assert "N7" in said
+
+
+def test_lookup_prints_values_as_they_are(tmp_path):
+    columns = {
+        "k": pa.array([1234567, 2]),
+        "f": pa.array([0.125, None]),
+        "single": pa.array([0.1, 1e9], pa.float32()),
+        "b": pa.array([True, None]),
+        "s": pa.array(["[x]", None]),
+        "when": pa.array([0, None], pa.timestamp("ms", "UTC")),
+    }
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    run("build", tmp_path / "a.parquet", "--on", "k", "-o", tmp_path / "a.dgph")
+    said = run("lookup", tmp_path / "a.dgph", "1234567", "2")
+    rows = [[text.strip() for text in line.split("│")[1:-1]] for line in said.splitlines()]
+    assert [row for row in rows if row] == [
+        ["1234567", "0.125", "0.1", "True", "[x]", "1970-01-01 00:00:00+00:00"],
+        ["2", "-", "1e+09", "-", "-", "-"],
+    ]
 
 
 def test_lookup_of_nothing_that_is_there_ends_with_1(folder):
