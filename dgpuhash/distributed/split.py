@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dgpuhash import backend
-from dgpuhash.distributed.payload import Payload, plain_arrays
+from dgpuhash.distributed.payload import Payload, is_plain, plain_arrays
 from dgpuhash.distributed.skew import NO_HEAVY, Heavy
 from dgpuhash.frames import EncodedKeys, KeyEncoder, frames_of
 
@@ -116,12 +116,24 @@ def pieces_of_arrays(
 def _shared(
     owned: Sequence[Any], cut: Callable[[Any], list[tuple[Any, Payload]]]
 ) -> list[list[tuple[Any, Payload]]]:
-    """The pieces of each part; parts that get the same rows share them."""
+    """The pieces of each part; parts that get the same rows share their memory.
+
+    Not their frames: one goes to this worker's shard while another is sent, and no two threads may
+    read one cuDF frame, which notes in itself how it is read.
+    """
     found: dict[int, list[tuple[Any, Payload]]] = {}
+    dealt = []
     for rows in owned:
-        if id(rows) not in found:
-            found[id(rows)] = cut(rows)
-    return [list(found[id(rows)]) for rows in owned]
+        if id(rows) in found:
+            own = [(some, _apart(piece)) for some, piece in found[id(rows)]]
+        else:
+            own = found[id(rows)] = cut(rows)
+        dealt.append(own)
+    return dealt
+
+
+def _apart(piece: Payload) -> Payload:
+    return piece if is_plain(piece) else piece.copy(deep=False)
 
 
 def _pieces(moved: Any, rows: Any, nbytes: int, least_nbytes: int) -> list[tuple[Any, Any]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from dgpuhash import backend
 from dgpuhash.errors import ColumnError, ShapeError, UnsupportedError
-from dgpuhash.frames.dataframes import frames_of, make_frame, native
+from dgpuhash.frames.dataframes import check_same_library, frames_of, make_frame, native
 from dgpuhash.frames.keys import KeyEncoder, check_byte_order, key_names
 from dgpuhash.frames.lookup import Lookup
 
@@ -58,8 +58,15 @@ class Query:
 
     @classmethod
     def of(cls, keys: Any, encoder: KeyEncoder, index_meta: Any) -> Query:
-        """The query for `keys`; parameters and errors as for `keys_frame`."""
+        """The query for `keys`; parameters and errors as for `keys_frame`.
+
+        Raises
+        ------
+        DeviceError
+            When keys on the host meet rows on the GPU, or the other way round.
+        """
         asked = keys_frame(keys, encoder, index_meta)
+        check_same_library(asked, frames_of(index_meta))
         names = set(encoder.names)
         stored = tuple(label for label in index_meta.columns if label not in names)
         return cls(keys, form_of(native(keys)), asked, stored)

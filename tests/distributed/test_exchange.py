@@ -75,6 +75,21 @@ def test_pieces_of_uneven_rows_are_bounded_too():
     assert len(found) == 2
 
 
+@pytest.mark.parametrize("text", [None, "a"])
+def test_parts_that_get_the_same_rows_have_frames_of_their_own(text):
+    frame = pd.DataFrame({"k": range(4), "v": [1.5] * 4 if text is None else [text] * 4})
+    rows = np.arange(3)
+    one, other, none = pieces(frame, [rows, rows, rows[:0]], frame[:0])
+    (_, here), (_, there) = *one, *other
+    assert none == []
+    if text is None:
+        assert all(np.shares_memory(*columns) for columns in zip(here, there, strict=True))
+    else:
+        assert here is not there
+        assert np.shares_memory(here["k"].values, there["k"].values)
+        pd.testing.assert_frame_equal(here, there)
+
+
 def test_pieces_do_not_count_categories():
     frame = pd.DataFrame({"k": pd.Categorical([f"{number:060}" for number in range(1000)])})
     (found,) = pieces(frame, [np.arange(1000)], frame[:0], nbytes=1000)

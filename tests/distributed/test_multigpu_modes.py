@@ -12,7 +12,7 @@ from clusters import assert_same_rows, device_frame, gpu_cluster, joined
 from distributed import Client, futures_of, wait
 
 from dgpuhash.distributed import DistributedIndex
-from dgpuhash.errors import ColumnError
+from dgpuhash.errors import ColumnError, DeviceError
 
 pytestmark = [
     pytest.mark.gpu,
@@ -108,3 +108,27 @@ def test_unique_keys(client, mode):
             index.insert(device_frame(pd.DataFrame({"k": [9000, 7], "v": [1, 2]}), 1))
         assert index.insert(device_frame(pd.DataFrame({"k": [9000], "v": [1]}), 1)) == 1
         assert index.contains([7, 9000, 9001]).tolist() == [True, True, False]
+
+
+@pytest.mark.parametrize("mode", ["distributed", *MODES])
+@pytest.mark.parametrize("dtype", ["int64", "float64", "str", "category"])
+def test_keys_on_the_host_are_refused(client, mode, dtype):
+    rows = pd.DataFrame({"k": pd.Series([1, 2, 3]).astype(dtype), "v": [1, 2, 3]})
+    keys = [rows[["k"]], rows["k"]]
+    if dtype != "category":
+        keys.append(rows["k"].to_numpy())
+    with DistributedIndex.build(device_frame(rows, 2), on="k", client=client, mode=mode) as index:
+        for verb in (index.lookup, index.contains, index.find):
+            for each in keys:
+                with pytest.raises(DeviceError, match="an index of cudf rows; pass"):
+                    verb(each)
+
+
+@pytest.mark.parametrize("mode", ["distributed", *MODES])
+def test_keys_with_nulls_are_asked_of_all_shards_at_once(client, mode):
+    rows = pd.DataFrame({"k": [0.0, 1.5, None, 2.5] * 50, "v": np.arange(200)})
+    left = pd.DataFrame({"k": [2.5, None, 7.0] * 80, "x": np.arange(240)})
+    with DistributedIndex.build(device_frame(rows, 4), on="k", client=client, mode=mode) as index:
+        for _ in range(5):
+            result = index.merge(device_frame(left, 40), how="left").compute()
+            assert_same_rows(result, left.merge(rows, on="k", how="left"))

@@ -131,6 +131,27 @@ def test_casts_are_exact_or_none(frames, values, dtype, exact):
     ]
 
 
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [
+        (pd.array(["a", None], "str"), "string"),
+        (pd.array(["a", None], "string"), "str"),
+        (np.array([0.5, np.nan], "f4"), "f8"),
+        (pd.array([1, None], "Int32"), "Int64"),
+    ],
+)
+def test_nulls_are_cast_as_such(frames, values, dtype):
+    like = DataFrame({"v": pd.Series([], dtype=dtype)})
+    found = frames.conform(DataFrame({"v": values}), like)["v"]
+    assert found.dtype == like["v"].dtype
+    assert found.isna().tolist() == [False, True]
+
+
+def test_nan_becomes_no_integer(frames):
+    like = DataFrame({"v": np.zeros(0, "i8")})
+    assert frames.conform(DataFrame({"v": [1.0, np.nan]}), like)["v"].dtype == "f8"
+
+
 def test_frames_beside_and_below_each_other(frames):
     left, right = NUMBERS[["k", "x"]], NUMBERS[["k", "small"]]
     found = frames.beside(left, right, ["k_x", "x", "k_y", "small"])

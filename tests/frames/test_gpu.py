@@ -101,6 +101,22 @@ def test_texts_as_dask_makes_them(how, nulls):
 
 @pytest.mark.cudf
 @pytest.mark.parametrize(
+    ("dtype", "added"), [("str", "string[pyarrow]"), ("string[pyarrow]", "str")]
+)
+def test_texts_of_another_dtype_are_inserted(dtype, added):
+    import cudf
+
+    rows, more = (
+        pd.DataFrame({"k": pd.array(texts, each), "v": pd.array(texts, each)})
+        for texts, each in ((["a", None], dtype), ([None, "b"], added))
+    )
+    index = FrameIndex.build(cudf.from_pandas(rows), "k")
+    index.insert(cudf.from_pandas(more))
+    assert index.lookup(["a", "b", None])["v"].to_arrow().to_pylist() == ["a", "b", None, None]
+
+
+@pytest.mark.cudf
+@pytest.mark.parametrize(
     "dtype",
     ["int8", "str", "category", "M8[s]", "m8[ns]", "M8[us, UTC]", "M8[ns, Europe/Berlin]"],
 )

@@ -267,7 +267,9 @@ def _exact_cast(series: Any, dtype: Any) -> Any:
         return None
     try:
         cast = series.astype(dtype)
-        same = (cast.astype(series.dtype) == series).fillna(True)
+        back = cast.astype(series.dtype)
+        # Nulls of text are equal to nothing, NaN of floats neither, and other nulls are null.
+        same = (back == series).fillna(False) | (cast.isna() & series.isna())
         if {series.dtype.kind, dtype.kind} == {"i", "u"}:
             # -1 becomes the largest unsigned number, and -1 again.
             same &= ((cast < 0) == (series < 0)).fillna(True)

@@ -107,5 +107,7 @@ def check_same_library(frame: Any, frames: Frames) -> None:
     """Raise DeviceError when `frame` is of another library than an index of `frames`."""
     given = frames_of(frame)
     if given.name != frames.name:
-        remedy = "cudf.from_pandas(frame)" if given.name == "pandas" else "frame.to_pandas()"
+        remedy = "frame.to_pandas(), or of an array cupy.asnumpy(array)"
+        if given.name == "pandas":
+            remedy = "cudf.from_pandas(frame), or of an array cupy.asarray(array)"
         raise DeviceError(f"a {given.name} frame for an index of {frames.name} rows; pass {remedy}")
