@@ -12,7 +12,7 @@ cuda)
     ;;
 *)
     echo "DEVICE=$DEVICE: set it to cuda or cpu, or leave it out" >&2
-    exit 2
+    return 2
     ;;
 esac
 

@@ -48,6 +48,15 @@ def test_scripts_say_what_they_need(folder):
     assert refusal == "DEVICE=tpu: set it to cuda or cpu, or leave it out"
 
 
+def test_the_settings_do_not_end_the_shell_that_reads_them(folder):
+    lines = printed(["sh", "-c", f"DEVICE=tpu; . '{folder}/settings.sh'; echo goes on"])
+    assert lines == ["goes on", "DEVICE=tpu: set it to cuda or cpu, or leave it out"]
+
+
+GPU_REMEDY = "install dgpuhash[cu13] (CUDA 12: [cu12]), or set DEVICE=cpu"
+UCX_REMEDY = "install dgpuhash[ucx], or start the scheduler with PROTOCOL=tcp"
+
+
 @pytest.mark.parametrize(
     ("command", "module"),
     [(["scheduler.sh"], "distributed_ucxx"), (["worker.sh", "ucx://a:8786"], "dask_cuda")],
