@@ -86,8 +86,9 @@ def serve(start: Callable[..., Any], *args: Any, **options: Any) -> None:
         # Dask's own say that a part did not start, and what they come from says why.
         while isinstance(cause, RuntimeError) and cause.__cause__ is not None:
             cause = cause.__cause__
+        reason = " ".join(str(cause).split())
         remedy = "; README.md names the extra to install" if isinstance(cause, ImportError) else ""
-        sys.exit(f"{Path(sys.argv[0]).name}: no cluster was started: {cause}{remedy}")
+        sys.exit(f"{Path(sys.argv[0]).name}: no cluster was started: {reason}{remedy}")
     with cluster:
         if not ended.is_set():
             print(cluster.scheduler_address, flush=True)

@@ -10,7 +10,7 @@ import shutil
 from argparse import ArgumentParser
 from typing import Any
 
-from distributed import SpecCluster
+from distributed import SpecCluster, Status
 from serving import GPU_WORKER, device_here, number, protocol_for, serve
 
 
@@ -43,7 +43,17 @@ def start(jobs: int, device: str, **options: Any) -> SpecCluster:
     from dask_jobqueue import SLURMCluster
 
     cluster = SLURMCluster(protocol=protocol_for(device), **job_options(device, **options))
-    cluster.scale(jobs=jobs)
+    for _ in range(jobs):
+        cluster.worker_spec.update(cluster.new_worker_spec())
+    try:
+        # `scale` does not wait, and only logs what SLURM refuses.
+        cluster.sync(cluster._correct_state)
+    except Exception:
+        # Otherwise jobs that SLURM has not got keep the cluster from closing.
+        for job in cluster.workers.values():
+            job.status = Status.failed
+        cluster.close()
+        raise
     return cluster
 
 

@@ -115,6 +115,29 @@ def test_mistakes_end_in_one_line(folder, arguments, code, said):
     assert "Traceback" not in found.stderr
 
 
+def test_a_job_that_slurm_refuses_ends_the_others(folder, tmp_path):
+    first = tmp_path / "first"
+    programs = {
+        "sbatch": f'mkdir {first} 2>/dev/null && echo "Submitted batch job 7" && exit\n'
+        "echo 'sbatch: error: no such partition' >&2\nexit 1",
+        "scancel": f'echo "$@" >{first}/ended',
+    }
+    for name, text in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    done = subprocess.run(
+        [sys.executable, folder / "slurm.py", "--device", "cpu", "--jobs", "3"],
+        env=os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 1
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("slurm.py: no cluster was started: ")
+    assert last.endswith("sbatch: error: no such partition")
+    assert "Traceback" not in done.stderr
+    assert (first / "ended").read_text() == "7\n"
+
+
 @pytest.mark.parametrize("program", ["slurm"], indirect=True)
 def test_slurm_job_of_a_node_with_gpus(program):
     from dask_jobqueue.slurm import SLURMJob
