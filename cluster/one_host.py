@@ -6,7 +6,7 @@ from argparse import ArgumentParser
 from typing import Any
 
 from distributed import LocalCluster
-from serving import GPU_WORKER, device_here, number, protocol_for, serve, sheltered_loop
+from serving import GPU_WORKER, device_here, needs, number, protocol_for, serve, sheltered_loop
 
 
 def start(device: str, memory_limit: str = "auto", **options: Any) -> LocalCluster:
@@ -26,6 +26,8 @@ if __name__ == "__main__":
     parser.add_argument("--workers", type=number, help="default: one for each GPU")
     parser.add_argument("--memory-limit", default="auto", help="of one worker, on the host")
     arguments = parser.parse_args()
+    if arguments.device == "cuda":
+        needs("cu13", "dask_cuda", "distributed_ucxx")
     with sheltered_loop() as loop:
         serve(
             start, arguments.device, arguments.memory_limit, n_workers=arguments.workers, loop=loop

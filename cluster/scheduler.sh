@@ -3,6 +3,6 @@
 #   cluster/scheduler.sh [OPTION...]
 set -eu
 . "$(dirname "$0")/settings.sh"
-case $DEVICE-$PROTOCOL in cuda-ucx*) needs distributed_ucxx ;; esac
+case $PROTOCOL in ucx*) needs distributed_ucxx ;; esac
 exec "${PYTHON:-python3}" -m dask scheduler --protocol "$PROTOCOL" --port "${PORT:-8786}" \
     ${INTERFACE:+--interface "$INTERFACE"} "$@"

@@ -8,6 +8,7 @@ import threading
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,15 @@ from distributed.utils import LoopRunner
 
 # README.md says what each of these does; worker.sh has the same ones.
 GPU_WORKER = {"rmm_pool_size": 0.5, "rmm_allocator_external_lib_list": ["cupy"]}
+
+
+def needs(extra: str, *modules: str) -> None:
+    """End this program where one of `modules` is missing, and name the extra that brings it."""
+    for module in modules:
+        if find_spec(module) is None:
+            other = " (CUDA 12: 'dgpuhash[cu12]')" if extra == "cu13" else ""
+            takes = f"{Path(sys.argv[0]).name} takes {module}"
+            sys.exit(f"{takes}; install it with \"pip install 'dgpuhash[{extra}]'\"{other}")
 
 
 def device_here() -> str:
@@ -87,8 +97,7 @@ def serve(start: Callable[..., Any], *args: Any, **options: Any) -> None:
         while isinstance(cause, RuntimeError) and cause.__cause__ is not None:
             cause = cause.__cause__
         reason = " ".join(str(cause).split())
-        remedy = "; README.md names the extra to install" if isinstance(cause, ImportError) else ""
-        sys.exit(f"{Path(sys.argv[0]).name}: no cluster was started: {reason}{remedy}")
+        sys.exit(f"{Path(sys.argv[0]).name}: no cluster was started: {reason}")
     with cluster:
         if not ended.is_set():
             print(cluster.scheduler_address, flush=True)

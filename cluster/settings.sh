@@ -19,6 +19,9 @@ esac
 # needs MODULE: ends scheduler.sh or worker.sh where their interpreter has no such module.
 needs() {
     "${PYTHON:-python3}" -c "import importlib.util, sys; sys.exit(not importlib.util.find_spec('$1'))" >/dev/null && return
-    echo "DEVICE=$DEVICE takes $1: install dgpuhash[cu13] (CUDA 12: [cu12]), or set DEVICE=cpu" >&2
+    case $DEVICE in
+    cuda) echo "DEVICE=cuda takes $1: install dgpuhash[cu13] (CUDA 12: [cu12]), or set DEVICE=cpu" >&2 ;;
+    cpu) echo "UCX takes $1: install dgpuhash[ucx], or start the scheduler with PROTOCOL=tcp" >&2 ;;
+    esac
     exit 2
 }

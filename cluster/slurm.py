@@ -11,7 +11,7 @@ from argparse import ArgumentParser
 from typing import Any
 
 from distributed import SpecCluster, Status
-from serving import GPU_WORKER, device_here, number, protocol_for, serve
+from serving import GPU_WORKER, device_here, needs, number, protocol_for, serve
 
 
 def job_options(
@@ -71,4 +71,7 @@ if __name__ == "__main__":
     arguments = vars(parser.parse_args())
     if shutil.which("sbatch") is None:
         parser.error("there is no sbatch here; run it on a node from which jobs are submitted")
+    needs("slurm", "dask_jobqueue")
+    if arguments["device"] == "cuda":
+        needs("cu13", "dask_cuda", "distributed_ucxx")
     serve(start, arguments.pop("jobs"), arguments.pop("device"), **arguments)

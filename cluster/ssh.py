@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from distributed import SpecCluster, SSHCluster
-from serving import GPU_WORKER, device_here, protocol_for, serve
+from serving import GPU_WORKER, device_here, needs, protocol_for, serve
 
 
 def start(
@@ -39,6 +39,9 @@ if __name__ == "__main__":
     parser.add_argument("--interface", help="the network interface to use, such as ib0")
     parser.add_argument("--python", help="the interpreter on the hosts; default: this one")
     arguments = parser.parse_args()
+    needs("ssh", "asyncssh")
+    if arguments.device == "cuda":
+        needs("cu13", "distributed_ucxx")
     serve(
         start,
         arguments.hosts,

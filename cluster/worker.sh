@@ -9,6 +9,7 @@ fi
 address=$1
 shift
 . "$(dirname "$0")/settings.sh"
+case $address in ucx*) needs distributed_ucxx ;; esac
 set -- --memory-limit "${MEMORY_LIMIT:-auto}" --death-timeout "${DEATH_TIMEOUT:-60}" \
     ${INTERFACE:+--interface "$INTERFACE"} "$@"
 case $DEVICE in

@@ -115,6 +115,39 @@ def test_mistakes_end_in_one_line(folder, arguments, code, said):
     assert "Traceback" not in found.stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            "one_host.py --device cuda",
+            "takes dask_cuda; install it with \"pip install 'dgpuhash[cu13]'",
+        ),
+        ("ssh.py --device cpu a", "takes asyncssh; install it with \"pip install 'dgpuhash[ssh]'"),
+        (
+            "slurm.py --device cpu",
+            "takes dask_jobqueue; install it with \"pip install 'dgpuhash[slurm]'",
+        ),
+    ],
+)
+def test_what_to_install(folder, tmp_path, arguments, said):
+    """In an environment without the extras: all of them are hidden."""
+    hidden = "asyncssh", "dask_cuda", "dask_jobqueue"
+    (tmp_path / "sitecustomize.py").write_text(
+        "import importlib.util as util\n"
+        "found = util.find_spec\n"
+        f"util.find_spec = lambda name: None if name in {hidden} else found(name)\n"
+    )
+    (tmp_path / "sbatch").write_text("#!/bin/sh\n")
+    (tmp_path / "sbatch").chmod(0o755)
+    name, *options = arguments.split()
+    done = subprocess.run(
+        [sys.executable, folder / name, *options], capture_output=True, text=True, timeout=60,
+        env={"PATH": str(tmp_path), "PYTHONPATH": str(tmp_path)},
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"{name} {said}")
+
+
 def test_a_job_that_slurm_refuses_ends_the_others(folder, tmp_path):
     first = tmp_path / "first"
     programs = {

@@ -58,19 +58,24 @@ UCX_REMEDY = "install dgpuhash[ucx], or start the scheduler with PROTOCOL=tcp"
 
 
 @pytest.mark.parametrize(
-    ("command", "module"),
-    [(["scheduler.sh"], "distributed_ucxx"), (["worker.sh", "ucx://a:8786"], "dask_cuda")],
+    ("command", "device", "said"),
+    [
+        ("scheduler.sh", "cuda", f"DEVICE=cuda takes distributed_ucxx: {GPU_REMEDY}\n"),
+        ("worker.sh ucx://a:8786", "cuda", f"DEVICE=cuda takes distributed_ucxx: {GPU_REMEDY}\n"),
+        ("worker.sh tcp://a:8786", "cuda", f"DEVICE=cuda takes dask_cuda: {GPU_REMEDY}\n"),
+        ("scheduler.sh", "cpu", f"UCX takes distributed_ucxx: {UCX_REMEDY}\n"),
+        ("worker.sh ucx://a:8786", "cpu", f"UCX takes distributed_ucxx: {UCX_REMEDY}\n"),
+    ],
 )
-def test_scripts_without_what_gpus_take(folder, tmp_path, command, module):
+def test_scripts_without_what_they_take(folder, tmp_path, command, device, said):
     bare = tmp_path / "python"
     bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S -I "$@"\n')
     bare.chmod(0o755)
-    name, *arguments = command
+    variables = {"DEVICE": device, "PROTOCOL": "ucx", "PYTHON": str(bare)}
+    name, *arguments = command.split()
     done = subprocess.run(
-        [folder / name, *arguments], env=os.environ | {"DEVICE": "cuda", "PYTHON": str(bare)},
+        [folder / name, *arguments], env=os.environ | variables,
         capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert done.returncode == 2
-    assert done.stderr == (
-        f"DEVICE=cuda takes {module}: install dgpuhash[cu13] (CUDA 12: [cu12]), or set DEVICE=cpu\n"
-    )
+    assert done.stderr == said
