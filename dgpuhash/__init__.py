@@ -47,12 +47,14 @@ _LATER = {"DistributedIndex": "dgpuhash.distributed", "FrameIndex": "dgpuhash.fr
 
 
 def __getattr__(name: str) -> object:
-    import importlib
+    import importlib.metadata
 
     if name in _LATER:
         return getattr(importlib.import_module(_LATER[name]), name)
+    if name == "__version__":
+        return importlib.metadata.version(__name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, "__version__"})

@@ -6,6 +6,7 @@ import importlib
 import inspect
 import subprocess
 import sys
+from importlib import metadata
 
 import pytest
 
@@ -20,6 +21,11 @@ def test_all_is_complete_and_sorted():
     modules = {"backend", "bench", "cli", "demo", "distributed", "frames", "spec", "tables"}
     public = {name for name in vars(dgpuhash) if not name.startswith("_")} - modules
     assert public - {"annotations", "TYPE_CHECKING"} <= set(dgpuhash.__all__)
+
+
+def test_version():
+    assert dgpuhash.__version__ == metadata.version("dgpuhash")
+    assert "__version__" in dir(dgpuhash)
 
 
 def test_errors_all_is_complete_and_sorted():

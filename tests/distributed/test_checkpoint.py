@@ -668,8 +668,6 @@ class Server(MemoryFileSystem):
     """As that of HTTP, where a server refuses, lists no files, or does not say their sizes."""
 
     protocol = "server"
-    store: dict = {}  # noqa: RUF012
-    pseudo_dirs = [""]  # noqa: RUF012
     lists = says_sizes = True
     refused = "nothing"
 
@@ -692,9 +690,10 @@ class Server(MemoryFileSystem):
 
 
 @pytest.fixture
-def server() -> type[Server]:
+def server(monkeypatch) -> type[Server]:
     fsspec.register_implementation("server", Server, clobber=True)
-    fsspec.filesystem("server").rm("/", recursive=True)
+    monkeypatch.setattr(Server, "store", {})
+    monkeypatch.setattr(Server, "pseudo_dirs", [""])
     return Server
 
 
