@@ -14,7 +14,7 @@ from dgpuhash.distributed.clients import check_home
 from dgpuhash.distributed.request import REMEDY
 from dgpuhash.distributed.scattering import scattered
 from dgpuhash.errors import DeviceError, IndexLost, ShapeError, UnsupportedError
-from dgpuhash.frames import frames_of, key_names, make_frame
+from dgpuhash.frames import check_arrow_types, frames_of, key_names, make_frame
 
 __all__ = ["check_library", "collection_of", "frame_of", "meta_of", "partitions_of", "persisted"]
 
@@ -115,7 +115,7 @@ def partitions_of(
     Raises
     ------
     ColumnError
-        When a column is missing.
+        When a column is missing, or pandas takes no rows of it.
     UnsupportedError
         When another cluster holds partitions, or nobody does any more.
     OutOfMemoryError
@@ -123,7 +123,8 @@ def partitions_of(
     IndexLost
         When one of `workers` is lost.
     """
-    key_names(meta_of(collection), list(columns))
+    meta = meta_of(collection)
+    check_arrow_types(meta[list(key_names(meta, list(columns)))])
     if isinstance(collection, dd.DataFrame):
         held = persisted(collection)
         futures = futures_of(collection) if held is None else held

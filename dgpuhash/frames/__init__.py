@@ -22,6 +22,7 @@ from dgpuhash.frames.query import Query, keys_frame
 from dgpuhash.frames.rows import Numbers, RowStore, numbers_of, numbers_together, refuse_mixture
 from dgpuhash.frames.searchable import Searchable
 from dgpuhash.frames.stats import FrameStats
+from dgpuhash.frames.takeable import check_arrow_types
 
 __all__ = [
     "POSITION_NBYTES",
@@ -39,6 +40,7 @@ __all__ = [
     "Searchable",
     "assemble",
     "assemble_plain",
+    "check_arrow_types",
     "check_how",
     "column_labels",
     "frame_from_bytes",

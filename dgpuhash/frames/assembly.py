@@ -8,8 +8,9 @@ from typing import Any
 from dgpuhash.errors import ColumnError, KeyTypeError, SpecError, UnsupportedError
 from dgpuhash.frames.columns import check_comparable
 from dgpuhash.frames.dataframes import frames_of
-from dgpuhash.frames.keys import KeyEncoder, check_byte_order, column_labels, key_names
+from dgpuhash.frames.keys import KeyEncoder, column_labels, key_names
 from dgpuhash.frames.order import in_query_order
+from dgpuhash.frames.takeable import check_takeable
 from dgpuhash.tables.found import taken
 
 __all__ = ["assemble", "assemble_plain", "check_how", "join_columns", "merge_meta", "moved_columns"]
@@ -60,7 +61,7 @@ def join_columns(
     ------
     ColumnError
         When columns are missing, their number is wrong, both `on` and `left_on` are given, or
-        numbers are in another byte order than this machine's.
+        pandas takes no rows of a column.
     KeyTypeError
         When a column never compares with its index column.
 
@@ -88,7 +89,7 @@ def join_columns(
             f"left_on has {len(names)} columns {list(names)!r}, the index {len(encoder.names)}, "
             f"{list(encoder.names)!r}; give one column for each, in that order"
         )
-    check_byte_order(left)
+    check_takeable(left)
     frames = frames_of(left)
     for name, type_ in zip(names, encoder.types, strict=True):
         column = left[name]

@@ -13,11 +13,11 @@ from dgpuhash.errors import ColumnError, FormatError, KeyTypeError, SpecError
 from dgpuhash.frames.columns import KeyColumn, LogicalType, NormalColumn, check_comparable
 from dgpuhash.frames.conversion import normalise
 from dgpuhash.frames.dataframes import Frames, frames_of
+from dgpuhash.frames.takeable import check_takeable
 
 __all__ = [
     "EncodedKeys",
     "KeyEncoder",
-    "check_byte_order",
     "column_labels",
     "kept_columns",
     "key_names",
@@ -383,8 +383,8 @@ def kept_columns(
     Raises
     ------
     ColumnError
-        When `columns` names one that is not there, a label is a truth value or None, or numbers are
-        in another byte order than this machine's.
+        When `columns` names one that is not there, a label is a truth value or None, or pandas
+        takes no rows of a column.
     """
     there = list(frame.columns)
     asked = there if columns is None else column_labels(columns)
@@ -394,23 +394,8 @@ def kept_columns(
     wanted = {*asked, *names}
     kept = [label for label in there if label in wanted]
     _check_labels(kept)
-    check_byte_order(frame[kept])
+    check_takeable(frame[kept])
     return kept
-
-
-def check_byte_order(frame: Any) -> None:
-    """Raise ColumnError for numbers in another order, of which pandas takes no rows."""
-    dtypes = zip(frame.columns, frames_of(frame).dtypes(frame), strict=True)
-    turned = [label for label, dtype in dtypes if not _is_native(dtype)]
-    if turned:
-        raise ColumnError(
-            f"columns {turned!r} are in another byte order than this machine's; convert each with "
-            ".astype(column.dtype.newbyteorder('='))"
-        )
-
-
-def _is_native(dtype: Any) -> bool:
-    return not isinstance(dtype, np.dtype) or dtype.isnative
 
 
 def _check_labels(labels: Sequence[Hashable]) -> None:

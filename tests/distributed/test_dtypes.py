@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dask.dataframe as dd
 import pandas as pd
+import pyarrow as pa
 import pytest
 from clusters import assert_same, joined
 
@@ -89,3 +90,14 @@ def test_categories_stay_in_their_order(threads, mode):
         found = index.merge(left).compute()["v"]
         assert found.dtype == order
         assert found.tolist() == ["low", "high"] * 10 + ["high"] * 3
+
+
+@pytest.mark.parametrize("verb", ["build", "insert", "erase", "lookup", "merge"])
+def test_types_of_which_pandas_takes_no_rows(threads, verb):
+    views = pd.arrays.ArrowExtensionArray(pa.array(["a", None], pa.string_view()))
+    stuck = pd.DataFrame({"k": pd.Series(views), "v": [1, 2]})
+    stored = stuck.assign(k=pd.Series(["a", None], dtype="str"))
+    with DistributedIndex.build(stored, on="k", client=threads) as index:
+        with pytest.raises(ColumnError, match=r"takes no rows of .*'k': 'string_view"):
+            index.build(stuck, on="k") if verb == "build" else getattr(index, verb)(stuck)
+        assert len(index) == 2

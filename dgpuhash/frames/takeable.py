@@ -1,0 +1,65 @@
+"""Columns that pandas holds, and of which it takes no rows."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dgpuhash.errors import ColumnError
+from dgpuhash.frames.dataframes import frames_of
+
+__all__ = ["check_arrow_types", "check_byte_order", "check_takeable"]
+
+
+def check_takeable(frame: Any) -> None:
+    """Raise ColumnError, with the remedy, for columns of which pandas takes no rows.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> check_takeable(pd.DataFrame({"k": [1], "v": ["a"]}))
+    """
+    check_byte_order(frame)
+    check_arrow_types(frame)
+
+
+def check_arrow_types(frame: Any) -> None:
+    """Raise ColumnError for types of Arrow of which it takes no rows, such as views of strings."""
+    stuck = {label: str(dtype) for label, dtype in _dtypes(frame) if not _arrow_takes(dtype)}
+    if stuck:
+        raise ColumnError(
+            f"pandas takes no rows of columns of these types: {stuck!r}; make each anew with "
+            "pandas.Series(column.tolist(), column.index, 'str'), or object where they are no text"
+        )
+
+
+def check_byte_order(frame: Any) -> None:
+    """Raise ColumnError for numbers in another order, of which pandas takes no rows."""
+    turned = [
+        label
+        for label, dtype in _dtypes(frame)
+        if isinstance(dtype, np.dtype) and not dtype.isnative
+    ]
+    if turned:
+        raise ColumnError(
+            f"columns {turned!r} are in another byte order than this machine's; convert each with "
+            ".astype(column.dtype.newbyteorder('='))"
+        )
+
+
+def _dtypes(frame: Any) -> Iterator[tuple[Hashable, Any]]:
+    return zip(frame.columns, frames_of(frame).dtypes(frame), strict=True)
+
+
+def _arrow_takes(dtype: Any) -> bool:
+    kind = getattr(dtype, "pyarrow_dtype", None)
+    if kind is None:
+        return True
+    try:
+        pa.nulls(1, kind).take(pa.array([0]))
+    except pa.ArrowNotImplementedError:
+        return False
+    return True
