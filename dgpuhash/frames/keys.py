@@ -360,7 +360,8 @@ def key_names(frame: Any, on: Hashable | Sequence[Hashable]) -> tuple[Hashable, 
         remedy = "; it is an index level: call reset_index() first" if named else ""
         raise ColumnError(f"no column {missing!r}; the columns are {there!r}{remedy}")
     _check_labels(names)
-    return names
+    # As the frame lists them: NumPy's integers equal Python's, but no file can hold them.
+    return tuple(there[there.index(name)] for name in names)
 
 
 def column_labels(columns: Sequence[Hashable]) -> list[Hashable]:

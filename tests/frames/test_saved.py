@@ -55,6 +55,14 @@ def test_every_dtype_survives(tmp_path, rows):
     assert_frame_equal(again.merge(frame[on]), index.merge(frame[on]))
 
 
+def test_labels_of_numpy(tmp_path):
+    frame = pd.DataFrame([[1, 5], [2, 6]], columns=np.arange(2))
+    assert isinstance(frame.columns[0], np.integer)
+    index = FrameIndex.build(frame, on=frame.columns[0], columns=[frame.columns[1]])
+    index.save(tmp_path / "index")
+    assert_frame_equal(FrameIndex.load(tmp_path / "index").merge(frame[[0]]), frame)
+
+
 def test_what_was_erased_is_not_saved_and_unique_stays(tmp_path):
     frame = pd.DataFrame({"k": ["a", "b"], 7: [1, 2]})
     index = FrameIndex.build(frame, "k", unique=True)
