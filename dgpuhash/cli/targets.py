@@ -20,6 +20,9 @@ from dgpuhash.tables.persist import check_plain, only_reads
 
 __all__ = ["check_target", "write", "writing"]
 
+# A directory into which other tasks still write when one has failed may not be empty once its files
+# are gone.
+_REMOVALS = 3
 _NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 
@@ -169,9 +172,11 @@ def _rename(filesystem: Any, name: str, final: str) -> None:
 
 def _remove(filesystem: Any, path: str) -> None:
     """Remove what was begun; what happened before is more worth telling than that it stays."""
-    with suppress(OSError, NotImplementedError):
-        if filesystem.exists(path):
-            filesystem.rm(path, recursive=True)
+    for _ in range(_REMOVALS):
+        with suppress(OSError, NotImplementedError):
+            if filesystem.exists(path):
+                filesystem.rm(path, recursive=True)
+            return
 
 
 def _fill(frame: Any, url: str, form: Form, client: Client) -> None:

@@ -51,7 +51,8 @@ def check_byte_order(frame: Any) -> None:
 
 
 def _dtypes(frame: Any) -> Iterator[tuple[Hashable, Any]]:
-    return zip(frame.columns, frames_of(frame).dtypes(frame), strict=True)
+    # A frame of cuDF's lists its labels at once, and makes `columns` anew.
+    return zip(list(frame), frames_of(frame).dtypes(frame), strict=True)
 
 
 def _arrow_takes(dtype: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from decimal import Decimal
 from pathlib import Path
 
@@ -211,6 +212,22 @@ def test_a_directory_is_whole_or_as_it_was(tmp_path, client, target, there):
     targets.write(dd.from_pandas(FRAME, npartitions=2), f"{tmp_path}/{target}", client)
     assert len(files.read(str(into)).compute()) == 3
     assert [*tmp_path.iterdir()] == [into]
+
+
+def test_a_directory_that_others_write_into_is_removed(tmp_path, client, monkeypatch):
+    rmdir = os.rmdir
+    late = ["part-7.csv", "part-8.csv"]
+
+    def with_a_late_file(path, **options):
+        if late and str(path).endswith(".partial"):
+            (tmp_path / "a.csv.partial" / late.pop()).touch()
+        rmdir(path, **options)
+
+    monkeypatch.setattr(os, "rmdir", with_a_late_file)
+    with pytest.raises(RuntimeError, match="cannot be computed"):
+        targets.write(broken(), f"{tmp_path}/a.csv/", client)
+    assert not late
+    assert not any(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("target", ["a.parquet/", "a.csv/"])
