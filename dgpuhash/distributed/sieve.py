@@ -95,7 +95,8 @@ class Sieve:
         return None if self.replica is None else self.replica.filter
 
     def _fetch(self, worker: Any, descriptor: Descriptor, must: bool) -> None:
-        if self.replica is not None:
+        if self.replica is not None or (self._refused and not must):
+            # Another task was quicker.
             return
         free, _ = backend.get(frames_of(descriptor.meta).device).memory()
         self.replica = _fetched(worker, descriptor, math.inf if must else MEMORY_SHARE * free)
