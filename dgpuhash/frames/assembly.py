@@ -8,7 +8,7 @@ from typing import Any
 from dgpuhash.errors import ColumnError, KeyTypeError, SpecError, UnsupportedError
 from dgpuhash.frames.columns import check_comparable
 from dgpuhash.frames.dataframes import frames_of
-from dgpuhash.frames.keys import KeyEncoder, column_labels, key_names
+from dgpuhash.frames.keys import KeyEncoder, key_names, stored_labels
 from dgpuhash.frames.order import in_query_order
 from dgpuhash.frames.takeable import check_takeable
 from dgpuhash.tables.found import taken
@@ -124,10 +124,7 @@ def moved_columns(
     ['tailnum', 'year']
     """
     there = list(index_meta)
-    asked = there if columns is None else column_labels(columns)
-    missing = [label for label in asked if label not in there]
-    if missing:
-        raise ColumnError(f"no column {missing!r} in the index; it holds {there!r}")
+    asked = there if columns is None else stored_labels(columns, index_meta)
     shared = {name for name, other in zip(encoder.names, left_on, strict=True) if name == other}
     wanted = {*asked, *encoder.names}
     return [label for label in there if label in wanted - shared]

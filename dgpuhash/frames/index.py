@@ -223,7 +223,7 @@ class FrameIndex(Searchable):
         Raises
         ------
         ColumnError, KeyTypeError
-            When the key columns are missing or never compare.
+            When columns are missing, or the key columns never compare.
 
         Examples
         --------

@@ -22,6 +22,7 @@ __all__ = [
     "kept_columns",
     "key_names",
     "same_keys",
+    "stored_labels",
 ]
 
 # Codes are hashed again for placement: the shard of a key says nothing about its slot there.
@@ -374,6 +375,15 @@ def column_labels(columns: Sequence[Hashable]) -> list[Hashable]:
     """
     one = isinstance(columns, str) or not isinstance(columns, Iterable)
     return [columns] if one else list(columns)
+
+
+def stored_labels(columns: Sequence[Hashable], meta: Any) -> list[Hashable]:
+    """`columns` as a list; ColumnError when one is none of the stored columns, those of `meta`."""
+    asked, there = column_labels(columns), list(meta)
+    missing = [label for label in asked if label not in there]
+    if missing:
+        raise ColumnError(f"no column {missing!r} in the index; it holds {there!r}")
+    return asked
 
 
 def kept_columns(

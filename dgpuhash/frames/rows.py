@@ -11,7 +11,7 @@ import numpy as np
 from dgpuhash.errors import ColumnError
 from dgpuhash.frames.conversion import to_float
 from dgpuhash.frames.dataframes import frames_of
-from dgpuhash.frames.keys import column_labels
+from dgpuhash.frames.keys import stored_labels
 
 __all__ = ["Numbers", "RowStore", "numbers_of", "numbers_together", "refuse_mixture"]
 
@@ -111,7 +111,7 @@ class RowStore:
     def take(self, rows: Any, columns: Sequence[Hashable] | None = None) -> Any:
         """The given rows, numbered from 0, with these columns."""
         frame = self.frame()
-        wanted = frame if columns is None else frame[column_labels(columns)]
+        wanted = frame if columns is None else frame[stored_labels(columns, self.meta)]
         return self._frames.take(wanted, rows)
 
     def arrays(self, columns: Sequence[Hashable]) -> list[Any] | None:

@@ -378,6 +378,13 @@ def test_a_label_is_not_its_letters():
     assert index.contains(np.array("N1")).tolist() == [True]
 
 
+def test_columns_that_are_not_stored_are_named():
+    index = FrameIndex.build(PLANES, on="tailnum")
+    for read in index.frame, lambda columns: index.match(PLANES, columns=columns):
+        with pytest.raises(ColumnError, match=r"no column \['year'\] in the index; it holds"):
+            read(["seats", "year"])
+
+
 def test_rows_of_a_reader_that_found_none_have_no_dtypes():
     index = FrameIndex.build(PLANES, "tailnum")
     nothing = pd.DataFrame(columns=PLANES.columns)
