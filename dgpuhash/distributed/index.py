@@ -25,7 +25,7 @@ from dgpuhash.distributed.reading import Reading
 from dgpuhash.distributed.registry import Registry, check_name, drawn_name, taken
 from dgpuhash.distributed.source import collection_of
 from dgpuhash.distributed.upkeep import Upkeep
-from dgpuhash.errors import DgpuhashError, IndexLost, SpecError
+from dgpuhash.errors import DgpuhashError, IndexLost, SpecError, UnsupportedError
 from dgpuhash.frames import keys_frame
 
 __all__ = ["DistributedIndex"]
@@ -316,6 +316,11 @@ class DistributedIndex(Reading, Upkeep):
         """
         if isinstance(keys, dd.Series) and len(self.on) == 1:
             keys = keys.to_frame(self.on[0])
+        if hasattr(keys, "__dask_graph__") and not isinstance(keys, dd.DataFrame):
+            raise UnsupportedError(
+                f"a lazy {type(keys).__name__} names no key columns; give a Dask DataFrame with the "
+                f"columns {self.on!r}, or compute() it first"
+            )
         if not isinstance(keys, dd.DataFrame):
             keys = keys_frame(keys, self._descriptor.encoder, self._descriptor.meta)
         return self._change("erase", keys, self.on)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import dask.array as da
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
@@ -159,6 +160,8 @@ def test_refusals(client: Client, right):
                 verb(right[["y"]])
             with pytest.raises(UnsupportedError, match="Dask DataFrame with the index"):
                 verb(lazy)
+        with pytest.raises(UnsupportedError, match=r"columns \['k'\], or compute"):
+            index.erase(da.ones(3))
 
 
 def test_a_lookup_without_memory_says_so(threads, right, asked, monkeypatch):
