@@ -38,6 +38,7 @@ class DistributedIndex(Reading, Upkeep):
     client of the cluster finds it by its name. Every change moves it to the next epoch: reading
     with a handle, or computing a lazy merge, from before a change raises `IndexLost` and never
     answers wrongly; `refresh` brings a handle up to date. The handle that makes the change is.
+    Verbs of one that was closed, or whose client is, raise `ClosedError`.
     A handle can be pickled and given to tasks; there it uses the client that it finds, and reads at
     once. A task that changes an index leaves its worker's thread to other tasks until it is done.
 
@@ -127,8 +128,15 @@ class DistributedIndex(Reading, Upkeep):
             When a column is missing or doubled, or `unique` keys are not.
         KeyTypeError
             When a column cannot be a key.
+        ShapeError
+            When an array has not one dimension, or arrays differ in length.
         SpecError
-            When there is an index of this name, or options contradict each other.
+            When there is an index of this name, or an option is unknown or contradicts another.
+        UnsupportedError
+            When there is no client, or the cluster does not have these workers; when Arrow, in
+            which `durable` has rows, has no type for a column.
+        DeviceError
+            When a worker has no such device.
         FormatError, OSError
             When `durable` is not empty, or cannot be written.
         IndexLost
@@ -194,6 +202,8 @@ class DistributedIndex(Reading, Upkeep):
             When there is no saved index, or it is damaged; nothing is changed then.
         IndexLost
             When a worker is lost, or the index whose log it goes on with was changed meanwhile.
+        SpecError, UnsupportedError, DeviceError, OutOfMemoryError, OSError
+            As for `build`; and when fsspec does not know the URL, or cuDF is not installed.
         """
         client = client_of(client)
         check_name(name)
@@ -236,7 +246,9 @@ class DistributedIndex(Reading, Upkeep):
         IndexLost
             When there is none.
         UnsupportedError
-            When a process of the cluster cannot import this library.
+            When there is no client, or a process of the cluster cannot import this library.
+        SpecError
+            When `name` is no text.
         """
         client = client_of(client)
         check_name(name)
@@ -300,10 +312,14 @@ class DistributedIndex(Reading, Upkeep):
         ------
         ColumnError, KeyTypeError
             When columns are missing or do not fit, or a key of a unique index is there twice.
+        ShapeError, UnsupportedError
+            When arrays differ in length, or one array is given for several columns.
         IndexLost
             When a worker is lost.
         OutOfMemoryError
             When a worker's memory, or a device's, does not hold the rows, or what makes them.
+        OSError
+            When the log of a durable index cannot be written.
         """
         return self._change("insert", rows, self._descriptor.meta.columns)
 
@@ -313,13 +329,20 @@ class DistributedIndex(Reading, Upkeep):
         Parameters
         ----------
         keys : as for `lookup`, or a Dask DataFrame, or a Dask Series for one key column
+
+        Raises
+        ------
+        ColumnError, KeyTypeError, ShapeError, UnsupportedError
+            When keys do not fit the key columns, or are lazy in another way.
+        IndexLost, OutOfMemoryError, OSError
+            As for `insert`.
         """
         if isinstance(keys, dd.Series) and len(self.on) == 1:
             keys = keys.to_frame(self.on[0])
         if hasattr(keys, "__dask_graph__") and not isinstance(keys, dd.DataFrame):
             raise UnsupportedError(
-                f"a lazy {type(keys).__name__} names no key columns; give a Dask DataFrame with the "
-                f"columns {self.on!r}, or compute() it first"
+                f"a lazy {type(keys).__name__} names no key columns; give a Dask DataFrame with "
+                f"the columns {self.on!r}, or compute() it first"
             )
         if not isinstance(keys, dd.DataFrame):
             keys = keys_frame(keys, self._descriptor.encoder, self._descriptor.meta)

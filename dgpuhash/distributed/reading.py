@@ -82,7 +82,8 @@ class Reading(Handle):
         ClosedError
             When the index was closed.
         SpecError
-            When `bloom_filter` or `deduplicate` is none of the three, or `persist` no truth value.
+            When `bloom_filter` or `deduplicate` is none of the three, `persist` no truth value, or
+            `suffixes` no pair of texts.
 
         Notes
         -----

@@ -89,7 +89,10 @@ class Upkeep(Handle):
         OSError
             When it cannot be written; what was there is as it was.
         UnsupportedError
-            When the client does not see there what workers wrote.
+            When the client does not see there what workers wrote, or Arrow has no type for a
+            column.
+        SpecError
+            When fsspec does not know the URL.
         """
         with self._changing() as current:
             outdated = partial(self._registry.outdated, current)

@@ -100,8 +100,8 @@ class FrameIndex(Searchable):
             When a column is missing or doubled, or `unique` keys are not.
         KeyTypeError
             When a column cannot be a key.
-        OutOfMemoryError
-            When the rows or the key table do not fit.
+        DeviceError, OutOfMemoryError
+            When there is no such device, or no room for the rows or the key table.
 
         Examples
         --------
@@ -222,8 +222,8 @@ class FrameIndex(Searchable):
 
         Raises
         ------
-        ColumnError, KeyTypeError
-            When columns are missing, or the key columns never compare.
+        ColumnError, KeyTypeError, UnsupportedError
+            When columns are missing, the key columns never compare; for other kinds of join.
 
         Examples
         --------
@@ -289,8 +289,8 @@ class FrameIndex(Searchable):
         ------
         ColumnError, KeyTypeError
             When columns are missing, never compare or overlap.
-        UnsupportedError
-            For other kinds of join.
+        UnsupportedError, SpecError
+            For other kinds of join; when `suffixes` is no pair of texts.
 
         Notes
         -----
@@ -331,7 +331,7 @@ class FrameIndex(Searchable):
     @call_says_memory
     @changes_whole
     def erase(self, keys: Any, *, on: Hashable | Sequence[Hashable] | None = None) -> int:
-        """Remove all rows with these keys; returns how many.
+        """Remove all rows with these keys; returns how many, and raises what `match` does.
 
         Parameters
         ----------
@@ -400,8 +400,8 @@ class FrameIndex(Searchable):
 
         Raises
         ------
-        FormatError
-            When the file is foreign, truncated or damaged.
+        FormatError, OSError, DeviceError, UnsupportedError
+            When the file is damaged, foreign or not there, or there is no such device, or no cuDF.
         """
         rows, encoder, unique = read_index(path, "cudf" if device == "cuda" else "pandas")
         return cls.build(rows, list(encoder.names), None, unique, encoder=encoder, device=device)

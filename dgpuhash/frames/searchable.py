@@ -71,8 +71,8 @@ class Searchable(ABC):
         DeviceError
             When keys on the host meet rows on the GPU, or the other way round.
         UnsupportedError
-            When a CuPy array cannot hold a column (text, dates, booleans beside nulls); ask with a
-            cuDF Series or DataFrame.
+            When keys are lazy; when a CuPy array cannot hold a column (text, dates, booleans
+            beside nulls): ask with a cuDF Series or DataFrame.
         IndexLost
             When a shard of a distributed index is lost, or was changed since its handle was up to
             date.
@@ -135,7 +135,7 @@ class Searchable(ABC):
 
         Raises
         ------
-        ColumnError, KeyTypeError, ShapeError, DeviceError, IndexLost
+        ColumnError, KeyTypeError, ShapeError, DeviceError, UnsupportedError, IndexLost
             As for `lookup`.
 
         Examples
@@ -171,7 +171,7 @@ class Searchable(ABC):
 
         Raises
         ------
-        ColumnError, KeyTypeError, ShapeError, DeviceError, IndexLost
+        ColumnError, KeyTypeError, ShapeError, DeviceError, UnsupportedError, IndexLost
             As for `lookup`.
 
         Examples

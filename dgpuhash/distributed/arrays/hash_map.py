@@ -172,7 +172,7 @@ class DistributedMap(PairTable):
 
         Raises
         ------
-        KeyTypeError, ShapeError, DeviceError, UnsupportedError
+        KeyTypeError, ShapeError, DeviceError, UnsupportedError, SpecError
             When an argument does not fit the table.
         IndexLost
             When a worker was lost, or the table has been.

@@ -55,9 +55,11 @@ class DistributedSet(Upkeep):
     Raises
     ------
     KeyTypeError, SpecError, DeviceError
-        As for `HashSet`.
+        As for `HashSet`; a device that workers do not have is refused by the first verb, and so is
+        a `capacity` that they have no memory for (OutOfMemoryError).
     UnsupportedError
-        When there is no client, or the cluster has no workers, or not these.
+        When there is no client, or the cluster has no workers, or not these; when workers cannot
+        exchange so.
 
     Notes
     -----
@@ -71,7 +73,8 @@ class DistributedSet(Upkeep):
 
     A table has one handle, which threads may share; its parts stay on the workers until it is
     closed, dropped, or its program ends. Without a word of it, as when its client is closed first
-    or its process killed, they stay for 10 s more.
+    or its process killed, they stay for 10 s more. A verb of a table that was closed, or whose
+    client is, raises `ClosedError`.
 
     Examples
     --------

@@ -146,7 +146,7 @@ class DistributedMultiMap(PairTable):
 
         Raises
         ------
-        KeyTypeError, ShapeError, DeviceError, UnsupportedError
+        KeyTypeError, ShapeError, DeviceError, UnsupportedError, SpecError
             When an argument does not fit the table.
         IndexLost
             When a worker was lost, or the table has been.

@@ -37,7 +37,7 @@ class PairTable(Upkeep):
 
         Raises
         ------
-        KeyTypeError, ShapeError, DeviceError, UnsupportedError
+        KeyTypeError, ShapeError, DeviceError, UnsupportedError, SpecError
             When an argument does not fit the table.
         IndexLost
             When a worker was lost, or the table has been.

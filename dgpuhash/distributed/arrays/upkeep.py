@@ -127,6 +127,8 @@ class Upkeep(DistributedTable):
             When there is something else.
         UnsupportedError
             When this program does not see there what the workers have written.
+        SpecError
+            When fsspec does not know the URL.
         OSError
             When it cannot be written; what was there is as it was.
         IndexLost
@@ -186,6 +188,8 @@ class Upkeep(DistributedTable):
         ------
         FormatError
             When there is no saved table of this class, or it is damaged.
+        SpecError, DeviceError, UnsupportedError, OutOfMemoryError
+            As for the class, at once; and when fsspec does not know the URL.
         """
         folder = Folder(url)
         options = {
