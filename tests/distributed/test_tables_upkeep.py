@@ -20,6 +20,7 @@ from distributed import futures_of, wait
 
 from dgpuhash.distributed import DistributedMap, DistributedMultiMap, DistributedSet
 from dgpuhash.distributed.arrays import base, contents, hosted
+from dgpuhash.distributed.arrays.holding import Holding
 from dgpuhash.distributed.arrays.part import Part
 from dgpuhash.distributed.envelope import body_digest
 from dgpuhash.distributed.rows_file import batches_in
@@ -383,6 +384,23 @@ def test_a_table_that_another_thread_closes_meanwhile(threads, monkeypatch):
     table = DistributedSet("int64")
     with suppress(ClosedError):
         table.insert([1])
+    until(lambda: parts_held(threads) == before)
+
+
+def test_a_close_that_is_interrupted_is_ended_by_the_collector(threads, monkeypatch):
+    def interrupted(self, *args, **kwargs):
+        raise KeyboardInterrupt
+
+    before = parts_held(threads)
+    table = DistributedSet.from_keys([1, 2])
+    with monkeypatch.context() as patched:
+        patched.setattr(Holding, "free", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            table.close()
+    with pytest.raises(ClosedError):
+        table.contains([1])
+    del table
+    gc.collect()
     until(lambda: parts_held(threads) == before)
 
 

@@ -194,9 +194,9 @@ class DistributedTable:
         if self._closed:
             return
         self._closed = True
-        self._finalizer.detach()
-        # A worker that is silent has been waited for.
+        # A silent worker has been waited for. What is interrupted here is left to the collector.
         self._holding.free(GRACE if isinstance(error, IndexLost) else LIMIT)
+        self._finalizer.detach()
 
     def __enter__(self) -> Self:
         return self
@@ -408,8 +408,8 @@ class DistributedTable:
             raise
         finally:
             if self._closed:
-                self._finalizer.detach()
                 self._holding.free(GRACE)
+                self._finalizer.detach()
 
     def _check(self) -> None:
         self._check_open()
