@@ -28,7 +28,7 @@ from dgpuhash.distributed.importing import import_there
 from dgpuhash.distributed.phase import GRACE, installed, let_go, on_workers
 from dgpuhash.distributed.plugin import NAME, ShardHost
 from dgpuhash.distributed.relay import Failed, end_turn
-from dgpuhash.distributed.request import begun
+from dgpuhash.distributed.request import REMEDY, begun
 from dgpuhash.distributed.worker_data import Elsewhere, Given, Needed
 from dgpuhash.errors import ClosedError, IndexLost, SpecError, UnsupportedError
 
@@ -279,7 +279,7 @@ def collective_of(host: ShardHost, name: str) -> WorkerEnd:
     if name not in host.ends:
         raise IndexLost(
             f"worker {host.worker.address} is not in the exchange {name}: it was closed, or the "
-            "worker was restarted; form a group anew"
+            f"worker was restarted; call it again, and where that fails, {REMEDY}"
         )
     return host.ends[name]
 
@@ -326,7 +326,10 @@ def take_part(
             let_go(error)
             return Failed(error, told=True)
         if isinstance(error, ClosedError):
-            raise IndexLost(f"worker {host.worker.address} has left its exchange") from error
+            raise IndexLost(
+                f"worker {host.worker.address} has left its exchange; call it again, and where "
+                f"that fails, {REMEDY}"
+            ) from error
         raise
 
 

@@ -371,7 +371,7 @@ def test_a_group_that_was_closed_is_not_there(three_processes):
     group = form_group(three_processes, sorted(three_processes.nthreads()))
     group.close(three_processes)
     until(lambda: not any(on_workers(three_processes, group.workers, has_end, group.name)))
-    with pytest.raises(IndexLost, match="form a group anew"):
+    with pytest.raises(IndexLost, match="call it again"):
         group.run(three_processes, exchange_and_check, "even")
 
 

@@ -95,6 +95,15 @@ def test_a_group_that_failed_in_another_table(threads, monkeypatch, verb):
     until(lambda: parts_held(threads)[1] == 0)
 
 
+def test_a_table_that_is_lost_with_the_group_of_another_names_the_remedy(threads, monkeypatch):
+    with DistributedSet.from_keys(np.arange(100)) as table:
+        # As where another table that shared it has lost a worker.
+        table._holding.use.group.close(threads)
+        monkeypatch.setattr(DistributedSet, "_as_before", lambda self: False)
+        with pytest.raises(IndexLost, match="call rebuild.* make the table again"):
+            table.insert([100])
+
+
 def test_tables_that_are_made_at_once(processes):
     before, failed = parts_held(processes), []
 
