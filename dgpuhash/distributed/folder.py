@@ -204,6 +204,11 @@ class Folder:
         name when it is complete; until then that begins with its own and `mark`, as that of a
         `last` that replaces one. When this fails nothing is left, unless `last` was written all
         the same.
+
+        Raises
+        ------
+        FormatError
+            When a fresh `last` is there by now.
         """
         # One that is there may be somebody's working folder, a link, or where a disk begins.
         apart = self.local and fresh and not self.exists()
@@ -212,12 +217,20 @@ class Folder:
         folder.make()
         try:
             data = write(folder)
-            if fresh and not apart:
-                folder.create(last, data)
-            else:
-                folder.replace(last, data, mark)
-            if apart:
-                folder.rename(self)
+            try:
+                if fresh and not apart:
+                    folder.create(last, data)
+                else:
+                    folder.replace(last, data, mark)
+                if apart:
+                    folder.rename(self)
+            except OSError as error:
+                if not fresh or not self.has(last) or self.may_hold(last, data):
+                    raise
+                raise FormatError(
+                    f"somebody else saved to {self.url} at the same time; save again to replace "
+                    "that, or choose another place"
+                ) from error
         except BaseException:
             if apart:
                 _clear(folder.path)

@@ -571,23 +571,26 @@ def test_a_name_that_is_there_is_filled_in_place(threads, frame, tmp_path, monke
     assert len(list((tmp_path / "far").iterdir())) == len(list(Path.cwd().iterdir())) == 4
 
 
-def test_two_that_begin_in_one_folder_that_is_there(tmp_path):
+@pytest.mark.parametrize("there", [True, False])
+def test_two_that_begin_in_one_folder(tmp_path, there):
     """The second is refused, and leaves nothing of its own."""
+    path = tmp_path if there else tmp_path / "new"
 
     def write(name):
         def rows(folder):
             with folder.writing(name) as file:
                 file.write(b"rows")
             if name == "second":
-                Folder(tmp_path).fill(["first"], "last", write("first"), fresh=True)
+                Folder(path).fill(["first"], "last", write("first"), fresh=True)
             return name.encode()
 
         return rows
 
-    with pytest.raises(FileExistsError):
-        Folder(tmp_path).fill(["second"], "last", write("second"), fresh=True)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["first", "last"]
-    assert (tmp_path / "last").read_bytes() == b"first"
+    with pytest.raises(FormatError, match="at the same time; save again"):
+        Folder(path).fill(["second"], "last", write("second"), fresh=True)
+    assert sorted(each.name for each in path.iterdir()) == ["first", "last"]
+    assert (path / "last").read_bytes() == b"first"
+    assert there or list(tmp_path.iterdir()) == [path]
 
 
 def test_the_names_of_all_new_folders_are_on_the_disk(tmp_path, monkeypatch):
