@@ -12,6 +12,7 @@ from clusters import parts_held, until
 from distributed import Client
 
 from dgpuhash.distributed import DistributedMap, DistributedMultiMap, DistributedSet
+from dgpuhash.distributed.arrays import holding
 from dgpuhash.distributed.arrays.foreseen import Foreseen
 from dgpuhash.distributed.arrays.part import Part
 from dgpuhash.distributed.group import form_group, join_group
@@ -54,6 +55,20 @@ def test_the_last_table_frees_what_it_shared(processes):
     with DistributedSet.from_keys(np.arange(9)) as anew:
         assert len(anew) == 9
         assert held() == [workers, workers]
+
+
+def test_a_table_that_is_interrupted_while_it_is_made_shares_nothing(threads, monkeypatch):
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    before = parts_held(threads)
+    with monkeypatch.context() as patched:
+        patched.setattr(holding, "take", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            DistributedSet("int64")
+    gc.collect()
+    DistributedSet("int64").close()
+    until(lambda: parts_held(threads) == before)
 
 
 def test_clients_share_nothing(processes):

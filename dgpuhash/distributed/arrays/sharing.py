@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from distributed import Client
 
@@ -21,11 +21,11 @@ class Use:
     Parameters
     ----------
     group : Group
-    users : set of Use
-        Of all who share the group.
+    users : WeakSet of Use
+        Of all who share the group; a table that was interrupted while it was made is none of them.
     """
 
-    def __init__(self, group: Group, users: set[Use]) -> None:
+    def __init__(self, group: Group, users: WeakSet[Use]) -> None:
         self.group, self._users = group, users
         with _lock:
             users.add(self)
@@ -49,7 +49,7 @@ class Use:
 
 # Tables end on their client's event loop.
 _lock = threading.RLock()
-_shared: WeakKeyDictionary[Client, dict[Key, tuple[Group, set[Use]]]] = WeakKeyDictionary()
+_shared: WeakKeyDictionary[Client, dict[Key, tuple[Group, WeakSet[Use]]]] = WeakKeyDictionary()
 
 
 def joined(client: Client, workers: Sequence[str], exchange: Transport) -> Use:
@@ -68,7 +68,7 @@ def joined(client: Client, workers: Sequence[str], exchange: Transport) -> Use:
         if found is not None:
             return Use(*found)
     # Where two form one at once, the second is for those that come.
-    made: tuple[Group, set[Use]] = form_group(client, workers, exchange), set()
+    made = form_group(client, workers, exchange), WeakSet[Use]()
     with _lock:
         _shared.setdefault(client, {})[key] = made
         return Use(*made)
