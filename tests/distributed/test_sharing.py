@@ -115,7 +115,7 @@ def test_a_table_that_is_lost_with_the_group_of_another_names_the_remedy(threads
         # As where another table that shared it has lost a worker.
         table._holding.use.group.close(threads)
         monkeypatch.setattr(DistributedSet, "_as_before", lambda self: False)
-        with pytest.raises(IndexLost, match="call rebuild.* make the table again"):
+        with pytest.raises(IndexLost, match=r"call rebuild.* make the table again"):
             table.insert([100])
 
 
