@@ -426,6 +426,18 @@ def test_arrays_that_were_cancelled_change_nothing(threads, of):
         assert (table.epoch, len(table)) == (1, 10)
 
 
+def test_a_restart_while_chunks_are_waited_for_is_a_loss(threads, monkeypatch):
+    def restarted(client, *args, **kwargs):
+        monkeypatch.setattr(client, "generation", client.generation + 1)
+        chunk.cancel(reason="scheduler-restart")
+        raise IndexLost("the cluster restarted")
+
+    chunk = threads.submit(time.sleep, 0.5)
+    monkeypatch.setattr(batch, "attended", restarted)
+    with pytest.raises(IndexLost, match="the cluster restarted"):
+        batch.until_done(threads, sorted(threads.nthreads()), [chunk])
+
+
 def test_a_chunk_that_was_lost_meanwhile_is_waited_for(threads, monkeypatch):
     def fail():
         raise ZeroDivisionError("on purpose")

@@ -361,8 +361,9 @@ def until_done(client: Client, workers: Sequence[str], futures: Sequence[Future]
     UnsupportedError
         When nobody has one any more, although all `workers` are there.
     IndexLost
-        When one of these left, or one that has a task is silent.
+        When one of these left, or all do, or one that has a task is silent.
     """
+    generation = client.generation
 
     def begin() -> Awaitable[Any]:
         with client.as_current():
@@ -377,7 +378,9 @@ def until_done(client: Client, workers: Sequence[str], futures: Sequence[Future]
             watched(failed[0].client, workers, failed[:1])
     except IndexLost as lost:
         forgotten = any(future.status == "cancelled" for future in futures)
-        if not forgotten or not set(workers) <= set(workers_of(client)):
+        # A restart cancels them before the workers go.
+        restarted = client.generation != generation
+        if not forgotten or restarted or not set(workers) <= set(workers_of(client)):
             raise
         raise UnsupportedError(
             "chunks of a Dask array are on no worker any more: they were cancelled, or lost with a "
