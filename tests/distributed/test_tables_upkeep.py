@@ -516,6 +516,13 @@ def test_lost_parts_alone_are_rebuilt(nannied, tmp_path):
         assert len(table) == 3000
 
 
+def test_a_copy_of_a_table_that_lost_a_worker(nannied):
+    with DistributedSet.from_keys(np.arange(100), client=nannied) as table:
+        kill(nannied, table.workers[0])
+        with pytest.raises(IndexLost, match="make the table again"):
+            table.copy()
+
+
 def test_all_parts_are_rebuilt_on_fewer_workers(tmp_path):
     keys, values = np.arange(3000) % 700, np.arange(3000)
     wanted = MultiMap.from_arrays(keys, values).find(np.arange(700))

@@ -94,6 +94,8 @@ class Upkeep(DistributedTable):
             When a worker was lost, or the table has been.
         """
         with self._at_work():
+            if not set(self._workers) <= set(workers_of(self._client)):
+                raise IndexLost(f"a worker with a part of the table is gone; {hosted.REMEDY}")
             made = self._like_this()
             with made._closed_on_error():
                 if self._open:
