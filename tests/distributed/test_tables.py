@@ -22,6 +22,7 @@ import pandas as pd
 import pytest
 from clusters import cluster_of, parts_held, set_status, until
 from distributed import Client, Status, futures_of, wait
+from distributed.client import FutureCancelledError
 
 from dgpuhash.backend.cpu import CpuBackend
 from dgpuhash.distributed import DistributedMap, DistributedMultiMap, DistributedSet, relay
@@ -436,6 +437,17 @@ def test_a_restart_while_chunks_are_waited_for_is_a_loss(threads, monkeypatch):
     monkeypatch.setattr(batch, "attended", restarted)
     with pytest.raises(IndexLost, match="the cluster restarted"):
         batch.until_done(threads, sorted(threads.nthreads()), [chunk])
+
+
+def test_a_restart_before_chunks_are_moved_is_a_loss(threads, monkeypatch):
+    def restarted(client, *args):
+        monkeypatch.setattr(client, "generation", client.generation + 1)
+        raise FutureCancelledError("chunk", "scheduler-restart")
+
+    with DistributedSet.from_keys([1]) as table:
+        monkeypatch.setattr(base, "batch_of", restarted)
+        with pytest.raises(IndexLost, match="are gone; call rebuild"):
+            table.contains([1])
 
 
 def test_a_chunk_that_was_lost_meanwhile_is_waited_for(threads, monkeypatch):

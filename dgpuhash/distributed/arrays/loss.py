@@ -20,6 +20,7 @@ __all__ = ["losing"]
 @contextmanager
 def losing(client: Client, workers: Callable[[], Sequence[str]]) -> Iterator[None]:
     """A block whose errors, of whatever kind Dask gives them, are a lost worker's if one is."""
+    generation = client.generation
     try:
         yield
     except DgpuhashError as error:
@@ -33,7 +34,9 @@ def losing(client: Client, workers: Callable[[], Sequence[str]]) -> Iterator[Non
         _check_client(client, error)
         with asking_the_scheduler():
             there = client.nthreads()
-        gone = sorted(set(workers()) - set(there))
+        # A restart of the cluster cancels futures before the workers go.
+        staying = set(there) if client.generation == generation else set()
+        gone = sorted(set(workers()) - staying)
         if gone or isinstance(error, CommClosedError):
             raise IndexLost(
                 f"workers {gone} with parts of the table are gone; {hosted.REMEDY}"
