@@ -26,7 +26,7 @@ from dgpuhash.distributed.group import Transport
 from dgpuhash.distributed.phase import on_workers
 from dgpuhash.distributed.remaining import seen_through
 from dgpuhash.distributed.rows_file import RowsFile, check_shared
-from dgpuhash.errors import FormatError, IndexLost
+from dgpuhash.errors import FormatError, IndexLost, UnsupportedError
 from dgpuhash.spec import check_capacity
 
 __all__ = ["Upkeep"]
@@ -94,9 +94,13 @@ class Upkeep(DistributedTable):
             When a worker was lost, or the table has been.
         """
         with self._at_work():
-            if not set(self._workers) <= set(workers_of(self._client)):
-                raise IndexLost(f"a worker with a part of the table is gone; {hosted.REMEDY}")
-            made = self._like_this()
+            try:
+                made = self._like_this()
+            except UnsupportedError as error:
+                if set(self._workers) <= set(workers_of(self._client)):
+                    raise
+                said = f"a worker with a part of the table is gone; {hosted.REMEDY}"
+                raise IndexLost(said) from error
             with made._closed_on_error():
                 if self._open:
                     made._held = self._phase(contents.copy_part, made._uid)
