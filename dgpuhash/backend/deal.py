@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dgpuhash.backend import partition_args as structs
+from dgpuhash.backend.deal_args import DEAL_PARTS
+from dgpuhash.backend.dealt import Dealt
 from dgpuhash.backend.partition import digits_of, split
-from dgpuhash.backend.partition_pass import move
 
 if TYPE_CHECKING:
     from dgpuhash.backend.base import Backend
@@ -21,14 +20,14 @@ __all__ = ["Deal"]
 class Deal:
     """The rows of each owner, one owner's after the other's, each in input order.
 
-    Up to 256 owners take one pass, which keeps no row numbers: to bring back what stands in this
-    order, rows are ranked once more.
+    Of up to `DEAL_PARTS` owners a byte of each row is kept to bring back what stands in this
+    order; of more their numbers.
 
     Parameters
     ----------
     backend : Backend
     keys : array of uint32 or uint64
-        On this device; kept for the way back.
+        On this device.
     values : array of uint32 or uint64, optional
         Moved along.
     parts : int
@@ -36,7 +35,7 @@ class Deal:
     seed : int
         Of the hash.
     counted : callable, optional
-        Is given `starts` once rows are counted, before they move where one pass is enough.
+        Is given `starts` once rows are counted, before they move where owners are few.
 
     Attributes
     ----------
@@ -56,22 +55,20 @@ class Deal:
         seed: int,
         counted: Callable[[Any], object] | None = None,
     ) -> None:
-        self._backend, self._before = backend, keys
-        digit, *more = digits_of(backend, parts, seed, spread=parts)
-        self._digit = digit
-        self._segments = self._numbers = None
-        if more:
-            moved, self.starts = split(backend, keys, values, parts=parts, seed=seed, numbered=True)
-            self._numbers = moved.numbers
+        self._backend, self._rows = backend, len(keys)
+        self._dealt = self._numbers = None
+        if parts <= DEAL_PARTS[backend.name]:
+            (digit,) = digits_of(backend, parts, seed, spread=parts)
+            self._dealt = Dealt.counted(backend, keys, digit)
+            self.starts = self._dealt.starts
             if counted is not None:
                 counted(self.starts)
-        else:
-            moved, self._segments = move(
-                backend, keys, values, digit,
-                counted=None if counted is None else lambda segments: counted(segments.starts),
-            )  # fmt: skip
-            self.starts = self._segments.starts
-        self.keys, self.values = moved.keys, moved.values
+            self.keys, self.values = self._dealt.move(keys, values)
+            return
+        moved, self.starts = split(backend, keys, values, parts=parts, seed=seed, numbered=True)
+        if counted is not None:
+            counted(self.starts)
+        self.keys, self.values, self._numbers = moved.keys, moved.values, moved.numbers
 
     def put_back(self, columns: list[Any], to: list[Any]) -> None:
         """Bring columns in the owners' order to the rows where their keys were.
@@ -84,7 +81,7 @@ class Deal:
             Like `columns`; overwritten.
         """
         pairs = list(zip(columns, to, strict=True))
-        if self._numbers is not None:
+        if self._dealt is None:
             for column, target in pairs:
                 target[self._numbers] = column
             return
@@ -93,35 +90,22 @@ class Deal:
             places = self.places()
             for column, target in wide:
                 target[...] = column[places]
-        words = [pair for pair in pairs if pair[0].ndim == 1 and pair[0].dtype.itemsize > 1]
-        flags = [pair for pair in pairs if pair[0].ndim == 1 and pair[0].dtype.itemsize == 1]
-        nothing = (None, None)
-        for word, flag in itertools.zip_longest(words, flags, fillvalue=nothing):
-            self._put_back(word, flag)
+        narrow = [pair for pair in pairs if pair[0].ndim == 1]
+        self._dealt.put_back([pair[0] for pair in narrow], [pair[1] for pair in narrow])
 
     def moved(self, column: Any) -> Any:
         """A further column of the batch in the owners' order."""
-        if self._numbers is not None:
+        if self._dealt is None:
             return column[self._numbers]
+        if column.ndim == 1 and column.dtype.itemsize in (4, 8):
+            words = column.view(f"u{column.dtype.itemsize}")
+            return self._dealt.move(words)[0].view(column.dtype)
         made = self._backend.empty(column.shape, column.dtype)
         made[self.places()] = column
         return made
 
     def places(self) -> Any:
         """Where each row of the batch stands in the owners' order, int64."""
-        made = self._backend.empty(len(self._before), np.int64)
-        self.put_back([self._backend.xp.arange(len(made))], [made])
+        made = self._backend.empty(self._rows, np.int64)
+        self.put_back([self._backend.xp.arange(self._rows)], [made])
         return made
-
-    def _put_back(self, word: tuple[Any, Any], flag: tuple[Any, Any]) -> None:
-        """A word and a flag of each row go in one launch."""
-        segments, digit = self._segments, self._digit
-        assert segments is not None
-        unsigned = np.dtype(np.uint32 if word[0] is None else f"u{word[0].dtype.itemsize}")
-        self._backend.run(
-            structs.put_back(self._before.dtype, unsigned), structs.PUT_BACK, segments.number,
-            digit=digit.words, keys=self._before,
-            words=word[0], flags=flag[0], words_to=word[1], flags_to=flag[1],
-            places=segments.places, rows=segments.rows, parts=digit.parts, pieces=segments.pieces,
-            step_rows=segments.step_rows, segment_rows=segments.segment_rows,
-        )  # fmt: skip

@@ -17,14 +17,12 @@ __all__ = [
     "PARTITION",
     "PASS_PARTS",
     "PASS_ROWS",
-    "PUT_BACK",
     "SMALL_BLOCK_THREADS",
     "STRUCTS",
     "block_threads",
     "partition_count",
     "partition_scatter",
     "partition_strew",
-    "put_back",
 ]
 
 # Parts of one pass where rows of a part stay in order, and where they do not, as in
@@ -49,17 +47,10 @@ PARTITION = _words(
     digit=DIGIT, route=ROUTE,
 )  # fmt: skip
 
-PUT_BACK = _words(
-    "keys", "words", "flags", "words_to", "flags_to", "places",
-    "rows", "parts", "pieces", "step_rows", "segment_rows", "n",
-    digit=DIGIT,
-)  # fmt: skip
-
 # By the C++ name.
 STRUCTS = {
     "Digit": DIGIT,
     "PartitionArgs": PARTITION,
-    "PutBackArgs": PUT_BACK,
     "Route": ROUTE,
 }
 
@@ -87,11 +78,5 @@ def partition_strew(key: DTypeLike, value: DTypeLike | None, threads: int) -> Ke
     return _kernel(f"dg::partition_strew<{_word(key)},{_word(value)},{threads}>", threads)
 
 
-def put_back(key: DTypeLike, word: DTypeLike) -> Kernel:
-    """Brings words and flags to the rows of their keys; takes `PUT_BACK`, a row is a segment."""
-    name = f"dg::put_back<{_word(key)},{_word(word)},{SMALL_BLOCK_THREADS}>"
-    return _kernel(name, SMALL_BLOCK_THREADS, "launch/put_back.cuh")
-
-
-def _kernel(expression: str, threads: int, file: str = "launch/partition.cuh") -> Kernel:
-    return Kernel(expression, file, threads, threads)
+def _kernel(expression: str, threads: int) -> Kernel:
+    return Kernel(expression, "launch/partition.cuh", threads, threads)

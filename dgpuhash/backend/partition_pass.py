@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +19,8 @@ __all__ = ["Digit", "Partitioned", "Route", "Segments", "move", "run_pass"]
 
 # The fewest rows of a segment, of which the others have a multiple: on a GPU whole steps.
 _LEAST_ROWS = {"cpu": 2**12, "cuda": 2**13}
-# Turns of a device's blocks. Of rows in order so many that `put_back`, whose blocks are smaller,
-# has enough too.
-_TURNS, _ORDERED_TURNS = range(1, 17), range(4, 17)
+# Turns of a device's blocks.
+_TURNS = range(1, 17)
 # What a segment costs besides its rows, in steps: it cuts granules where it begins and ends.
 _CUT_STEPS = 2
 
@@ -71,18 +70,13 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """How a pass has shared out its rows, and where they went."""
+    """Where a pass has moved its rows to."""
 
     places: Any
     """By group, part and segment, the first row that went there; and the end of the last."""
-    rows: int
-    number: int
-    """Of segments."""
     pieces: int
     """Segments of a share's group."""
     shares: int
-    step_rows: int
-    segment_rows: int
 
     @property
     def starts(self) -> Any:
@@ -158,7 +152,7 @@ def move(
 
     if rows == 0:
         nowhere = backend.zeros(groups * digit.parts + 1, np.uint64)
-        laid_out = Segments(nowhere, 0, 0, 1, 1, 1, 1)
+        laid_out = Segments(nowhere, 1, 1)
         if counted is not None:
             counted(laid_out)
         return made(), laid_out
@@ -168,8 +162,7 @@ def move(
         )
     threads = backend.partition_threads
     least = _least_rows(backend, threads, keys, values)
-    turns = _ORDERED_TURNS if in_order and backend.name == "cuda" else _TURNS
-    pieces = _pieces(runs, rows / runs / least, backend.partition_blocks, turns)
+    pieces = _pieces(runs, rows / runs / least, backend.partition_blocks)
     segment_rows = least * math.ceil(rows / runs / pieces / least)
     counters = backend.empty(runs * digit.parts * pieces, np.uint64)
     told = {
@@ -188,7 +181,7 @@ def move(
     # A GPU counts while the host allocates.
     places, moved = backend.zeros(len(counters) + 1, np.uint64), made()
     backend.xp.cumsum(counters, out=places[1:])
-    laid_out = Segments(places, rows, segments, pieces, shares, least, segment_rows)
+    laid_out = Segments(places, pieces, shares)
     if counted is not None:
         counted(laid_out)
     move = structs.partition_scatter if in_order else structs.partition_strew
@@ -208,7 +201,7 @@ def _least_rows(backend: Backend, threads: int, keys: Any, values: Any) -> int:
     return structs.BLOCK_ROWS[widest]
 
 
-def _pieces(runs: int, steps: float, blocks: int, turns: Iterable[int]) -> int:
+def _pieces(runs: int, steps: float, blocks: int) -> int:
     """Into how many pieces runs of so many steps are cut, for blocks to be done about together."""
 
     def cost(pieces: int) -> float:
@@ -216,4 +209,4 @@ def _pieces(runs: int, steps: float, blocks: int, turns: Iterable[int]) -> int:
 
     # None of a run of usual length is without rows.
     most = max(1, math.ceil(steps))
-    return min((min(most, max(1, number * blocks // runs)) for number in turns), key=cost)
+    return min((min(most, max(1, number * blocks // runs)) for number in _TURNS), key=cost)

@@ -8,6 +8,7 @@
 #include "launch/bloom.cuh"
 #include "launch/bucket_list.cuh"
 #include "launch/contents.cuh"
+#include "launch/deal.cuh"
 #include "launch/floats.cuh"
 #include "launch/groups.cuh"
 #include "launch/hash.cuh"
@@ -16,7 +17,6 @@
 #include "launch/open.cuh"
 #include "launch/part_runs.cuh"
 #include "launch/partition.cuh"
-#include "launch/put_back.cuh"
 #include "launch/reduce.cuh"
 #include "launch/region.cuh"
 #include "launch/runs.cuh"
@@ -356,13 +356,19 @@ inline const std::vector<Layout> kLayouts = {
       DG_FIELD(PartitionArgs, digit_first),  DG_FIELD(PartitionArgs, digit_step),
       DG_FIELD(PartitionArgs, pieces),       DG_FIELD(PartitionArgs, step_rows),
       DG_FIELD(PartitionArgs, segment_rows), DG_FIELD(PartitionArgs, n)}},
-    {"PutBackArgs",
-     sizeof(PutBackArgs),
-     {DG_FIELD(PutBackArgs, digit), DG_FIELD(PutBackArgs, keys), DG_FIELD(PutBackArgs, words),
-      DG_FIELD(PutBackArgs, flags), DG_FIELD(PutBackArgs, words_to),
-      DG_FIELD(PutBackArgs, flags_to), DG_FIELD(PutBackArgs, places), DG_FIELD(PutBackArgs, rows),
-      DG_FIELD(PutBackArgs, parts), DG_FIELD(PutBackArgs, pieces), DG_FIELD(PutBackArgs, step_rows),
-      DG_FIELD(PutBackArgs, segment_rows), DG_FIELD(PutBackArgs, n)}},
+    {"DealArgs",
+     sizeof(DealArgs),
+     {DG_FIELD(DealArgs, digit), DG_FIELD(DealArgs, keys), DG_FIELD(DealArgs, values),
+      DG_FIELD(DealArgs, keys_to), DG_FIELD(DealArgs, values_to), DG_FIELD(DealArgs, parts_of),
+      DG_FIELD(DealArgs, counters), DG_FIELD(DealArgs, rows), DG_FIELD(DealArgs, parts),
+      DG_FIELD(DealArgs, segments), DG_FIELD(DealArgs, segment_rows), DG_FIELD(DealArgs, n)}},
+    {"DealBackArgs",
+     sizeof(DealBackArgs),
+     {DG_FIELD(DealBackArgs, words), DG_FIELD(DealBackArgs, flags),
+      DG_FIELD(DealBackArgs, words_to), DG_FIELD(DealBackArgs, flags_to),
+      DG_FIELD(DealBackArgs, parts_of), DG_FIELD(DealBackArgs, places),
+      DG_FIELD(DealBackArgs, rows), DG_FIELD(DealBackArgs, parts),
+      DG_FIELD(DealBackArgs, segment_rows), DG_FIELD(DealBackArgs, n)}},
     {"FloatWordsArgs",
      sizeof(FloatWordsArgs),
      {DG_FIELD(FloatWordsArgs, floats), DG_FIELD(FloatWordsArgs, words),

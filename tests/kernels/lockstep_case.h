@@ -12,12 +12,12 @@
 #include "launch/bloom.cuh"
 #include "launch/bucket_list.cuh"
 #include "launch/contents.cuh"
+#include "launch/deal.cuh"
 #include "launch/groups.cuh"
 #include "launch/join.cuh"
 #include "launch/open.cuh"
 #include "launch/part_runs.cuh"
 #include "launch/partition.cuh"
-#include "launch/put_back.cuh"
 #include "launch/reduce.cuh"
 #include "launch/region.cuh"
 #include "launch/runs.cuh"
@@ -66,6 +66,17 @@ struct TableMemory {
   }
   TableMemory(const TableMemory&) = delete;
 };
+
+/// Makes a partition's counts their exclusive sums, by part first and segment second.
+inline u64 sum_up(std::vector<u64>& counters) {
+  u64 place = 0;
+  for (u64& counter : counters) {
+    const u64 count = counter;
+    counter = place;
+    place += count;
+  }
+  return place;
+}
 
 /// Calls `run.template operator()<W>()` for every tile width; wide tiles come in smaller crews of
 /// tiles.

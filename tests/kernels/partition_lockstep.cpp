@@ -14,17 +14,6 @@ struct Case {
   Digit digit;
 };
 
-/// The exclusive sums of the counts, by part first and segment second.
-u64 sum_up(std::vector<u64>& counters) {
-  u64 place = 0;
-  for (u64& counter : counters) {
-    const u64 count = counter;
-    counter = place;
-    place += count;
-  }
-  return place;
-}
-
 template <class Key, class Value, u32 Threads>
 void partition(const Case& wanted, const std::vector<Key>& keys) {
   using Word = typename StoredAs<Value>::Type;
@@ -73,18 +62,6 @@ void partition(const Case& wanted, const std::vector<Key>& keys) {
     const u64 row = static_cast<u64>(numbers[place]);
     CHECK(keys_to[place] == keys[row]);
     if constexpr (has_value) CHECK(values_to[place] == values[row]);
-  }
-  if constexpr (has_value) {
-    std::vector<Word> back(wanted.rows);
-    std::vector<u8> flags(wanted.rows), flags_back(wanted.rows), flags_of(wanted.rows);
-    for (u64 row = 0; row < wanted.rows; ++row) flags_of[row] = static_cast<u8>(row % 5);
-    for (u64 place = 0; place < wanted.rows; ++place)
-      flags[place] = flags_of[static_cast<u64>(numbers[place])];
-    put_back<Key, Word, Threads>({{wanted.digit, keys.data(), values_to.data(), flags.data(),
-                                   back.data(), flags_back.data(), counters.data(), wanted.rows,
-                                   wanted.parts, segments, step_rows, 2 * step_rows, segments}});
-    CHECK(back == values);
-    CHECK(flags_back == flags_of);
   }
 }
 

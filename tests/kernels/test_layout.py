@@ -7,6 +7,7 @@ import pytest
 from dgpuhash.backend import (
     args,
     bloom_args,
+    deal_args,
     group_args,
     join_args,
     part_args,
@@ -15,7 +16,9 @@ from dgpuhash.backend import (
 )
 from dgpuhash.backend.cpu import native
 
-ROOMS = (args, bloom_args, group_args, join_args, part_args, partition_args, region_args)
+ROOMS = (
+    args, bloom_args, deal_args, group_args, join_args, part_args, partition_args, region_args
+)  # fmt: skip
 STRUCTS = {name: struct for room in ROOMS for name, struct in room.STRUCTS.items()}
 
 

@@ -1,0 +1,63 @@
+"""The structs and the names of the kernels that deal batches out to few parts; see `args`."""
+
+from __future__ import annotations
+
+from numpy.typing import DTypeLike
+
+from dgpuhash.backend.kernel import Kernel
+from dgpuhash.backend.partition_args import DIGIT
+from dgpuhash.backend.words import name_of_word as _word
+from dgpuhash.backend.words import struct_of_words as _words
+
+__all__ = [
+    "BLOCK_TILES",
+    "DEAL",
+    "DEAL_BACK",
+    "DEAL_PARTS",
+    "STEP_ROWS",
+    "STRUCTS",
+    "deal_back",
+    "deal_count",
+    "deal_move",
+]
+
+# Parts that a tile deals out to, as in kernels/batch/deal.cuh.
+DEAL_PARTS = {"cpu": 256, "cuda": 32}
+# Segments of a batch have a multiple of so many rows: on a GPU the steps of a warp.
+STEP_ROWS = {"cpu": 2**12, "cuda": 2**8}
+# Of a block that moves rows, each with a segment of its own.
+BLOCK_TILES = {"cpu": 1, "cuda": 4}
+_WARP = 32
+
+DEAL = _words(
+    "keys", "values", "keys_to", "values_to", "parts_of", "counters",
+    "rows", "parts", "segments", "segment_rows", "n",
+    digit=DIGIT,
+)  # fmt: skip
+DEAL_BACK = _words(
+    "words", "flags", "words_to", "flags_to", "parts_of", "places",
+    "rows", "parts", "segment_rows", "n",
+)  # fmt: skip
+
+# By the C++ name.
+STRUCTS = {"DealArgs": DEAL, "DealBackArgs": DEAL_BACK}
+
+
+def deal_count(key: DTypeLike) -> Kernel:
+    """Notes each row's part and counts each segment's rows; takes `DEAL`, a row is a segment."""
+    return _kernel(f"dg::deal_count<{_word(key)},{_WARP}>")
+
+
+def deal_move(key: DTypeLike, value: DTypeLike | None) -> Kernel:
+    """Moves rows by part, in order; takes `DEAL`, a row is a block of `BLOCK_TILES` segments."""
+    threads = _WARP * BLOCK_TILES["cuda"]
+    return _kernel(f"dg::deal_move<{_word(key)},{_word(value)},{threads}>", threads, threads)
+
+
+def deal_back(word: DTypeLike) -> Kernel:
+    """Brings words and flags back to their rows; takes `DEAL_BACK`, a row is a segment."""
+    return _kernel(f"dg::deal_back<{_word(word)},{_WARP}>")
+
+
+def _kernel(expression: str, tile: int = _WARP, threads: int = 256) -> Kernel:
+    return Kernel(expression, "launch/deal.cuh", tile, threads)

@@ -1,0 +1,101 @@
+"""Where the rows of a batch went that was put in the order of few parts."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dgpuhash.backend import deal_args as structs
+from dgpuhash.backend.partition_pass import Digit
+
+if TYPE_CHECKING:
+    from dgpuhash.backend.base import Backend
+
+__all__ = ["Dealt"]
+
+# Segments for each that is worth being partitioned at once: on a GPU a warp has one to itself.
+_SEGMENTS = {"cpu": 1, "cuda": 128}
+# Rows' parts are known where they move.
+_NO_DIGIT = (0, 0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Dealt:
+    """Where each row goes; those of one part stay in input order.
+
+    Attributes
+    ----------
+    parts_of : array of uint8
+        Each row's part.
+    places : array of uint64
+        By part and segment the first row that goes there; and the end of the last.
+    parts, segments : int
+    segment_rows : int
+        Of all segments but the last.
+    """
+
+    backend: Backend
+    parts_of: Any
+    places: Any
+    parts: int
+    segments: int
+    segment_rows: int
+
+    @classmethod
+    def counted(cls, backend: Backend, keys: Any, digit: Digit) -> Dealt:
+        """That of keys by a digit of `DEAL_PARTS` parts at most."""
+        rows, parts = len(keys), digit.parts
+        least = structs.STEP_ROWS[backend.name]
+        wanted = backend.partition_blocks * _SEGMENTS[backend.name]
+        segment_rows = least * max(1, math.ceil(rows / wanted / least))
+        segments = max(1, math.ceil(rows / segment_rows))
+        parts_of = backend.empty(rows, np.uint8)
+        counters = backend.empty(parts * segments, np.uint64)
+        backend.run(
+            structs.deal_count(keys.dtype), structs.DEAL, segments,
+            digit=digit.words, keys=keys, parts_of=parts_of, counters=counters,
+            rows=rows, parts=parts, segments=segments, segment_rows=segment_rows,
+        )  # fmt: skip
+        # A GPU counts while the host allocates.
+        places = backend.zeros(len(counters) + 1, np.uint64)
+        backend.xp.cumsum(counters, out=places[1:])
+        return cls(backend, parts_of, places, parts, segments, segment_rows)
+
+    @property
+    def starts(self) -> Any:
+        """Where each part begins and the last ends."""
+        return self.places[:: self.segments]
+
+    def move(self, keys: Any, values: Any = None) -> tuple[Any, Any]:
+        """One column, or two, in the order of parts; uint32 or uint64."""
+        backend, rows = self.backend, len(self.parts_of)
+        keys_to = backend.empty(rows, keys.dtype)
+        values_to = None if values is None else backend.empty(rows, values.dtype)
+        backend.run(
+            structs.deal_move(keys.dtype, None if values is None else values.dtype), structs.DEAL,
+            math.ceil(self.segments / structs.BLOCK_TILES[backend.name]),
+            digit=_NO_DIGIT, keys=keys, values=values, keys_to=keys_to, values_to=values_to,
+            parts_of=self.parts_of, counters=self.places,
+            rows=rows, parts=self.parts, segments=self.segments, segment_rows=self.segment_rows,
+        )  # fmt: skip
+        return keys_to, values_to
+
+    def put_back(self, columns: list[Any], to: list[Any]) -> None:
+        """Bring words and flags from the order of parts back to their rows; see `Deal.put_back`."""
+        pairs = list(zip(columns, to, strict=True))
+        words = [pair for pair in pairs if pair[0].dtype.itemsize > 1]
+        flags = [pair for pair in pairs if pair[0].dtype.itemsize == 1]
+        nothing = (None, None)
+        # A word and a flag of each row go in one launch.
+        for word, flag in itertools.zip_longest(words, flags, fillvalue=nothing):
+            unsigned = np.dtype(np.uint32 if word[0] is None else f"u{word[0].dtype.itemsize}")
+            self.backend.run(
+                structs.deal_back(unsigned), structs.DEAL_BACK, self.segments,
+                words=word[0], flags=flag[0], words_to=word[1], flags_to=flag[1],
+                parts_of=self.parts_of, places=self.places,
+                rows=len(self.parts_of), parts=self.parts, segment_rows=self.segment_rows,
+            )  # fmt: skip
