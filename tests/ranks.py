@@ -101,17 +101,18 @@ class LandingEnd(LocalCollective):
         mine.fill(255)
         self._device.synchronize()
         self._fields = self.gather(mine)
-        return LandingField(mine)
+        return LandingField(self._fields)
 
     def _carry(self, outgoing: Outgoing) -> Transfer:
         if outgoing.theirs is None:
             return super()._carry(outgoing)
         outgoing.device.synchronize()
-        for rank, offsets in enumerate(outgoing.theirs):
-            for column, offset in zip(outgoing.part(rank), offsets, strict=True):
-                raw = column.reshape(-1).view(np.uint8)
-                self._fields[rank][offset : offset + len(raw)] = raw
-        outgoing.device.synchronize()
+        if not outgoing.put:
+            for rank, offsets in enumerate(outgoing.theirs):
+                for column, offset in zip(outgoing.part(rank), offsets, strict=True):
+                    raw = column.reshape(-1).view(np.uint8)
+                    self._fields[rank][offset : offset + len(raw)] = raw
+            outgoing.device.synchronize()
         transfer = LandedTransfer(self, self._put(outgoing), outgoing)
         self._under_way.append(transfer)
         return transfer
@@ -129,12 +130,12 @@ class LandedTransfer(LocalTransfer):
 
 
 class LandingField(Landing):
-    """Memory of one rank."""
+    """Memory of all ranks."""
 
-    def __init__(self, field: Any) -> None:
-        self._field = field
+    def __init__(self, fields: Sequence[Any]) -> None:
+        self._fields = fields
 
-    def array(self, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+    def array(self, rank: int, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         nbytes = int(np.prod(shape)) * dtype.itemsize
-        assert offset + nbytes <= len(self._field)
-        return self._field[offset : offset + nbytes].view(dtype).reshape(shape)
+        assert offset + nbytes <= len(self._fields[rank])
+        return self._fields[rank][offset : offset + nbytes].view(dtype).reshape(shape)

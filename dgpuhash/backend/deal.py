@@ -70,7 +70,7 @@ class Deal:
             counted(self.starts)
         self.keys, self.values, self._numbers = moved.keys, moved.values, moved.numbers
 
-    def put_back(self, columns: list[Any], to: list[Any]) -> None:
+    def put_back(self, columns: list[Any], to: list[Any], pads: np.ndarray | None = None) -> None:
         """Bring columns in the owners' order to the rows where their keys were.
 
         Parameters
@@ -78,20 +78,30 @@ class Deal:
         columns : list of array
             Words of 4 or 8 bytes, flags of one byte, or rows of bytes.
         to : list of array
-            Like `columns`; overwritten.
+            Of these kinds; overwritten.
+        pads : int64 array, optional
+            Of each owner how many rows further on its rows stand in `columns`; on the host.
         """
         pairs = list(zip(columns, to, strict=True))
         if self._dealt is None:
             for column, target in pairs:
-                target[self._numbers] = column
+                target[self._numbers] = column if pads is None else column[self._padded(pads)]
             return
         wide = [pair for pair in pairs if pair[0].ndim == 2]
         if wide:
             places = self.places()
+            if pads is not None:
+                places = self._padded(pads)[places]
             for column, target in wide:
                 target[...] = column[places]
         narrow = [pair for pair in pairs if pair[0].ndim == 1]
-        self._dealt.put_back([pair[0] for pair in narrow], [pair[1] for pair in narrow])
+        self._dealt.put_back([pair[0] for pair in narrow], [pair[1] for pair in narrow], pads)
+
+    def _padded(self, pads: np.ndarray) -> Any:
+        """Where each row in the owners' order stands with these."""
+        ends = self._backend.to_host(self.starts)[1:].astype(np.int64)
+        owners = np.searchsorted(ends, np.arange(self._rows), side="right")
+        return self._backend.from_host(np.arange(self._rows) + pads[owners])
 
     def moved(self, column: Any) -> Any:
         """A further column of the batch in the owners' order."""

@@ -35,7 +35,7 @@ DEAL = _words(
     digit=DIGIT,
 )  # fmt: skip
 DEAL_BACK = _words(
-    "words", "flags", "words_to", "flags_to", "parts_of", "places",
+    "words", "flags", "words_to", "flags_to", "parts_of", "places", "pads",
     "rows", "parts", "segment_rows", "n",
 )  # fmt: skip
 

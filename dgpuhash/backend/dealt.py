@@ -84,18 +84,19 @@ class Dealt:
         )  # fmt: skip
         return keys_to, values_to
 
-    def put_back(self, columns: list[Any], to: list[Any]) -> None:
+    def put_back(self, columns: list[Any], to: list[Any], pads: np.ndarray | None = None) -> None:
         """Bring words and flags from the order of parts back to their rows; see `Deal.put_back`."""
         pairs = list(zip(columns, to, strict=True))
         words = [pair for pair in pairs if pair[0].dtype.itemsize > 1]
         flags = [pair for pair in pairs if pair[0].dtype.itemsize == 1]
         nothing = (None, None)
+        ahead = None if pads is None else self.backend.from_host(pads.astype(np.uint64))
         # A word and a flag of each row go in one launch.
         for word, flag in itertools.zip_longest(words, flags, fillvalue=nothing):
             unsigned = np.dtype(np.uint32 if word[0] is None else f"u{word[0].dtype.itemsize}")
             self.backend.run(
                 structs.deal_back(unsigned), structs.DEAL_BACK, self.segments,
                 words=word[0], flags=flag[0], words_to=word[1], flags_to=flag[1],
-                parts_of=self.parts_of, places=self.places,
+                parts_of=self.parts_of, places=self.places, pads=ahead,
                 rows=len(self.parts_of), parts=self.parts, segment_rows=self.segment_rows,
             )  # fmt: skip

@@ -261,14 +261,15 @@ DG_FN void bring_words(const DealRows<Tile>& rows, const u64 (&places)[kDealItem
   rows.store(to, words);
 }
 
-/// Brings back rows [first, last).
+/// Brings back rows [first, last); those of part p stand from `places[p * stride]` on, and `pads[p]` behind it.
 template <class Tile, class Word>
 DG_FN void bring_back(Tile tile, const BackColumns<Word>& columns, const u8* parts_of, u64 parts,
-                      u64 first, u64 last, const u64* places, u64 stride) {
+                      u64 first, u64 last, const u64* places, u64 stride, const u64* pads) {
   if constexpr (Tile::size == 1) {
     const BackColumns<Word> moved = columns;
     u64 next[kDealParts<Tile>];
-    for (u64 part = 0; part < parts; ++part) next[part] = places[part * stride];
+    for (u64 part = 0; part < parts; ++part)
+      next[part] = places[part * stride] + (pads ? pads[part] : 0);
     for (u64 row = first; row < last; ++row) {
       const u64 place = next[parts_of[row]]++;
       if (moved.words) moved.words_to[row] = moved.words[place];
@@ -276,7 +277,7 @@ DG_FN void bring_back(Tile tile, const BackColumns<Word>& columns, const u8* par
     }
   } else {
     const u32 lane = tile.lane(), bits = part_bits(parts);
-    u64 next = lane < parts ? places[lane * stride] : 0;
+    u64 next = lane < parts ? places[lane * stride] + (pads ? pads[lane] : 0) : 0;
     DG_ROLL
     for (u64 start = first; start < last; start += kDealItems * Tile::size) {
       const DealRows<Tile> rows{tile, start, last};

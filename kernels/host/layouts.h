@@ -367,7 +367,7 @@ inline const std::vector<Layout> kLayouts = {
      {DG_FIELD(DealBackArgs, words), DG_FIELD(DealBackArgs, flags),
       DG_FIELD(DealBackArgs, words_to), DG_FIELD(DealBackArgs, flags_to),
       DG_FIELD(DealBackArgs, parts_of), DG_FIELD(DealBackArgs, places),
-      DG_FIELD(DealBackArgs, rows), DG_FIELD(DealBackArgs, parts),
+      DG_FIELD(DealBackArgs, pads), DG_FIELD(DealBackArgs, rows), DG_FIELD(DealBackArgs, parts),
       DG_FIELD(DealBackArgs, segment_rows), DG_FIELD(DealBackArgs, n)}},
     {"FloatWordsArgs",
      sizeof(FloatWordsArgs),

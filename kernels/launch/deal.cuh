@@ -28,6 +28,7 @@ struct DealBackArgs {
   u8* flags_to;
   const u8* parts_of;
   const u64* places;  // parts x segments
+  const u64* pads;    // or null; of each part how much further on its rows stand
   u64 rows;
   u64 parts;
   u64 segment_rows;
@@ -65,7 +66,7 @@ DG_KERNEL deal_back(DealBackArgs args) {
                                   static_cast<Word*>(args.words_to), args.flags_to};
   for_each_segment<Width>(args.n, args.segment_rows, [&](auto tile, u64 segment) {
     bring_back(tile, columns, args.parts_of, args.parts, segment * args.segment_rows,
-               end_of_rows(args, segment), args.places + segment, args.n);
+               end_of_rows(args, segment), args.places + segment, args.n, args.pads);
   });
 }
 

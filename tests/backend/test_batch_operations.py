@@ -75,6 +75,17 @@ def test_deal_and_put_back(used: Backend, n: int, parts: int, key: str) -> None:
         assert again.dtype == column.dtype
         np.testing.assert_array_equal(used.to_host(again), column[order])
     np.testing.assert_array_equal(used.to_host(dealt.places())[order], np.arange(n))
+    # With room before the rows of each owner.
+    pads = 1 + 3 * np.arange(parts)
+    at = np.arange(n) + np.repeat(pads, counts)
+    spaced = []
+    for column in columns:
+        spaced.append(np.zeros((n + 3 * parts, *column.shape[1:]), column.dtype))
+        spaced[-1][at] = column[order]
+    made = [used.from_host(np.zeros_like(column)) for column in columns]
+    dealt.put_back([used.from_host(column) for column in spaced], made, pads)
+    for column, back in zip(columns, made, strict=True):
+        np.testing.assert_array_equal(used.to_host(back), column)
 
 
 @pytest.mark.parametrize("n", [0, 1, 4095, 100_003])

@@ -239,8 +239,21 @@ def landing(turn: int, widths: list[int]) -> list[list[list[int]]]:
     return found
 
 
+def put_by_kernels(
+    driver: PaperDriver, fields: list[Any], columns: list[Any], counts: Any, theirs: Any
+) -> list[Any]:
+    """Let the current stream write rows to the others' memory; columns of none are left."""
+    firsts = np.cumsum(counts) - counts
+    for rank, field in enumerate(fields):
+        for column, offset in zip(columns, theirs[rank], strict=True):
+            rows = column[firsts[rank] : firsts[rank] + counts[rank]]
+            driver.copy(field.ctypes.data + offset, rows.data.ptr, rows.nbytes, CURRENT)
+            driver.kept.append(rows)
+    return [column[:0] for column in columns]
+
+
 def test_rows_are_put_straight_to_their_places(ends: list[Any], fields: list[np.ndarray]):
-    """Among others, which go through windows; nobody copies them a second time."""
+    """By copies and kernels, among others that go through windows; nobody copies them again."""
 
     def work(end: Any) -> None:
         copy, under_way = end.driver.copy, []
@@ -256,7 +269,10 @@ def test_rows_are_put_straight_to_their_places(ends: list[Any], fields: list[np.
             columns, counts = sent_by(end.rank, turn), between(turn)[end.rank]
             widths = [column.itemsize * int(np.prod(column.shape[1:])) for column in columns]
             coming = between(turn)[:, end.rank]
-            to_take += sum(widths) * int(coming[end.rank] if turn % 2 else coming.sum())
+            put = turn == 3
+            to_take += sum(widths) * int(
+                0 if put else coming[end.rank] if turn % 2 else coming.sum()
+            )
             to = None
             if turn % 2:
                 places = landing(turn, widths)
@@ -267,7 +283,9 @@ def test_rows_are_put_straight_to_their_places(ends: list[Any], fields: list[np.
                     raw = fields[end.rank][offset : offset + nbytes]
                     room.append(raw.view(column.dtype).reshape(shape).view(DeviceArray))
                 theirs = [each[end.rank] for each in places]
-                to = Places(room, coming.cumsum() - coming, theirs=theirs)
+                to = Places(room, coming.cumsum() - coming, theirs=theirs, put=put)
+                if put:
+                    columns = put_by_kernels(end.driver, fields, columns, counts, theirs)
             under_way.append((turn, end._carry(Outgoing(columns, counts, SIZE, None, to))))
         for turn, transfer in under_way:
             came = transfer.wait().columns

@@ -16,7 +16,7 @@ from strategies import keys_from, random_keys
 from dgpuhash.distributed.arrays.lands import ALIGNED, Field, Rows
 from dgpuhash.distributed.arrays.part import Verb
 from dgpuhash.distributed.sparing import Sparing
-from dgpuhash.tables import expectation, regions
+from dgpuhash.tables import HashMap, expectation, regions
 
 PAIRS = [("uint32", "int64"), ("int64", "int64"), ("int64", None)]
 DTYPES = [("int8", "float32"), ("uint32", "int64"), ("int64", "int16"), ("float64", "complex128")]
@@ -101,6 +101,33 @@ def test_slices_and_answers_land(device, verb):
     landed = sum(end.landed for end in ranks.ends) - sum(before)
     # The keys of slices, and for each answer's exchange all of the room.
     assert landed > len(keys) * (8 + answer) / 2
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+@pytest.mark.parametrize("value", ["int64", "uint32", "int16", "V5"])
+def test_lookups_write_to_the_memory_of_those_who_asked(device, monkeypatch, size, value):
+    """Of long slices, and words as wide as arrays have them; other answers are copied there."""
+    written, real = [], HashMap._find_to
+
+    def find_to(table, keys, default, values, found):
+        written.append(real(table, keys, default, values, found))
+        return written[-1]
+
+    monkeypatch.setattr(HashMap, "_find_to", find_to)
+    random = np.random.default_rng(size)
+    keys = random.permutation(20_000)
+    values = (keys % 30_000).astype("i8").view("V8").astype("V5") if value == "V5" else keys
+    values = np.ascontiguousarray(values.astype(value))
+    ranks = Ranks(device, size, (10**6, 2_000), "map", "int64", value, ends=LandingEnd)
+    ranks.joined(Verb("insert"), [9_000], [0, 1], keys[::2], values[::2])
+    question = Verb("find", sparing=Sparing(bloom_filter=False, deduplicate=False))
+    found, there = ranks.joined(question, [3_000, 12_345], [0, 1, 0], keys)
+    assert there[::2].all() and not there[1::2].any()
+    stored = device.host(device.backend.from_host(found), value)
+    assert rows_of(stored[::2]) == rows_of(values[::2])
+    # Own rows of each half before there was room for answers are none of them.
+    slices = size * (size - 1)
+    assert not any(written) if value == "V5" else all(written) and len(written) > slices
 
 
 @pytest.mark.parametrize("size", [2, 3, 5])

@@ -46,7 +46,7 @@ void deal(u64 parts, const std::vector<Key>& keys) {
   const auto bring_back = [&](bool some_words, bool some_flags) {
     deal_back<Key, width>({some_words ? words.data() : nullptr, some_flags ? flags.data() : nullptr,
                            words_back.data(), flags_back.data(), parts_of.data(), counters.data(),
-                           rows, parts, segment_rows, segments});
+                           nullptr, rows, parts, segment_rows, segments});
   };
   bring_back(true, false);
   for (u64 row = 0; row < rows; ++row) {
@@ -57,6 +57,15 @@ void deal(u64 parts, const std::vector<Key>& keys) {
   for (u64 row = 0; row < rows; ++row) CHECK(flags_back[row] == static_cast<u8>(row % 5));
   std::fill(words_back.begin(), words_back.end(), Key{0});
   bring_back(true, true);
+  for (u64 row = 0; row < rows; ++row) CHECK(words_back[row] == static_cast<Key>(row + 3));
+  // With room between the parts.
+  std::vector<u64> pads(parts);
+  std::vector<Key> spaced(rows + 3 * parts);
+  for (u64 part = 0; part < parts; ++part) pads[part] = 3 * part + 1;
+  for (u64 to = 0; to < rows; ++to) spaced[to + pads[parts_of[expected[to]]]] = words[to];
+  std::fill(words_back.begin(), words_back.end(), Key{0});
+  deal_back<Key, width>({spaced.data(), nullptr, words_back.data(), nullptr, parts_of.data(),
+                         counters.data(), pads.data(), rows, parts, segment_rows, segments});
   for (u64 row = 0; row < rows; ++row) CHECK(words_back[row] == static_cast<Key>(row + 3));
 }
 

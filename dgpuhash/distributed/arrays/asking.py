@@ -260,7 +260,7 @@ class Asking:
             ]
         places = [answer[first : first + rows] for answer in self._answers]
         if sent.deal is not None:
-            sent.deal.put_back(columns, places)
+            sent.deal.put_back(columns, places, came[0].pads)
             return
         for place, column in zip(places, columns, strict=True):
             place[...] = column

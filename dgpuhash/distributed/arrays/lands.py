@@ -88,8 +88,8 @@ class Field:
         ]
 
     def columns(self, landing: Landing, rank: int) -> list[Any]:
-        """Those of this rank."""
+        """Those of a rank."""
         return [
-            landing.array(offset, (self._rows[rank], *each.shape[1:]), each.dtype)
+            landing.array(rank, offset, (self._rows[rank], *each.shape[1:]), each.dtype)
             for offset, each in zip(self._offsets[rank], self._like, strict=True)
         ]

@@ -148,7 +148,11 @@ class Rounds:
         """Serve the slice that was sent first, and let its answers go."""
         asked, number, transfer = going.popleft()
         came = transfer.wait()
-        answers = self._serve(came.columns, came.counts, [])
+        written = asked.written(number)
+        if written is None:
+            answers = self._serve(came.columns, came.counts, [])
+        else:
+            answers = [self._write(came, written)]
         transfers = []
         for place, answer in enumerate(answers):
             to = None
@@ -160,6 +164,21 @@ class Rounds:
             self._serve_own(asked, asked.own[len(asked.own) // 2 :])
         pieces = {each for each, *_ in going} | {each.of for each in coming}
         self._note(*pieces, *coming, more=sum(each.nbytes for *_, each in going))
+
+    def _write(self, came: Received, to: list[list[Any]]) -> Answer:
+        """Serve rows that came, and write the answers to those of each rank where it wants them."""
+        ends = np.cumsum(came.counts).tolist()
+        for rank, (rows, end) in enumerate(zip(came.counts.tolist(), ends, strict=True)):
+            if not rows:
+                continue
+            counts = np.zeros_like(came.counts)
+            counts[rank] = rows
+            asked = [column[end - rows : end] for column in came.columns]
+            (answer,) = self._serve(asked, counts, [to[rank]])
+            for column, there in zip(answer.columns, to[rank], strict=True):
+                if column is not there:
+                    there[...] = column
+        return Answer([column[:0] for column in to[0]], came.counts)
 
     def _serve_own(self, asked: Sliced, some: list[slice]) -> None:
         """Serve rows of this rank, which need not travel."""

@@ -24,6 +24,8 @@ class Answer:
     counts: np.ndarray
     by_row: bool = True
     """Whether a row of these answers a row that came."""
+    pads: np.ndarray | None = None
+    """Of each owner how much further on its rows begin than if nothing stood between them."""
 
     @property
     def ends(self) -> np.ndarray:
@@ -78,6 +80,8 @@ class Sliced:
         What has come back so far, of each slice, or own rows.
     places : list of list of array
         For each answer that is by row the columns that it comes to, of the whole piece.
+    pads : int64 array
+        Of each owner how many rows its answers begin further on there than its questions.
     free : list of event or None
         Of a GPU, after which each of these may be written.
     nbytes : int
@@ -85,7 +89,7 @@ class Sliced:
     """
 
     def __init__(self, backend: Backend, sent: Sent, slices: int, rank: int) -> None:
-        self._backend = backend
+        self._backend, self._rank = backend, rank
         self.sent, self.slices = sent, slices
         first, counts = sent.starts[:-1], np.diff(sent.starts)
         self.own: list[slice] = []
@@ -97,8 +101,9 @@ class Sliced:
             self.own = _cut(own, 2 * _half(slices, len(counts)))
             self._shift = -own.start % ALIGNED
             counts[rank] = 0
-        edges = counts * np.arange(slices + 1)[:, None] // slices
+        edges = _edges(counts, slices)
         self.starts, self.counts = first + edges[:-1], np.diff(edges, axis=0)
+        self.pads = np.zeros_like(first)
         self.back: list[list[Answer]] = []
         self.places: list[list[Any]] = []
         self.free: list[Any] = []
@@ -123,7 +128,7 @@ class Sliced:
         lands = _Lands(starts, self.slices, collective.rank, self.sent.columns, answers)
         lands.landing = collective.landing(lands.nbytes)
         if lands.landing is not None:
-            self._lands = lands
+            self._lands, self.pads = lands, lands.pads
 
     def asked(self, number: int) -> Places | None:
         """Where the slice of this number goes, if that is known."""
@@ -132,29 +137,44 @@ class Sliced:
     def answered(self, place: int, answer: Answer, number: int) -> Places:
         """Where what comes back for the slice of this number goes."""
         room, theirs = self.room(place, answer), None
-        if self._lands is not None and place < self._lands.answers:
+        if put := self._lands is not None and place < self._lands.answers:
+            assert self._lands is not None
             theirs = self._lands.answered(number)
-        return Places(room, self.starts[number], self.free[place], theirs)
+        return Places(room, self.starts[number] + self.pads, self.free[place], theirs, put)
+
+    def written(self, number: int) -> list[list[Any]] | None:
+        """Of each rank the columns that answers to its slice of this number are written to.
+
+        They may be in its memory. None where answers travel when they are there.
+        """
+        if self._lands is None or not self._lands.answers:
+            return None
+        return self._lands.written(number)
 
     def room(self, number: int, answer: Answer) -> list[Any]:
         """Columns for all rows of the piece, of the kind of its answer of this number."""
         if number == len(self.places):
             rows, shift = self._shift + int(self.sent.starts[-1]), self._shift
             if self._lands is not None and number < self._lands.answers:
-                made = self._lands.room()
+                self.places.append(self._lands.room())
             else:
                 made = [
                     self._backend.empty((rows, *column.shape[1:]), column.dtype)
                     for column in answer.columns
                 ]
-            self.places.append([column[shift:] for column in made])
+                self.places.append([column[shift:] for column in made])
             self.nbytes += sum(column.nbytes for column in self.places[number])
             self.free.append(self._backend.mark())
         return self.places[number]
 
     def places_of(self, own: slice) -> list[list[Any]]:
         """Where the answers to own rows belong, as far as there is room for answers."""
-        return [[column[own] for column in columns] for columns in self.places]
+        at = self._at(own)
+        return [[column[at] for column in columns] for columns in self.places]
+
+    def _at(self, own: slice) -> slice:
+        pad = int(self.pads[self._rank])
+        return slice(own.start + pad, own.stop + pad)
 
     def keep(self, own: slice, answers: list[Answer], to: list[list[Any]]) -> None:
         """Put the answers to own rows where they belong, unless they were written there, `to`."""
@@ -166,7 +186,7 @@ class Sliced:
                 written = to[number] if number < len(to) else [None] * len(columns)
                 for place, column, there in zip(columns, answer.columns, written, strict=True):
                     if column is not there:
-                        place[own] = column
+                        place[self._at(own)] = column
             kept.append(Answer(columns, answer.counts, answer.by_row))
         self.back.append(kept)
 
@@ -181,7 +201,8 @@ class Sliced:
             counts = np.sum([answer.counts for answer in answers], axis=0)
             by_row = answers[0].by_row
             columns = places[number] if by_row else self._joined(answers, len(counts))
-            whole.append(Answer(columns, counts, by_row))
+            pads = self.pads if by_row and self.pads.any() else None
+            whole.append(Answer(columns, counts, by_row, pads))
         return whole
 
     def _joined(self, answers: tuple[Answer, ...], ranks: int) -> list[Any]:
@@ -216,6 +237,8 @@ class _Lands:
         Of each rank.
     answers : int
         How many of the answers have places, the first ones.
+    pads : int64 array
+        As of `Sliced`: answers of each owner begin at a multiple, as lookups that write them want.
     """
 
     landing: Landing | None = None
@@ -224,19 +247,21 @@ class _Lands:
         self, starts: np.ndarray, slices: int, rank: int, questions: list[Any], answers: list[Any]
     ) -> None:
         self._rank, self.answers = rank, int(bool(answers))
-        firsts, counts = starts[:, :-1], np.diff(starts)
+        counts = np.diff(starts)
+        room = -(-counts // ALIGNED) * ALIGNED if answers else counts
+        homes = np.cumsum(room, axis=1) - room
+        self.pads = (homes - starts[:, :-1])[rank]
         np.fill_diagonal(counts, 0)
-        edges = counts * np.arange(slices + 1)[:, None, None] // slices
-        shifts = -firsts.diagonal() % ALIGNED
+        edges = _edges(counts, slices)
         self._counts = np.diff(edges, axis=0)
         self._rows = Rows.of(self._counts, turned=False)
-        self._back = shifts + (firsts + edges[:-1])[:, :, rank]
+        self._back = (homes + edges[:-1])[:, :, rank]
         ranks = len(starts)
         self._questions = Field(questions, self._rows.ends.tolist(), [0] * ranks)
-        rows = (shifts + starts[:, -1]).tolist()
-        self._answers = Field(answers, rows, self._questions.ends)
+        self._answers = Field(answers, room.sum(axis=1).tolist(), self._questions.ends)
         self.nbytes = self._answers.ends
         self._room: list[Any] = []
+        self._homes: list[list[Any]] = []
 
     def asked(self, number: int) -> Places:
         assert self.landing is not None
@@ -255,6 +280,28 @@ class _Lands:
 
     def answered(self, number: int) -> list[list[int]]:
         return self._answers.places(self._back[number].tolist())
+
+    def written(self, number: int) -> list[list[Any]]:
+        landing = self.landing
+        assert landing is not None
+        if not self._homes:
+            ranks = range(len(self._back[number]))
+            self._homes = [self._answers.columns(landing, rank) for rank in ranks]
+        firsts, counts = self._back[number], self._counts[number, :, self._rank]
+        return [
+            [column[first : first + rows] for column in columns]
+            for columns, first, rows in zip(
+                self._homes, firsts.tolist(), counts.tolist(), strict=True
+            )
+        ]
+
+
+def _edges(counts: np.ndarray, slices: int) -> np.ndarray:
+    """Where the rows of each slice begin among those of an owner, and the last one's end."""
+    edges = counts * np.arange(slices + 1).reshape(-1, *[1] * counts.ndim) // slices
+    # Answers to long ones begin at multiples.
+    edges[1:-1] -= edges[1:-1] % np.where(counts < slices * ALIGNED, 1, ALIGNED)
+    return edges
 
 
 def _half(slices: int, ranks: int) -> int:

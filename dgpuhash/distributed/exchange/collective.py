@@ -71,20 +71,24 @@ class Places:
     theirs : sequence of sequence of int, optional
         For each rank where its rows go in its landing memory, in bytes, one number for each column.
         The columns are in this rank's then, all ranks say so, and `free` does not count.
+    put : bool
+        Whether this rank's rows are put there by what the current stream was given, so that they
+        only are to be told of; the columns that are sent have no rows then.
     """
 
     columns: list[Any]
     starts: np.ndarray
     free: Any = None
     theirs: Sequence[Sequence[int]] | None = None
+    put: bool = False
 
 
 class Landing(ABC):
     """Memory of each rank that all others put rows into."""
 
     @abstractmethod
-    def array(self, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-        """An array in this rank's, `offset` bytes from its beginning."""
+    def array(self, rank: int, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+        """An array `offset` bytes from the beginning of a rank's; another one's is only written."""
 
 
 class Transfer(ABC):
@@ -244,7 +248,7 @@ class Outgoing:
         lengths = {len(column) for column in columns}
         if starts is None:
             self.starts = np.cumsum(self.counts) - self.counts
-            fits = lengths == {sum(numbers)}
+            fits = lengths == {0 if to is not None and to.put else sum(numbers)}
         else:
             self.starts = np.asarray(starts, np.int64)
             fits = len(lengths) == 1 and _needed(self.starts, self.counts) <= min(lengths)
@@ -273,6 +277,11 @@ class Outgoing:
     def theirs(self) -> Sequence[Sequence[int]] | None:
         """As of `Places`."""
         return None if self._to is None else self._to.theirs
+
+    @property
+    def put(self) -> bool:
+        """As of `Places`."""
+        return self._to is not None and self._to.put
 
     @cached_property
     def kind(self) -> Kind:

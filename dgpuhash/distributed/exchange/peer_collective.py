@@ -48,8 +48,8 @@ class PeerCollective(CommCollective):
     The host of the sender tells by the `Board` that a message is there when it is, and the host of
     the receiver that it has been taken when it has: so no GPU ever waits for another process, which
     may be dead. The messages of a call that fits the windows are under way when `start` returns.
-    What has a place in landing memory is put there, and nobody copies it again. Host arrays go over
-    the comm.
+    What has a place in landing memory is put there, and nobody copies it again; kernels may put it
+    there as well. Host arrays go over the comm.
     """
 
     def __init__(self, membership: Membership, limit: float = STALL) -> None:
@@ -294,12 +294,15 @@ class PeerTransfer(Transfer):
         # With a stream for each rank the GPU copies all that waits for one, of later transfers too,
         # before it begins with the next rank's, and with two for all half of the messages of a
         # pipeline came late. One copy after the other is slower where much leaves at once.
-        apart = leaving > end.window_nbytes
-        if not apart:
+        apart = leaving > end.window_nbytes and not outgoing.put
+        if not apart and not outgoing.put:
             end.driver.wait(end.leaving.ptr, self._ready)
         columns = self._lying(outgoing.columns)
         for rank, way in end.ways.items():
-            if rows[rank]:
+            if rows[rank] and outgoing.put:
+                # Told of once the current stream has put them there; copies wait for none of it.
+                way.send([self._letter()], self._stream)
+            elif rows[rank]:
                 stream = way.stream.ptr if apart else end.leaving.ptr
                 if apart:
                     end.driver.wait(stream, self._ready)
@@ -328,7 +331,7 @@ class PeerTransfer(Transfer):
                 strips = _strips(columns, firsts[rank], rows[rank])
                 door.expect(self._letters(strips, None))
         own = rows[end.rank]
-        if not own:
+        if not own or outgoing.put:
             return
         # The rank's own rows may still be made, on another stream than the one that waits.
         end.driver.wait(end.taking.ptr, self._ready)
@@ -375,16 +378,18 @@ class PeerTransfer(Transfer):
         theirs = self.outgoing.theirs
         if theirs is None:
             found = letters(self, strips, self._end.message_nbytes)
-        elif to is None:
-            found = [Letter(self, [], direct=True)]
-        else:
-            places = [self._end.address(to, offset) for offset in theirs[to]]
-            sent = zip(strips, places, strict=True)
-            found = [
-                Letter(self, [(lying, place, size) for (lying, size), place in sent], direct=True)
-            ]
-        self.pending += len(found)
-        return found
+            self.pending += len(found)
+            return found
+        if to is None:
+            return [self._letter()]
+        places = [self._end.address(to, offset) for offset in theirs[to]]
+        sent = zip(strips, places, strict=True)
+        return [self._letter([(lying, place, size) for (lying, size), place in sent])]
+
+    def _letter(self, strips: Sequence[tuple[int, int, int]] = ()) -> Letter:
+        """A message whose rows are put where they belong; without strips others put them there."""
+        self.pending += 1
+        return Letter(self, list(strips), direct=True)
 
 
 def _strips(columns: list[tuple[int, int]], first: int, rows: int) -> list[tuple[int, int]]:

@@ -32,7 +32,7 @@ class PeerLanding(Landing):
         self._end, self._most = end, most
         self._nbytes = [0] * end.size
         self._memory: PeerMemory | None = None
-        self._lying: Any = None
+        self._lying: dict[int, Any] = {}
 
     def fits(self, nbytes: Sequence[int]) -> bool:
         """Have at least so many bytes of each rank; whether it has, which all ranks tell alike.
@@ -72,21 +72,22 @@ class PeerLanding(Landing):
 
     def _close(self) -> None:
         """Give back what there is; all ranks do so at the same time."""
-        self._lying, self._nbytes = None, [0] * self._end.size
+        self._lying, self._nbytes = {}, [0] * self._end.size
         self.leave()
         # Nobody has access to that of the others any more.
         self._end.gather(None)
         self.free()
 
-    def array(self, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+    def array(self, rank: int, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         """See `Landing`."""
         import cupy
 
-        assert self._memory is not None
-        if self._lying is None:
-            here = self._memory.address(self._end.rank)
-            self._lying = cupy.cuda.UnownedMemory(here, self._memory.nbytes, self._memory)
-        return cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(self._lying, offset))
+        if rank not in self._lying:
+            # As if it were this GPU's, by whose kernels it is written.
+            self._lying[rank] = cupy.cuda.UnownedMemory(
+                self.address(rank, 0), self._nbytes[rank], self._memory, cupy.cuda.Device().id
+            )
+        return cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(self._lying[rank], offset))
 
     def address(self, rank: int, offset: int) -> int:
         """That of so many bytes from the beginning of a rank's, seen from here."""
