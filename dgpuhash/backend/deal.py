@@ -63,7 +63,8 @@ class Deal:
             self.starts = self._dealt.starts
             if counted is not None:
                 counted(self.starts)
-            self.keys, self.values = self._dealt.move(keys, values)
+            self.keys = self._dealt.move(keys)
+            self.values = None if values is None else self._dealt.move(values)
             return
         moved, self.starts = split(backend, keys, values, parts=parts, seed=seed, numbered=True)
         if counted is not None:
@@ -109,7 +110,7 @@ class Deal:
             return column[self._numbers]
         if column.ndim == 1 and column.dtype.itemsize in (4, 8):
             words = column.view(f"u{column.dtype.itemsize}")
-            return self._dealt.move(words)[0].view(column.dtype)
+            return self._dealt.move(words).view(column.dtype)
         made = self._backend.empty(column.shape, column.dtype)
         made[self.places()] = column
         return made

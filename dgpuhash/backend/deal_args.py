@@ -11,14 +11,17 @@ from dgpuhash.backend.words import struct_of_words as _words
 
 __all__ = [
     "BLOCK_TILES",
-    "DEAL",
     "DEAL_BACK",
+    "DEAL_COUNT",
+    "DEAL_MOVE",
     "DEAL_PARTS",
+    "DEAL_PLACES",
     "STEP_ROWS",
     "STRUCTS",
     "deal_back",
     "deal_count",
     "deal_move",
+    "deal_places",
 ]
 
 # Parts that a tile deals out to, as in kernels/batch/deal.cuh.
@@ -29,29 +32,43 @@ STEP_ROWS = {"cpu": 2**12, "cuda": 2**8}
 BLOCK_TILES = {"cpu": 1, "cuda": 4}
 _WARP = 32
 
-DEAL = _words(
-    "keys", "values", "keys_to", "values_to", "parts_of", "counters",
-    "rows", "parts", "segments", "segment_rows", "n",
+DEAL_COUNT = _words(
+    "keys", "parts_of", "counts", "rows", "parts", "segment_rows", "n",
     digit=DIGIT,
 )  # fmt: skip
+DEAL_PLACES = _words("places", "starts", "parts", "segments", "segment_rows", "n")
+DEAL_MOVE = _words(
+    "words", "words_to", "parts_of", "places", "rows", "parts", "segments", "segment_rows", "n"
+)
 DEAL_BACK = _words(
     "words", "flags", "words_to", "flags_to", "parts_of", "places", "pads",
     "rows", "parts", "segment_rows", "n",
 )  # fmt: skip
 
 # By the C++ name.
-STRUCTS = {"DealArgs": DEAL, "DealBackArgs": DEAL_BACK}
+STRUCTS = {
+    "DealBackArgs": DEAL_BACK,
+    "DealCountArgs": DEAL_COUNT,
+    "DealMoveArgs": DEAL_MOVE,
+    "DealPlacesArgs": DEAL_PLACES,
+}
 
 
 def deal_count(key: DTypeLike) -> Kernel:
-    """Notes each row's part and counts each segment's rows; takes `DEAL`, a row is a segment."""
+    """Notes each row's part and counts each segment's rows; takes `DEAL_COUNT`, a row is a segment."""
     return _kernel(f"dg::deal_count<{_word(key)},{_WARP}>")
 
 
-def deal_move(key: DTypeLike, value: DTypeLike | None) -> Kernel:
-    """Moves rows by part, in order; takes `DEAL`, a row is a block of `BLOCK_TILES` segments."""
+def deal_places() -> Kernel:
+    """Sums counts up; takes `DEAL_PLACES`, one row."""
+    threads = 1024
+    return _kernel(f"dg::deal_places<{threads}>", threads, threads)
+
+
+def deal_move(word: DTypeLike) -> Kernel:
+    """Moves words by part; takes `DEAL_MOVE`, a row is a block of `BLOCK_TILES` segments."""
     threads = _WARP * BLOCK_TILES["cuda"]
-    return _kernel(f"dg::deal_move<{_word(key)},{_word(value)},{threads}>", threads, threads)
+    return _kernel(f"dg::deal_move<{_word(word)},{threads}>", threads, threads)
 
 
 def deal_back(word: DTypeLike) -> Kernel:

@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Dealt"]
 
 # Segments for each that is worth being partitioned at once: on a GPU a warp has one to itself.
-_SEGMENTS = {"cpu": 1, "cuda": 128}
-# Rows' parts are known where they move.
-_NO_DIGIT = (0, 0, 0, 0)
+_SEGMENTS = {"cpu": 1, "cuda": 64}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +31,8 @@ class Dealt:
         Each row's part.
     places : array of uint64
         By part and segment the first row that goes there; and the end of the last.
+    starts : array of uint64
+        Where each part begins and the last ends.
     parts, segments : int
     segment_rows : int
         Of all segments but the last.
@@ -41,6 +41,7 @@ class Dealt:
     backend: Backend
     parts_of: Any
     places: Any
+    starts: Any
     parts: int
     segments: int
     segment_rows: int
@@ -54,35 +55,31 @@ class Dealt:
         segment_rows = least * max(1, math.ceil(rows / wanted / least))
         segments = max(1, math.ceil(rows / segment_rows))
         parts_of = backend.empty(rows, np.uint8)
-        counters = backend.empty(parts * segments, np.uint64)
+        words = backend.empty(parts * segments + 1 + parts + 1, np.uint64)
+        places, starts = words[: parts * segments + 1], words[parts * segments + 1 :]
         backend.run(
-            structs.deal_count(keys.dtype), structs.DEAL, segments,
-            digit=digit.words, keys=keys, parts_of=parts_of, counters=counters,
-            rows=rows, parts=parts, segments=segments, segment_rows=segment_rows,
+            structs.deal_count(keys.dtype), structs.DEAL_COUNT, segments,
+            digit=digit.words, keys=keys, parts_of=parts_of, counts=places,
+            rows=rows, parts=parts, segment_rows=segment_rows,
         )  # fmt: skip
-        # A GPU counts while the host allocates.
-        places = backend.zeros(len(counters) + 1, np.uint64)
-        backend.xp.cumsum(counters, out=places[1:])
-        return cls(backend, parts_of, places, parts, segments, segment_rows)
-
-    @property
-    def starts(self) -> Any:
-        """Where each part begins and the last ends."""
-        return self.places[:: self.segments]
-
-    def move(self, keys: Any, values: Any = None) -> tuple[Any, Any]:
-        """One column, or two, in the order of parts; uint32 or uint64."""
-        backend, rows = self.backend, len(self.parts_of)
-        keys_to = backend.empty(rows, keys.dtype)
-        values_to = None if values is None else backend.empty(rows, values.dtype)
+        # A sum of CuPy's would take the host 0.1 ms.
         backend.run(
-            structs.deal_move(keys.dtype, None if values is None else values.dtype), structs.DEAL,
+            structs.deal_places(), structs.DEAL_PLACES, 1,
+            places=places, starts=starts, parts=parts, segments=segments, segment_rows=segments,
+        )  # fmt: skip
+        return cls(backend, parts_of, places, starts, parts, segments, segment_rows)
+
+    def move(self, words: Any) -> Any:
+        """A column of uint32 or uint64 in the order of parts."""
+        backend, rows = self.backend, len(self.parts_of)
+        moved = backend.empty(rows, words.dtype)
+        backend.run(
+            structs.deal_move(words.dtype), structs.DEAL_MOVE,
             math.ceil(self.segments / structs.BLOCK_TILES[backend.name]),
-            digit=_NO_DIGIT, keys=keys, values=values, keys_to=keys_to, values_to=values_to,
-            parts_of=self.parts_of, counters=self.places,
+            words=words, words_to=moved, parts_of=self.parts_of, places=self.places,
             rows=rows, parts=self.parts, segments=self.segments, segment_rows=self.segment_rows,
         )  # fmt: skip
-        return keys_to, values_to
+        return moved
 
     def put_back(self, columns: list[Any], to: list[Any], pads: np.ndarray | None = None) -> None:
         """Bring words and flags from the order of parts back to their rows; see `Deal.put_back`."""

@@ -116,48 +116,72 @@ DG_FN void count_dealt(Tile tile, const Digit& digit, const Key* keys, u8* parts
   }
 }
 
-/// What moves.
-template <class Key, class Value>
-struct DealColumns {
-  const Key* keys;
-  const Value* values;  // unless it is NoValue
-  Key* keys_to;
-  Value* values_to;
+/// Shared memory of the block that sums counts up.
+template <class Block>
+struct DealSums {
+  u64 scratch[Block::tiles];
 };
 
+/// Makes the counts of all parts and segments places, and tells where parts begin and the last one ends.
+template <class Block>
+DG_FN void place_dealt(Block block, DealSums<Block>& sums, u64* places, u64* starts, u64 parts,
+                       u64 segments) {
+  const u64 number = parts * segments, own = (number + Block::threads - 1) / Block::threads;
+  const u64 begin = block.thread() * own, end = begin + own;
+  const u64 first = begin < number ? begin : number, last = end < number ? end : number;
+  u64 total = 0;
+  for (u64 at = first; at < last; ++at) total += places[at];
+  u64 place = exclusive_sum(block, sums.scratch, total);
+  for (u64 at = first; at < last; ++at) {
+    const u64 count = places[at];
+    places[at] = place;
+    place += count;
+  }
+  if (block.thread() == Block::threads - 1) places[number] = place;
+  block.sync();
+  for (u64 part = block.thread(); part <= parts; part += Block::threads)
+    starts[part] = places[part * segments];
+}
+
 /// What a tile moves, in the order of parts.
-template <class Key, class Value, u32 lanes>
+template <class Word, u32 lanes>
 struct DealStage {
-  static constexpr u32 rows = kDealItems * lanes;
-  union {  // one column at a time
-    Key keys[rows];
-    Value values[rows];
-  } staged;
-  u8 parts[rows];
+  Word words[kDealItems * lanes];
+  u8 parts[kDealItems * lanes];
 };
 
 /// Shared memory of a block; a block of one lane goes row by row.
-template <class Block, class Key, class Value>
+template <class Block, class Word>
 struct DealStages {
-  DealStage<Key, Value, Block::Lanes::size> of_tile[Block::tiles];
+  DealStage<Word, Block::Lanes::size> of_tile[Block::tiles];
 };
-template <class Block, class Key, class Value>
+template <class Block, class Word>
   requires(Block::threads == 1)
-struct DealStages<Block, Key, Value> {};
+struct DealStages<Block, Word> {};
 
-template <class Key, class Value>
+template <class Word>
 struct DealStagesOf {
   template <class Block>
-  using In = DealStages<Block, Key, Value>;
+  using In = DealStages<Block, Word>;
 };
 
-/// Brings a tile's words into the order of parts.
+/// Brings a column into the order of parts. It is loaded as late as this, and half by half: with the lanes of
+/// all rows in registers too it would spill.
 template <class Tile, class Word>
 DG_FN void put_dealt(Tile tile, const DealRows<Tile>& rows, const u32 (&places)[kDealItems],
-                     Word* staged, const Word (&words)[kDealItems]) {
+                     const Word* column, Word* staged) {
+  constexpr u32 half = kDealItems / 2;
+  const Word* from = column + rows.own;
   DG_UNROLL
-  for (u32 i = 0; i < kDealItems; ++i)
-    if (rows.has(i)) staged[places[i]] = words[i];
+  for (u32 first = 0; first < kDealItems; first += half) {
+    Word words[half];
+    DG_UNROLL
+    for (u32 i = 0; i < half; ++i)
+      words[i] = rows.has(first + i) ? from[rows.nth(first + i)] : Word{0};
+    DG_UNROLL
+    for (u32 i = 0; i < half; ++i)
+      if (rows.has(first + i)) staged[places[first + i]] = words[i];
+  }
   tile.sync();
 }
 
@@ -175,20 +199,15 @@ DG_FN void write_dealt(Tile tile, const DealRows<Tile>& rows, const u8* parts, u
 }
 
 /// Moves rows [first, last), whose parts were noted; those of part p go to `places[p * stride]` and on.
-template <class Block, class Stages, class Key, class Value>
-DG_FN void move_dealt(Block block, [[maybe_unused]] Stages& stages,
-                      const DealColumns<Key, Value>& columns, const u8* parts_of, u64 parts,
-                      u64 first, u64 last, const u64* places, u64 stride) {
+template <class Block, class Stages, class Word>
+DG_FN void move_dealt(Block block, [[maybe_unused]] Stages& stages, const Word* words, Word* to,
+                      const u8* parts_of, u64 parts, u64 first, u64 last, const u64* places,
+                      u64 stride) {
   using Lanes = typename Block::Lanes;
   if constexpr (Block::threads == 1) {
-    const DealColumns<Key, Value> moved = columns;
     u64 next[kDealParts<Lanes>];
     for (u64 part = 0; part < parts; ++part) next[part] = places[part * stride];
-    for (u64 row = first; row < last; ++row) {
-      const u64 place = next[parts_of[row]]++;
-      moved.keys_to[place] = moved.keys[row];
-      if constexpr (!same<Value, NoValue>) moved.values_to[place] = moved.values[row];
-    }
+    for (u64 row = first; row < last; ++row) to[next[parts_of[row]]++] = words[row];
   } else {
     const auto tile = block.tile();
     auto& stage = stages.of_tile[block.tile_index()];
@@ -225,19 +244,8 @@ DG_FN void move_dealt(Block block, [[maybe_unused]] Stages& stages,
       }
       const u64 shift = next - begin;
       next += count;
-      auto& staged = stage.staged;
-      // Loaded as late as that: with the lanes of all rows in registers they would spill.
-      Key keys[kDealItems];
-      rows.load(columns.keys, keys);
-      put_dealt(tile, rows, of, staged.keys, keys);
-      write_dealt(tile, rows, stage.parts, shift, staged.keys, columns.keys_to);
-      if constexpr (!same<Value, NoValue>) {
-        Value values[kDealItems];
-        rows.load(columns.values, values);
-        tile.sync();
-        put_dealt(tile, rows, of, staged.values, values);
-        write_dealt(tile, rows, stage.parts, shift, staged.values, columns.values_to);
-      }
+      put_dealt(tile, rows, of, words, stage.words);
+      write_dealt(tile, rows, stage.parts, shift, stage.words, to);
     }
   }
 }
@@ -251,14 +259,22 @@ struct BackColumns {
   u8* flags_to;
 };
 
-/// All are read before one is written, so that their lines come at once.
+/// Of each half all are read before one is written, so that their lines come at once.
 template <class Tile, class Word>
 DG_FN void bring_words(const DealRows<Tile>& rows, const u64 (&places)[kDealItems],
                        const Word* from, Word* to) {
-  Word words[kDealItems];
+  constexpr u32 half = kDealItems / 2;
+  Word* own = to + rows.own;
   DG_UNROLL
-  for (u32 i = 0; i < kDealItems; ++i) words[i] = rows.has(i) ? from[places[i]] : Word{0};
-  rows.store(to, words);
+  for (u32 first = 0; first < kDealItems; first += half) {
+    Word words[half];
+    DG_UNROLL
+    for (u32 i = 0; i < half; ++i)
+      words[i] = rows.has(first + i) ? from[places[first + i]] : Word{0};
+    DG_UNROLL
+    for (u32 i = 0; i < half; ++i)
+      if (rows.has(first + i)) own[rows.nth(first + i)] = words[i];
+  }
 }
 
 /// Brings back rows [first, last); those of part p stand from `places[p * stride]` on, and `pads[p]` behind it.

@@ -48,14 +48,14 @@ struct Block<1> {
 
 /// The sum of what the threads before this one brought. `scratch` is shared, of one word for each
 /// tile; another barrier of the block stands between two calls with the same scratch.
-template <class Block>
-DG_FN u32 exclusive_sum(Block block, u32* scratch, u32 term) {
+template <class Block, class Word>
+DG_FN Word exclusive_sum(Block block, Word* scratch, Word term) {
   const auto tile = block.tile();
   const u32 lane = tile.lane();
-  u32 sum = term;
+  Word sum = term;
   DG_UNROLL
   for (u32 distance = 1; distance < Block::Lanes::size; distance *= 2) {
-    const u32 below = tile.shuffle(sum, lane - distance);
+    const Word below = tile.shuffle(sum, lane - distance);
     if (lane >= distance) sum += below;
   }
   if (lane == Block::Lanes::size - 1) scratch[block.tile_index()] = sum;

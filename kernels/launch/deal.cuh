@@ -6,19 +6,36 @@
 
 namespace dg {
 
-struct DealArgs {
+struct DealCountArgs {
   Digit digit;
   const void* keys;
-  const void* values;  // where `Value` is not void
-  void* keys_to;
-  void* values_to;
-  u8* parts_of;   // each row's part, from the count
-  u64* counters;  // parts x segments: rows from the count, places for what moves
+  u8* parts_of;  // of each row
+  u64* counts;   // parts x segments
+  u64 rows;
+  u64 parts;
+  u64 segment_rows;  // whole steps
+  u64 n;             // segments
+};
+
+struct DealPlacesArgs {
+  u64* places;  // parts x segments and one more: counts before
+  u64* starts;  // parts and one more
+  u64 parts;
+  u64 segments;
+  u64 segment_rows;
+  u64 n;  // one block
+};
+
+struct DealMoveArgs {
+  const void* words;
+  void* words_to;
+  const u8* parts_of;
+  const u64* places;  // parts x segments
   u64 rows;
   u64 parts;
   u64 segments;
-  u64 segment_rows;  // whole steps
-  u64 n;             // segments of the count, blocks of what moves
+  u64 segment_rows;
+  u64 n;  // blocks
 };
 
 struct DealBackArgs {
@@ -36,27 +53,32 @@ struct DealBackArgs {
 };
 
 template <class Key, int Width>
-DG_KERNEL deal_count(DealArgs args) {
+DG_KERNEL deal_count(DealCountArgs args) {
   for_each_segment<Width>(args.n, args.segment_rows, [&](auto tile, u64 segment) {
     count_dealt(tile, args.digit, static_cast<const Key*>(args.keys), args.parts_of, args.parts,
-                segment * args.segment_rows, end_of_rows(args, segment), args.counters + segment,
-                args.segments);
+                segment * args.segment_rows, end_of_rows(args, segment), args.counts + segment,
+                args.n);
   });
 }
 
-template <class Key, class Value, u32 Threads>
+template <u32 Threads>
 DG_BLOCK_KERNEL(Threads)
-deal_move(Sharing<DealArgs, Threads, DealStagesOf<Key, typename StoredAs<Value>::Type>::template In>
-              args) {
-  using Word = typename StoredAs<Value>::Type;
-  const DealColumns<Key, Word> columns{
-      static_cast<const Key*>(args.keys), static_cast<const Word*>(args.values),
-      static_cast<Key*>(args.keys_to), static_cast<Word*>(args.values_to)};
+deal_places(Sharing<DealPlacesArgs, Threads, DealSums> args) {
+  for_each_block(args, [&](auto block, auto& sums, u64) {
+    place_dealt(block, sums, args.places, args.starts, args.parts, args.segments);
+  });
+}
+
+template <class Word, u32 Threads>
+DG_BLOCK_KERNEL(Threads)
+deal_move(Sharing<DealMoveArgs, Threads, DealStagesOf<Word>::template In> args) {
   for_each_block(args, [&](auto block, auto& stages, u64 number) {
     const u64 segment = number * block.tiles + block.tile_index();
     if (segment >= args.segments) return;
-    move_dealt(block, stages, columns, args.parts_of, args.parts, segment * args.segment_rows,
-               end_of_rows(args, segment), args.counters + segment, args.segments);
+    move_dealt(block, stages, static_cast<const Word*>(args.words),
+               static_cast<Word*>(args.words_to), args.parts_of, args.parts,
+               segment * args.segment_rows, end_of_rows(args, segment), args.places + segment,
+               args.segments);
   });
 }
 

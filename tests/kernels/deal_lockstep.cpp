@@ -7,29 +7,28 @@
 namespace dg::test {
 namespace {
 
-template <class Key, class Value, u32 Threads>
+template <class Key, u32 Threads>
 void deal(u64 parts, const std::vector<Key>& keys) {
   using Block = lockstep::LockstepBlock<Threads>;
-  using Word = typename StoredAs<Value>::Type;
-  constexpr bool has_value = !same<Value, void>;
   constexpr int width = Block::Lanes::size;
   const u64 rows = keys.size(), segment_rows = 2 * kDealItems * width;
   const u64 segments = rows / segment_rows + 1;
   const Digit digit{7, parts, 0, ~0u};
-  std::vector<Word> values(rows), values_to(rows);
-  if constexpr (has_value)
-    for (u64 row = 0; row < rows; ++row) values[row] = static_cast<Word>(row * 7 + 1);
   std::vector<Key> keys_to(rows);
   std::vector<u8> parts_of(rows, 255);
-  std::vector<u64> counters(parts * segments, ~0ull);
-  DealArgs args{digit,           keys.data(),     values.data(), keys_to.data(), values_to.data(),
-                parts_of.data(), counters.data(), rows,          parts,          segments,
-                segment_rows,    segments};
-  deal_count<Key, width>(args);
+  std::vector<u64> counters(parts * segments + 1, ~0ull), starts(parts + 1, ~0ull);
+  deal_count<Key, width>(
+      {digit, keys.data(), parts_of.data(), counters.data(), rows, parts, segment_rows, segments});
   for (u64 row = 0; row < rows; ++row) CHECK(parts_of[row] == digit.of(keys[row]));
-  CHECK(sum_up(counters) == rows);
-  args.n = (segments + Block::tiles - 1) / Block::tiles;
-  deal_move<Key, Value, Threads>({args});
+  std::vector<u64> summed(counters.begin(), counters.end() - 1);
+  CHECK(sum_up(summed) == rows);
+  summed.push_back(rows);
+  deal_places<Threads>({{counters.data(), starts.data(), parts, segments, segments, 1}});
+  CHECK(counters == summed);
+  for (u64 part = 0; part <= parts; ++part) CHECK(starts[part] == summed[part * segments]);
+  const u64 blocks = (segments + Block::tiles - 1) / Block::tiles;
+  deal_move<Key, Threads>({{keys.data(), keys_to.data(), parts_of.data(), counters.data(), rows,
+                            parts, segments, segment_rows, blocks}});
   std::vector<u64> expected(rows);
   std::iota(expected.begin(), expected.end(), 0);
   std::stable_sort(expected.begin(), expected.end(),
@@ -39,7 +38,6 @@ void deal(u64 parts, const std::vector<Key>& keys) {
   for (u64 to = 0; to < rows; ++to) {
     const u64 row = expected[to];
     CHECK(keys_to[to] == keys[row]);
-    if constexpr (has_value) CHECK(values_to[to] == values[row]);
     words[to] = static_cast<Key>(row + 3);
     flags[to] = static_cast<u8>(row % 5);
   }
@@ -69,7 +67,7 @@ void deal(u64 parts, const std::vector<Key>& keys) {
   for (u64 row = 0; row < rows; ++row) CHECK(words_back[row] == static_cast<Key>(row + 3));
 }
 
-template <class Key, class Value, u32 Threads>
+template <class Key, u32 Threads>
 void cases(std::mt19937& random) {
   const auto keys = [&](u64 rows, Key range) {
     std::vector<Key> made(rows);
@@ -79,9 +77,9 @@ void cases(std::mt19937& random) {
   constexpr u64 most = kDealParts<typename lockstep::LockstepBlock<Threads>::Lanes>;
   for (const u64 parts : {u64{1}, u64{2}, u64{3}, u64{7}, u64{8}, most})
     if (parts <= most) {
-      deal<Key, Value, Threads>(parts, keys(700, ~Key{0}));
+      deal<Key, Threads>(parts, keys(700, ~Key{0}));
       // No rows, few, whole steps, and one key alone.
-      for (const u64 rows : {0, 1, 6, 256}) deal<Key, Value, Threads>(parts, keys(rows, 1));
+      for (const u64 rows : {0, 1, 6, 256}) deal<Key, Threads>(parts, keys(rows, 1));
     }
 }
 
@@ -89,13 +87,15 @@ void cases(std::mt19937& random) {
 }  // namespace dg::test
 
 int main() {
-  using dg::u32;
-  const auto run = []<class Key, class Value, u32 Threads>(std::mt19937& random) {
-    dg::test::cases<Key, Value, Threads>(random);
+  std::mt19937 random(3);
+  const auto run = [&]<dg::u32 Threads>(dg::u32 blocks) {
+    dg::lockstep::tiles = blocks;
+    dg::test::cases<dg::u32, Threads>(random);
+    dg::test::cases<dg::u64, Threads>(random);
   };
-  dg::test::for_each_layout<1>(4, run);
-  dg::test::for_each_layout<4>(3, run);
-  dg::test::for_each_layout<16>(2, run);
-  dg::test::for_each_layout<32>(1, run);
+  run.operator()<1>(4);
+  run.operator()<4>(3);
+  run.operator()<16>(2);
+  run.operator()<32>(1);
   std::printf("deal: passed\n");
 }
