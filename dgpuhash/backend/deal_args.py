@@ -55,7 +55,7 @@ STRUCTS = {
 
 
 def deal_count(key: DTypeLike) -> Kernel:
-    """Notes each row's part and counts each segment's rows; takes `DEAL_COUNT`, a row is a segment."""
+    """Notes each row's part, and counts rows; takes `DEAL_COUNT`, a row is a segment."""
     return _kernel(f"dg::deal_count<{_word(key)},{_WARP}>")
 
 
