@@ -147,8 +147,8 @@ def test_a_filter_that_does_not_fit_is_left_out(threads, monkeypatch, why):
     monkeypatch.setitem(sparing._LEAST, "cpu", (2**11, 0.25))
     tried = []
 
-    async def fails(*asked):
-        tried.append(asked)
+    async def fails(worker, descriptor, blocks):
+        tried.append(descriptor.uid)
         if why == "memory":
             raise OutOfMemoryError("nothing is left")
         return [10**15]
@@ -159,7 +159,8 @@ def test_a_filter_that_does_not_fit_is_left_out(threads, monkeypatch, why):
     with DistributedIndex.build(lazy(right, 3), on="k", client=threads) as index:
         for _ in range(4):
             assert_same(index.merge(lazy(left, 6)).compute(), left.merge(right))
-        assert 0 < len(tried) <= 3 and left_out(index) == [0, 0, 0]
+        # Tasks of a merge that failed before may still ask for their own index.
+        assert 0 < tried.count(index._descriptor.uid) <= 3 and left_out(index) == [0, 0, 0]
         if why == "memory":
             with pytest.raises(OutOfMemoryError, match="nothing is left"):
                 index.merge(lazy(left, 6), bloom_filter=True).compute()
