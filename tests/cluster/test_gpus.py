@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import signal
 import subprocess
@@ -21,6 +22,7 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.multigpu,
     pytest.mark.cudf,
+    pytest.mark.skipif(importlib.util.find_spec("cudf") is None, reason="cuDF is not installed"),
     pytest.mark.cluster,
     pytest.mark.timeout(180),
 ]
