@@ -117,7 +117,7 @@ export PYTHON venv
 if [ -n "$wheels" ]; then
     site=$PWD/build/site
     "$PYTHON" -m pip install --quiet --no-index --no-deps --no-compile --no-cache-dir --upgrade \
-        --target "$site" $(find "$wheels" -name '*.whl') || exit 1
+        --target "$site" $(find "$wheels" -type f -name '*.whl') || exit 1
     export PYTHONPATH=$site${PYTHONPATH:+:$PYTHONPATH}
 fi
 
