@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import dask
@@ -29,12 +29,7 @@ MULTI = ("multi build", "multi find")
 class IndexVerbs:
     """What each verb takes with one number of workers and rows.
 
-    Attributes
-    ----------
-    stored, inserted : list of Future
-        The frames of a build and of an insert, one on each worker.
-    meta : DataFrame
-        An empty frame like them.
+    Frames are made when a verb first wants them: those on arrays need none.
     """
 
     def __init__(
@@ -47,13 +42,30 @@ class IndexVerbs:
     ) -> None:
         self._workers, self._load, self._where = workers, load, where
         self._asked, self._partitions = set(verbs), partitions
-        self.stored = workers.made(load.stored)
-        self.inserted = workers.made(load.stored, 1) if "insert" in verbs else []
-        left = workers.made(load.left)
-        self.meta = workers.client.submit(_empty, self.stored[0]).result()
-        self._left_meta = workers.client.submit(_empty, left[0]).result()
-        self._source = self._persisted(self.stored, self.meta)
-        self._left = self._persisted(left, self._left_meta)
+
+    @cached_property
+    def stored(self) -> list[Any]:
+        """Futures of the frames of a build, one on each worker."""
+        return self._workers.made(self._load.stored)
+
+    @cached_property
+    def inserted(self) -> list[Any]:
+        """Those of an insert, if that is asked for."""
+        return self._workers.made(self._load.stored, 1) if "insert" in self._asked else []
+
+    @cached_property
+    def meta(self) -> Any:
+        """An empty frame like them."""
+        return self._workers.client.submit(_empty, self.stored[0]).result()
+
+    @cached_property
+    def _source(self) -> Any:
+        return self._persisted(self.stored, self.meta)
+
+    @cached_property
+    def _left(self) -> Any:
+        parts = self._workers.made(self._load.left)
+        return self._persisted(parts, self._workers.client.submit(_empty, parts[0]).result())
 
     def seconds(self, checked: bool) -> dict[str, float]:
         """Seconds of each verb that is asked for, and of some that these take.
@@ -75,17 +87,17 @@ class IndexVerbs:
         return seconds
 
     def _unique(self, seconds: dict[str, float], checked: bool) -> None:
-        load, left = self._load, self._left
+        load, source, left = self._load, self._source, self._left
         if "build + merge" in self._asked:
             with _Clock(seconds, "build + merge"):
                 # As one verb: nobody waits for the devices in between.
-                index = self._built(self._source)
+                index = self._built(source)
                 answers = self._workers.computed(index.merge(left, on="key", persist=True))
             index.close()
             self._check_merge("build + merge", checked, load, left, answers)
             del answers
         with _Clock(seconds, "build"):
-            index = self._built(self._source)
+            index = self._built(source)
             self._workers.finish([])
         with index:
             rows = load.workers * load.rows
@@ -130,7 +142,7 @@ class IndexVerbs:
         rows = self._load.workers * self._load.rows // count
         load = replace(self._load, workers=count, rows=rows)
         parts = self._workers.dealt(load.left, count)
-        return load, dd.from_delayed(parts, meta=self._left_meta, verify_meta=False)
+        return load, dd.from_delayed(parts, meta=self._left._meta, verify_meta=False)
 
     def _persisted(self, parts: Sequence[Any], meta: Any) -> Any:
         """A Dask DataFrame of these futures, all of them there."""
@@ -154,7 +166,7 @@ class IndexVerbs:
     ) -> float:
         """Seconds until the answers to the keys of each worker are there."""
         keys = self._workers.made(asked, *batch)
-        frame = self._persisted(keys, self._left_meta[["key"]])
+        frame = self._persisted(keys, self.meta[["key"]])
         start = time.perf_counter()
         answers = self._workers.computed(index.merge(frame, how=how, persist=True))
         seconds = time.perf_counter() - start

@@ -16,7 +16,7 @@ from clusters import cluster_of
 from distributed.utils import sync
 
 from dgpuhash import backend, bench
-from dgpuhash.bench import report, scaling, workers
+from dgpuhash.bench import report, scaling, workers, workload
 from dgpuhash.bench.bulk_steps import bulk_steps
 from dgpuhash.bench.report.grids import grids
 from dgpuhash.bench.steps import build_and_insert
@@ -145,6 +145,22 @@ def test_chosen_verbs_and_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
         bench.run("scaling", device="cpu", verbs=["erase"], quiet=True)
     with pytest.raises(SpecError, match="--partitions 5000; there are 1000 rows"):
         bench.run("scaling", device="cpu", partitions=[5000], quiet=True, **options)
+
+
+def test_verbs_on_arrays_need_no_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a GPU without cuDF can be asked for them."""
+
+    def refuse(columns: Any) -> Any:
+        raise UnsupportedError("GPU frames need cuDF")
+
+    monkeypatch.setattr(scaling, "start", threads)
+    monkeypatch.setattr(workload, "make_frame", refuse)
+    options: dict[str, Any] = {"workers": [1, 2], "modes": ["weak"], "chunk_size": 1000}
+    verbs = ["bulk insert", "bulk find"]
+    rows = bench.run("scaling", device="cpu", verbs=verbs, repeats=1, quiet=True, **options)
+    assert [row["verb"] for row in rows if "verb" in row] == 2 * verbs
+    with pytest.raises(UnsupportedError, match="GPU frames need cuDF"):
+        bench.run("scaling", device="cpu", verbs=["merge"], repeats=1, quiet=True, **options)
 
 
 def test_processes() -> None:
