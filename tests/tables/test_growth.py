@@ -43,7 +43,7 @@ def test_duplicates_do_not_grow_the_table(device):
     few = HashSet("int64", device=device.name)
     few.insert(device.array(np.arange(200_000) % 1000))
     assert len(few) == 1000
-    # It grows by the share of new keys among the rows that came first, which a GPU takes in any order.
+    # It grows by the share of new keys among its first rows, which a GPU takes in any order.
     assert few.capacity < 200_000 / 10
 
 
