@@ -20,16 +20,17 @@ NAMELESS_ROOMS = {"utils", "helpers", "common", "misc"}
 # A room may import itself and every room with a smaller number.
 PYTHON_ROOMS = {
     "errors": 0,
-    "spec": 1,
-    "backend": 2,
-    "tables": 3,
-    "frames": 4,
-    "distributed": 5,
-    "bench": 6,
-    "demo": 7,
-    "cli": 8,
-    "__main__": 9,
-    "__init__": 9,
+    "seeds": 1,
+    "spec": 2,
+    "backend": 3,
+    "tables": 4,
+    "frames": 5,
+    "distributed": 6,
+    "bench": 7,
+    "demo": 8,
+    "cli": 9,
+    "__main__": 10,
+    "__init__": 10,
 }
 KERNEL_ROOMS = {"core": 0, "probe": 1, "table": 2, "batch": 2, "launch": 3, "host": 4}
 

@@ -1,0 +1,60 @@
+"""Seeds of hash functions: drawn anew for each table, unless the environment fixes them."""
+
+from __future__ import annotations
+
+import os
+
+from dgpuhash.errors import SpecError
+
+__all__ = ["VARIABLE", "draw_seed", "seed_of_generation"]
+
+VARIABLE = "DGPUHASH_SEED"
+_LIMIT = 2**64
+# Splitmix64's increment and the finalizer of MurmurHash3, as in kernels/core/hash.cuh.
+_INCREMENT = 0x9E3779B97F4A7C15
+_FACTORS = (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53)
+
+
+def draw_seed() -> int:
+    """A seed that nobody can foresee; that of the variable ``DGPUHASH_SEED`` where it is set.
+
+    Raises
+    ------
+    SpecError
+        When the variable is no integer from 0 to 2**64 - 1.
+
+    Examples
+    --------
+    >>> 0 <= draw_seed() < 2**64
+    True
+    """
+    fixed = os.environ.get(VARIABLE)
+    if not fixed:
+        return int.from_bytes(os.urandom(8), "little")
+    try:
+        seed = int(fixed, 0)
+    except ValueError:
+        seed = -1
+    if not 0 <= seed < _LIMIT:
+        raise SpecError(
+            f"{VARIABLE}={fixed!r} is no seed; set an integer from 0 to 2**64 - 1, or unset it"
+        )
+    return seed
+
+
+def seed_of_generation(seed: int, generation: int) -> int:
+    """The seed that a table goes on with after as many changes of its own: `seed` itself before.
+
+    Examples
+    --------
+    >>> seed_of_generation(7, 0)
+    7
+    >>> seed_of_generation(7, 1) != seed_of_generation(7, 2)
+    True
+    """
+    if generation == 0:
+        return seed
+    word = (seed + generation * _INCREMENT) % _LIMIT
+    for factor in _FACTORS:
+        word = (word ^ word >> 33) * factor % _LIMIT
+    return word ^ word >> 33
