@@ -6,7 +6,7 @@ import os
 
 from dgpuhash.errors import SpecError
 
-__all__ = ["VARIABLE", "draw_seed", "seed_of_generation"]
+__all__ = ["VARIABLE", "draw_seed", "seed_of_generation", "spread_seed"]
 
 VARIABLE = "DGPUHASH_SEED"
 _LIMIT = 2**64
@@ -52,9 +52,18 @@ def seed_of_generation(seed: int, generation: int) -> int:
     >>> seed_of_generation(7, 1) != seed_of_generation(7, 2)
     True
     """
-    if generation == 0:
-        return seed
-    word = (seed + generation * _INCREMENT) % _LIMIT
+    return spread_seed(seed + (generation - 1) * _INCREMENT) if generation else seed
+
+
+def spread_seed(seed: int) -> int:
+    """What hash functions mix keys with: the function of this name in the kernels.
+
+    Examples
+    --------
+    >>> hex(spread_seed(0))
+    '0x64b5720b4b825f21'
+    """
+    word = (seed + _INCREMENT) % _LIMIT
     for factor in _FACTORS:
         word = (word ^ word >> 33) * factor % _LIMIT
     return word ^ word >> 33

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 import operator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from dgpuhash.errors import KeyTypeError, SpecError
+from dgpuhash.seeds import draw_seed
 
 __all__ = ["TableSpec", "key_dtype_of", "native_dtype", "value_dtype_of"]
 
@@ -110,8 +111,8 @@ class TableSpec:
         What `numpy.lib.format.dtype_to_descr` says of the values' dtype; None for sets.
     max_load : float
         Share of slots in use above which the table grows; in [0.01, 1).
-    seed : int
-        Seed of the hash function, 64 bits.
+    seed : int, optional
+        Seed of the hash function, 64 bits; drawn anew when there is none (see `dgpuhash.seeds`).
     initial_bucket : int
         First bucket of a key's value list (multimaps; s0 of WarpCore §IV-C).
     growth : float
@@ -130,15 +131,23 @@ class TableSpec:
     key_dtype: str
     value_dtype: Any = None
     max_load: float = 0.9
-    seed: int = 0
+    seed: int = field(default_factory=draw_seed)
     initial_bucket: int = 1
     growth: float = 1.1
 
     @classmethod
     def of(
-        cls, kind: str, key_dtype: DTypeLike, value_dtype: DTypeLike | None = None, **settings: Any
+        cls,
+        kind: str,
+        key_dtype: DTypeLike,
+        value_dtype: DTypeLike | None = None,
+        *,
+        seed: int | None = None,
+        **settings: Any,
     ) -> TableSpec:
         """A spec from dtypes in any form that NumPy takes; see the class for `settings`."""
+        if seed is not None:
+            settings["seed"] = seed
         value = None
         if value_dtype is not None:
             value = np.lib.format.dtype_to_descr(value_dtype_of(value_dtype))

@@ -95,6 +95,7 @@ OPEN_STATE = np.dtype(
         ("occupied", "<u8"),
         ("erased", "<u8"),
         ("pending", "<u8"),
+        ("strayed", "<u8"),
         ("side_present", "<u8", 2),
         ("side_value", "<u8", 2),
     ],

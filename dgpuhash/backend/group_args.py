@@ -45,7 +45,7 @@ __all__ = [
     "group_reduce",
 ]
 
-GROUP_STORAGE = _words("records", "lines", "words", "line_records", "most_lines")
+GROUP_STORAGE = _words("records", "lines", "words", "line_records", "most_lines", "salt")
 # Pointers to words, two for each 64 rows.
 ROW_SET = _words("words")
 GROUP_CLEAR = _words("ones", "n", table=GROUP_STORAGE)

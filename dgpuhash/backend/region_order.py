@@ -16,7 +16,7 @@ from dgpuhash.backend.partition_pass import Digit, Partitioned, Route, Segments,
 if TYPE_CHECKING:
     from dgpuhash.backend.base import Backend
 
-__all__ = ["Ordered", "Ranges", "order_by_bucket"]
+__all__ = ["CrowdedError", "Ordered", "Ranges", "order_by_bucket"]
 
 # A part is crowded with so many times the mean of rows, and some that come by chance in small ones.
 _CROWDED, _CROWD_ROWS = 2, 2**10
@@ -37,24 +37,26 @@ class Ordered:
     spare_values: Any
 
 
-class _CrowdedError(Exception):
+class CrowdedError(Exception):
     """Many rows are for one part."""
 
 
 def order_by_bucket(
     backend: Backend, keys: Any, values: Any, *, buckets: int, seed: int, shift: int
 ) -> Ordered | None:
-    """The batch by ``first bucket >> shift``; None where a part is crowded, or it is too large.
+    """The batch by ``first bucket >> shift``; None where it is too large.
 
     One block, or one thread, works off a part. The rows of a region come in any order, so the first
     pass takes the highest digit, and each of its parts is put in order by itself.
+
+    Raises
+    ------
+    CrowdedError
+        When many rows are for one part.
     """
     if buckets >= 2**32 or len(keys) > structs.PASS_ROWS:
         return None
-    try:
-        return _order(backend, keys, values, Digit(seed, buckets, shift, 0, -(-buckets >> shift)))
-    except _CrowdedError:
-        return None
+    return _order(backend, keys, values, Digit(seed, buckets, shift, 0, -(-buckets >> shift)))
 
 
 def _order(backend: Backend, keys: Any, values: Any, region: Digit) -> Ordered:
@@ -84,7 +86,7 @@ def _order(backend: Backend, keys: Any, values: Any, region: Digit) -> Ordered:
 def _refuse_crowds(starts: Callable[[], np.ndarray], rows: int, _: object = None) -> None:
     counts = np.diff(starts().astype(np.int64))
     if int(counts.max()) * len(counts) > _CROWDED * (rows + len(counts) * _CROWD_ROWS):
-        raise _CrowdedError
+        raise CrowdedError
 
 
 def _passes(regions: int, most: int) -> tuple[int, int]:

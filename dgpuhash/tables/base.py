@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from dgpuhash import backend as backends
 from dgpuhash.backend import Backend
 from dgpuhash.errors import FormatError, SpecError
+from dgpuhash.seeds import draw_seed
 from dgpuhash.spec import TableSpec, check_capacity
 from dgpuhash.tables.arrays import Taken, take
 from dgpuhash.tables.bits import key_bits, key_memory, keys_of, word, words_of
@@ -123,6 +125,39 @@ class Table:
             self._store.reserve(wanted)
 
     @says_memory
+    @changes
+    def rehash(self, seed: int | None = None) -> None:
+        """Move all keys to where another seed of the hash function wants them.
+
+        A table that grows does so by itself where its keys are close together by the seed that it
+        has. What it holds, and all answers, stay.
+
+        Parameters
+        ----------
+        seed : int, optional
+            From 0 to 2**64 - 1; drawn anew when None.
+
+        Raises
+        ------
+        SpecError
+            When `seed` is no such number.
+        OutOfMemoryError
+            When there is no room for the table and its copy; it is as it was.
+
+        Examples
+        --------
+        >>> from dgpuhash import HashSet
+        >>> table = HashSet.from_keys([1, 2, 3])
+        >>> table.rehash(seed=5)
+        >>> table.stats().seed, table.contains([2, 4]).tolist()
+        (5, [True, False])
+        """
+        spec = replace(self._spec, seed=draw_seed() if seed is None else seed)
+        if self._store is not None:
+            self._store.rehash(spec.seed)
+        self._spec = spec
+
+    @says_memory
     @reads
     def copy(self) -> Self:
         """An independent table with the same content on the same device."""
@@ -170,6 +205,8 @@ class Table:
             storage_density=payload / nbytes,
             lines_per_lookup=present,
             lines_per_absent_lookup=absent,
+            seed=store.slots.seed,
+            reseeds=store.reseeds,
         )
 
     @says_memory
@@ -183,7 +220,8 @@ class Table:
             When the disk is full or may not be written; what was under `path` is untouched then.
         """
         self._opened()
-        header = {"spec": self._spec.to_json(), "size": len(self)}
+        spec = replace(self._spec, seed=self._seed)
+        header = {"spec": spec.to_json(), "size": len(self)}
         write_file(path, header, self._saved_buffers())
 
     @classmethod
@@ -224,11 +262,20 @@ class Table:
         return html_table(self._title(), rows)
 
     def _title(self) -> str:
-        value = self.value_dtype
+        value, store = self.value_dtype, self._store
         types = str(self._key) if value is None else f"{self._key} -> {value}"
         filled = f"{len(self):,} of {self.capacity:,}"
         where = self.device or "no device yet"
-        return f"{type(self).__name__} {types}: {filled}, {bytes_in_words(self.nbytes)}, {where}"
+        memory, reseeds = bytes_in_words(self.nbytes), 0 if store is None else store.reseeds
+        again = f" (reseeded: {reseeds})" if reseeds else ""
+        return (
+            f"{type(self).__name__} {types}: {filled}, {memory}, {where}, seed {self._seed}{again}"
+        )
+
+    @property
+    def _seed(self) -> int:
+        """Of the hash function that is in use."""
+        return self._spec.seed if self._store is None else self._store.slots.seed
 
     @property
     def _value(self) -> np.dtype[Any]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from dgpuhash.backend import Backend
+from dgpuhash.seeds import draw_seed, seed_of_generation
 from dgpuhash.tables.group_table import GroupTable
 
 __all__ = ["Estimate", "Groups", "Placed", "fill", "population"]
@@ -18,6 +19,9 @@ __all__ = ["Estimate", "Groups", "Placed", "fill", "population"]
 _MAX_LOAD = 0.6
 # Rows that tell how many distinct keys to expect; with fewer, there is room for as many as rows.
 _SAMPLE_ROWS = {"cpu": 2**16, "cuda": 2**20}
+# A guessed table is full, for all that matters, when a walk passes so many lines; in one that has
+# room for all rows keys stand so close together only where someone has chosen them for its seed.
+_GUESSED_LINES, _CLOSE_LINES = 2**6, 2**8
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +40,21 @@ class Estimate:
             return Estimate(min(rows, 1), rows)
         sample = backend.asarray(bits[:: rows // most])
         slots = backend.empty(len(sample), np.int64)
-        table = GroupTable(backend, bits.dtype, 2 * len(sample))
-        seen = table.place(sample, slots, repeats=True)
+        for seed, most_lines in _tries(draw_seed()):
+            table = GroupTable(
+                backend, bits.dtype, 2 * len(sample), seed=seed, most_lines=most_lines
+            )
+            seen = table.place(sample, slots, repeats=True)
+            if seen is not None:
+                break
         assert seen is not None, "every row of the sample has room"
         return Estimate(seen, min(rows, population(seen, len(sample))))
+
+
+def _tries(seed: int) -> Iterator[tuple[int, int | None]]:
+    """Seeds to try for tables with room for all rows, and how many lines a walk may pass."""
+    for generation, most_lines in enumerate((_CLOSE_LINES, _CLOSE_LINES, None)):
+        yield seed_of_generation(seed, generation), most_lines
 
 
 def fill(
@@ -48,25 +63,38 @@ def fill(
     estimate: Estimate,
     work: Callable[[GroupTable, bool], Any],
     folds: Sequence[str] = (),
+    *,
+    seed: int | None = None,
 ) -> tuple[GroupTable, Any]:
     """A table in which `work` has placed the keys, and what that gave.
 
     `work` gets an empty table and whether keys are expected to come again; it gives None when a key
-    found no place.
+    found no place. The `seed` is drawn where none is given; another one follows where it turns out
+    to be one that the keys were chosen for.
     """
+    seed = draw_seed() if seed is None else seed
     rows = len(bits)
     surely = math.ceil(rows / _MAX_LOAD) + 1
     # Few keys that come often hide many that the sample did not see.
     guessed = 2 * max(estimate.expected, min(_SAMPLE_ROWS[backend.name], rows))
     repeats = 2 * estimate.expected <= rows
     if guessed < surely:
-        table = GroupTable(backend, bits.dtype, guessed, guessed=True, folds=folds)
+        table = GroupTable(
+            backend, bits.dtype, guessed, seed=seed, most_lines=_GUESSED_LINES, folds=folds
+        )
         given = work(table, repeats)
         if given is not None:
             return table, given
         del table
-    table = GroupTable(backend, bits.dtype, surely, folds=folds)
-    return table, work(table, repeats)
+    for each, most_lines in _tries(seed):
+        table = GroupTable(
+            backend, bits.dtype, surely, seed=each, most_lines=most_lines, folds=folds
+        )
+        given = work(table, repeats)
+        if given is not None or most_lines is None:
+            return table, given
+        del table
+    raise AssertionError("the last try has no bound")
 
 
 class Placed:

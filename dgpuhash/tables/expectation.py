@@ -6,9 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from dgpuhash.backend import Backend, region_args
+from dgpuhash.seeds import seed_of_generation
 from dgpuhash.tables.slots import Slots
 
 __all__ = [
@@ -25,8 +24,9 @@ __all__ = [
 LEAST_ROWS = 2**17
 # Distinct keys that a sample of a batch without duplicates has, or up to twice as many.
 _SAMPLED = 2**15
-# No other hash's, so that batches that were chosen by a hash are sampled alike.
-_SEED = 0x2545F4914F6CDD1D
+# Of samples and of the slots that hold them: other hashes than those of the tables, so that batches
+# that were chosen by one of these are sampled alike.
+_GENERATIONS = 2**32, 2**32 + 1
 # The sample errs by its standard deviation times this once in 30,000 batches.
 _DEVIATIONS = 4
 # Fewer sampled keys tell nothing.
@@ -59,9 +59,10 @@ def new_keys(backend: Backend, slots: Slots, keys: Any) -> NewKeys:
     if all_new(backend, slots, keys):
         return NewKeys(rows, all=True)
     zeros = max(rows.bit_length() - _SAMPLED.bit_length(), 1)
-    sample = Slots(backend, keys.dtype, None, slots=4 * _SAMPLED, seed=0)
+    chosen, stored = _seeds(slots)
+    sample = Slots(backend, keys.dtype, None, slots=4 * _SAMPLED, seed=stored)
     sample.clear()
-    found, asked = sample.sample(keys, seed=_SEED, zeros=zeros, limit=3 * _SAMPLED)
+    found, asked = sample.sample(keys, seed=chosen, zeros=zeros, limit=3 * _SAMPLED)
     if not slots.blank:
         found -= int(slots.contains(sample.items()[0]).sum())
     if found < _LEAST_FOUND:
@@ -81,8 +82,8 @@ def newness(backend: Backend, slots: Slots, keys: Any) -> Any:
     An array of the device, for which nobody waits.
     """
     if len(keys) >= WITNESSED_ROWS:
-        return Witnesses(backend, keys.dtype).newness(slots, keys)
-    seen = Slots(backend, keys.dtype, None, slots=2 * len(keys), seed=0)
+        return Witnesses().newness(backend, slots, keys)
+    seen = Slots(backend, keys.dtype, None, slots=2 * len(keys), seed=_seeds(slots)[1])
     seen.clear()
     return _new(seen, slots, keys)
 
@@ -92,35 +93,42 @@ class Witnesses:
 
     Both are kept for the next batch, as making them takes the host as long as it takes a GPU to
     count a batch.
-
-    Parameters
-    ----------
-    backend : Backend
-    key : dtype
-        Of batches.
     """
 
-    def __init__(self, backend: Backend, key: np.dtype[Any]) -> None:
-        self._backend = backend
-        self._rows = backend.empty(3 * _STRETCHES, key)
-        self._seen = Slots(backend, key, None, slots=2 * len(self._rows), seed=0)
-        self._used = True
+    def __init__(self) -> None:
+        self._rows: Any = None
+        self._seen: Slots | None = None
+        self._used = False
 
-    def newness(self, slots: Slots, keys: Any) -> Any:
-        """As `newness`, of at least `WITNESSED_ROWS`."""
-        self.forget()
+    def newness(self, backend: Backend, slots: Slots, keys: Any) -> Any:
+        """As `newness`, of a batch of any size."""
+        if len(keys) < WITNESSED_ROWS:
+            return newness(backend, slots, keys)
+        seen = self.ready(backend, slots)
         self._used = True
-        self._backend.run(
+        backend.run(
             region_args.witnesses(keys.dtype), region_args.WITNESSES, _STRETCHES,
-            keys=keys, witnesses=self._rows, seed=_SEED, rows=len(keys),
+            keys=keys, witnesses=self._rows, seed=_seeds(slots)[0], rows=len(keys),
         )  # fmt: skip
-        return _new(self._seen, slots, self._rows)
+        return _new(seen, slots, self._rows)
 
-    def forget(self) -> None:
-        """Make ready for the next batch."""
+    def ready(self, backend: Backend, slots: Slots) -> Slots:
+        """Make ready for the next large batch, which takes less time then."""
+        if self._seen is None:
+            self._rows = backend.empty(3 * _STRETCHES, slots.key)
+            rows, stored = len(self._rows), _seeds(slots)[1]
+            self._seen = Slots(backend, slots.key, None, slots=2 * rows, seed=stored)
+            self._used = True
         if self._used:
             self._seen.clear()
         self._used = False
+        return self._seen
+
+
+def _seeds(slots: Slots) -> tuple[int, int]:
+    """Of the hash that chooses a sample, and of the slots that hold it."""
+    chosen, stored = (seed_of_generation(slots.seed, number) for number in _GENERATIONS)
+    return chosen, stored
 
 
 def _new(seen: Slots, slots: Slots, keys: Any) -> Any:

@@ -11,15 +11,11 @@ import numpy as np
 
 from dgpuhash.backend import Backend
 from dgpuhash.backend import group_args as args
+from dgpuhash.seeds import spread_seed
 
-__all__ = ["HASH_SEED", "GroupTable"]
-
-HASH_SEED = 0
-"""Of the hash whose upper bits say where in the table a key stands."""
+__all__ = ["GroupTable"]
 
 _LINE_WORDS = 8
-# A guessed table is full, for all that matters, when a walk passes so many lines.
-_MOST_LINES = 64
 # What a GPU's first view of a table shows is what its L1 caches keep: a launch of its own for the
 # first rows lets them keep the keys that come again and again.
 _LEADING_ROWS = 2**16
@@ -42,8 +38,10 @@ class GroupTable:
         uint32 or uint64, the words that stand for keys.
     records : int
         The least number of records.
-    guessed : bool
-        Whether keys may find no place.
+    seed : int
+        Of the hash whose upper bits say where in the table a key stands.
+    most_lines : int, optional
+        A key that would have to pass more lines of 64 bytes finds no place; None: all find one.
     folds : sequence of str
         Of the totals; see `args.FOLDS`.
     """
@@ -54,7 +52,8 @@ class GroupTable:
         key: np.dtype[Any],
         records: int,
         *,
-        guessed: bool = False,
+        seed: int,
+        most_lines: int | None = None,
         folds: Sequence[str] = (),
     ) -> None:
         self._backend, self._key = backend, key
@@ -66,7 +65,8 @@ class GroupTable:
         self._memory = backend.empty(self._records * words, np.uint64)
         self._storage = backend.pack(
             args.GROUP_STORAGE, records=self._memory, lines=lines, words=words, line_records=line,
-            most_lines=min(lines, _MOST_LINES) if guessed else lines,
+            most_lines=lines if most_lines is None else min(lines, most_lines),
+            salt=spread_seed(seed),
         )  # fmt: skip
         ones = 3 + sum(4 << place for place, fold in enumerate(folds) if fold == "least")
         self._run(args.group_clear(), args.GROUP_CLEAR, self._records * words, ones=ones)

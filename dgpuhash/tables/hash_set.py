@@ -37,8 +37,9 @@ class HashSet(Table):
         Share of the slots in use above which it grows.
     device : {"cpu", "cuda"}, optional
         None: where the first arrays are.
-    seed : int
-        Seed of the hash function.
+    seed : int, optional
+        Seed of the hash function, from 0 to 2**64 - 1; drawn anew when None, unless the variable
+        ``DGPUHASH_SEED`` fixes it.
 
     Raises
     ------
@@ -78,7 +79,7 @@ class HashSet(Table):
         *,
         max_load: float = 0.9,
         device: str | None = None,
-        seed: int = 0,
+        seed: int | None = None,
     ) -> None:
         spec = TableSpec.of("set", key_dtype, max_load=max_load, seed=seed)
         super().__init__(spec, capacity, device)

@@ -30,7 +30,7 @@ def contents(store: Storage, lists: Lists) -> tuple[Any, Any, Any]:
     return bits, offsets, words
 
 
-def fill(store: Storage, lists: Lists, bits: Any, words: Any, seed: int) -> Storage:
+def fill(store: Storage, lists: Lists, bits: Any, words: Any) -> Storage:
     """Make pairs what the lists hold; gives a table with their entries.
 
     That is `store`, which has no keys, if it fits.
@@ -42,7 +42,7 @@ def fill(store: Storage, lists: Lists, bits: Any, words: Any, seed: int) -> Stor
             made = _settle_unique(store, lists, bits, words)
             if made is not None:
                 return made
-    return settle(store, lists, key_runs(store.backend, bits, words, seed, sample))
+    return settle(store, lists, key_runs(store.backend, bits, words, store.slots.seed, sample))
 
 
 def settle(store: Storage, lists: Lists, batch: KeyRuns) -> Storage:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from dgpuhash.seeds import draw_seed
 from dgpuhash.tables.meeting import meet
 from dgpuhash.tables.scarcity import call_says_memory
 from dgpuhash.tables.storage import Storage
@@ -44,6 +45,6 @@ def isin(values: Any, keys: Any) -> Any:
     array([ True,  True, False])
     """
     backend, taken, asked, stored = meet(values, keys, ("values", "keys"))
-    table = Storage(backend, stored.dtype, None, capacity=len(stored))
+    table = Storage(backend, stored.dtype, None, seed=draw_seed(), capacity=len(stored))
     table.add(stored, None)
     return taken.wrap(table.contains(asked), np.dtype(bool))

@@ -48,8 +48,9 @@ class MultiMap(Table):
         Share of the key slots in use above which it grows.
     device : {"cpu", "cuda"}, optional
         None: where the first arrays are.
-    seed : int
-        Seed of the hash function.
+    seed : int, optional
+        Seed of the hash function, from 0 to 2**64 - 1; drawn anew when None, unless the variable
+        ``DGPUHASH_SEED`` fixes it.
     initial_bucket : int
         Values in the first bucket of a key's chain.
     growth : float
@@ -98,12 +99,12 @@ class MultiMap(Table):
         *,
         max_load: float = 0.9,
         device: str | None = None,
-        seed: int = 0,
+        seed: int | None = None,
         initial_bucket: int = 1,
         growth: float = 1.1,
     ) -> None:
-        settings = {"seed": seed, "initial_bucket": initial_bucket, "growth": growth}
-        spec = TableSpec.of("multimap", key_dtype, value_dtype, max_load=max_load, **settings)
+        settings = {"max_load": max_load, "initial_bucket": initial_bucket, "growth": growth}
+        spec = TableSpec.of("multimap", key_dtype, value_dtype, seed=seed, **settings)
         super().__init__(spec, capacity, device)
 
     @classmethod
@@ -308,10 +309,10 @@ class MultiMap(Table):
             self._payload.clear()
         words, store = self._words(rows), self._opened()
         if self._size > 0:
-            self._append(key_runs(store.backend, bits, words, self._spec.seed))
+            self._append(key_runs(store.backend, bits, words, store.slots.seed))
         else:
             made = self._new_lists(store.backend)
-            filled = fill(store, made, bits, words, self._spec.seed)
+            filled = fill(store, made, bits, words)
             self._store, self._lists = filled, made
         if self._payload is not None:
             self._payload.append(rows)

@@ -7,14 +7,19 @@ region (the thesis' two-level tables, Alcantara 2011, ch. 5).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dgpuhash.backend import Backend, ran_out, region_args
 from dgpuhash.backend.region_order import Ordered, order_by_bucket
 from dgpuhash.errors import OutOfMemoryError
-from dgpuhash.tables.slots import Extent, Slots
+from dgpuhash.tables.extent import Extent
+from dgpuhash.tables.interrupts import uninterrupted
+from dgpuhash.tables.slots import Slots
+
+if TYPE_CHECKING:
+    from dgpuhash.tables.storage import Storage
 
 __all__ = ["RegionBatch", "claim", "fill_ones", "pays", "slot_bits"]
 
@@ -46,7 +51,13 @@ class RegionBatch:
     def of(
         cls, backend: Backend, extent: Extent, seed: int, keys: Any, values: Any
     ) -> RegionBatch | None:
-        """The batch for a table; None where memory is short, or many rows are for one region."""
+        """The batch for a table; None where memory is short.
+
+        Raises
+        ------
+        CrowdedError
+            When many rows are for one region.
+        """
         try:
             ordered = order_by_bucket(
                 backend, keys, values,
@@ -61,6 +72,39 @@ class RegionBatch:
                 return None
             raise
         return cls(backend, keys, values, ordered, created, fresh)
+
+    @uninterrupted
+    def place(self, store: Storage, stored: int, *, told: bool) -> Any:
+        """Insert the pairs into a table that has `stored` keys; true in the rows that created them.
+
+        What does not fit after all, as the expected number of keys was too low, is there before the
+        table grows, and so are the rows that created it.
+        """
+        all_new: int | None = stored + len(self.fresh)
+        try:
+            left = self.insert(store.slots)
+            state = store.slots.state()
+            if state.occupied + state.erased + left > store.capacity:
+                self.claim(store.slots)
+                store.enlarge(state.occupied + left)
+                self.forget(store.slots)
+                all_new = None
+            if left:
+                self.insert_left(store.slots, left, told=told)
+                state = store.slots.state()
+            if told and state.occupied == all_new:
+                self.claim_all()
+            elif told:
+                self.claim(store.slots)
+        except BaseException:
+            if store.slots.filled:
+                self.claim(store.slots)
+                store.undo(self.keys, self.fresh)
+            else:
+                # There was no key, and what lies in the slots may be anything.
+                store.slots.forget()
+            raise
+        return self.fresh
 
     def insert(self, slots: Slots) -> int:
         """Store the pairs whose places are in their regions; gives the number of those left."""

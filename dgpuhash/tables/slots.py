@@ -4,52 +4,22 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from dgpuhash.backend import Backend, args, region_args
+from dgpuhash.tables.extent import Extent, State, slot_nbytes
 
-__all__ = ["Extent", "Slots", "State"]
+__all__ = ["Slots"]
 
-# Of buckets: as many as a region has, so that few keys leave it.
-_LARGEST_SEGMENT = 2**region_args.REGION_SHIFT
-# A table is rounded up to whole segments, by less than this part of it.
-_ROUNDING = 128
 # Where the last field of a table's state begins, in words.
 _SIDE_VALUE = (args.OPEN_STATE.itemsize - args.OPEN_STATE["side_value"].itemsize) // 8
 _BOOL = np.dtype(bool)
+# Attributes that hold addresses of the arrays beside them, and the seed.
+_ADDRESSED = ("storage", "_insert_rows", "_find_rows", "_erase_rows")
 # Rows of a sorted batch that one tile stores.
 _SETTLED_ROWS = 2**8
-
-
-@dataclass(frozen=True, slots=True)
-class State:
-    """What the table counts on its device."""
-
-    occupied: int
-    """Keys stored."""
-    erased: int
-    """Slots that erased keys still take."""
-
-
-class Extent(NamedTuple):
-    """How large a table is."""
-
-    buckets: int
-    segment: int
-    """Buckets of a segment."""
-    slots: int
-
-    @classmethod
-    def of(cls, key: np.dtype[Any], value: np.dtype[Any] | None, slots: int) -> Extent:
-        """That of a table with at least so many slots."""
-        per_bucket = args.BUCKET_BYTES // _slot_nbytes(key, value)
-        wanted = -(-slots // per_bucket)
-        segment = min(_LARGEST_SEGMENT, 1 << max(wanted // _ROUNDING, 1).bit_length() - 1)
-        buckets = -(-wanted // segment) * segment
-        return cls(buckets, segment, buckets * per_bucket)
 
 
 class Slots:
@@ -82,7 +52,7 @@ class Slots:
         self._paired = value == key
         self.extent = Extent.of(key, value, slots)
         self.buckets, self._segment, self.slots = self.extent
-        nbytes = _slot_nbytes(key, value)
+        nbytes = slot_nbytes(key, value)
         self._keys = backend.empty(self.slots * nbytes, np.uint8)
         self._values = None
         if value is not None and not self._paired:
@@ -149,9 +119,7 @@ class Slots:
         self._filled = True
 
     def __getstate__(self) -> dict[str, Any]:
-        # Addresses are those of these arrays only.
-        addressed = {"storage", "_insert_rows", "_find_rows", "_erase_rows"}
-        return {name: it for name, it in self.__dict__.items() if name not in addressed}
+        return {name: it for name, it in self.__dict__.items() if name not in _ADDRESSED}
 
     def copy(self) -> Slots:
         """Independent slots with the same content."""
@@ -165,13 +133,23 @@ class Slots:
                 setattr(made, name, copied)
         return made
 
+    def reseed(self, seed: int) -> None:
+        """Take another seed; there are no keys."""
+        for name in _ADDRESSED:
+            self.__dict__.pop(name, None)
+        self.seed = seed
+
+    def crowded(self) -> bool:
+        """Whether far more keys than by chance stand beyond the segments in which they begin."""
+        return self.extent.crowded(self.state())
+
     def _change(self) -> None:
         self.blank, self._counted = False, None
 
     def state(self) -> State:
         """The counts; waits for the device, unless nothing was stored."""
         if self.blank:
-            return State(0, 0)
+            return State(0, 0, 0)
         if self._counted is None:
             self._count(self._host_state())
         assert self._counted is not None
@@ -187,7 +165,8 @@ class Slots:
         return wait
 
     def _count(self, state: np.ndarray) -> np.ndarray:
-        self._counted = State(int(state["occupied"]), int(state["erased"]))
+        counts = (int(state[name]) for name in ("occupied", "erased", "strayed"))
+        self._counted = State(*counts)
         return state
 
     def sample(self, keys: Any, *, seed: int, zeros: int, limit: int) -> tuple[int, int]:
@@ -404,8 +383,3 @@ class Slots:
     def _erase_rows(self) -> Callable[..., None]:
         kernel = args.open_erase(self._key, self._value)
         return self._backend.bound(kernel, args.OPEN_ERASE, self.storage)
-
-
-def _slot_nbytes(key: np.dtype[Any], value: np.dtype[Any] | None) -> int:
-    """Values of other than the keys' size stand elsewhere."""
-    return key.itemsize * (2 if value == key else 1)

@@ -32,6 +32,10 @@ class TableStats:
         Mean number of 64-byte lines read to find a stored key.
     lines_per_absent_lookup : float
         The same for keys that are not stored.
+    seed : int
+        Of the hash function that is in use.
+    reseeds : int
+        How often the table has changed its seed, as keys were close together by the one before.
 
     Examples
     --------
@@ -50,6 +54,8 @@ class TableStats:
     storage_density: float
     lines_per_lookup: float
     lines_per_absent_lookup: float
+    seed: int
+    reseeds: int
 
     def rows(self) -> list[tuple[str, str]]:
         """Names and figures as text."""
@@ -58,6 +64,8 @@ class TableStats:
             figure = getattr(self, field.name)
             if field.name == "nbytes":
                 made.append(("memory", bytes_in_words(figure)))
+            elif field.name == "seed":
+                made.append((field.name, str(figure)))
             else:
                 text = f"{figure:,}" if isinstance(figure, int) else f"{figure:.3f}"
                 made.append((field.name.replace("_", " "), text))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import math
 from contextlib import suppress
 from typing import Any
@@ -10,16 +11,20 @@ from typing import Any
 import numpy as np
 
 from dgpuhash.backend import Backend
-from dgpuhash.backend.region_order import Ranges
+from dgpuhash.backend.region_order import CrowdedError, Ranges
 from dgpuhash.errors import OutOfMemoryError
+from dgpuhash.seeds import seed_of_generation
 from dgpuhash.tables import expectation, regions
 from dgpuhash.tables.bits import words_of
+from dgpuhash.tables.extent import Extent
 from dgpuhash.tables.interrupts import uninterrupted
 from dgpuhash.tables.region_intake import RegionIntake
 from dgpuhash.tables.regions import RegionBatch
-from dgpuhash.tables.slots import Extent, Slots
+from dgpuhash.tables.slots import Slots
 
 __all__ = ["Storage"]
+
+_log = logging.getLogger("dgpuhash.tables")
 
 _UNDO_ROWS = 1 << 20
 # Tombstones are left behind when they are this part of the slots. No insert takes one: walks pass
@@ -40,7 +45,8 @@ class Storage:
     max_load : float
         Share of the slots above which the table grows.
     seed : int
-        Seed of the hash function.
+        Seed of the hash function; others follow from it where keys turn out to be close together
+        by it.
     capacity : int
         Keys that fit at first.
     """
@@ -52,24 +58,26 @@ class Storage:
         value: np.dtype[Any] | None,
         *,
         max_load: float = 0.9,
-        seed: int = 0,
+        seed: int,
         capacity: int = 0,
     ) -> None:
         self.backend = backend
         self._key, self._value = key, value
-        self._max_load, self._seed = max_load, seed
+        self._max_load, self._seed, self._generation = max_load, seed, 0
         self._slots = self._allocate(self._slots_for(capacity))
         # At least as many slots as are taken, known without waiting for the device.
         self._taken_bound = 0
-        # At least as many as were erased since the tombstones were last counted, and these.
+        # At least as many as were erased since tombstones were counted, and these.
         self._erased_bound = 0
-        self._witnesses: expectation.Witnesses | None = None
+        self.witnesses = expectation.Witnesses()
+        """Of large batches whose newness is asked."""
 
     def _slots_for(self, capacity: int) -> int:
         return math.ceil(max(capacity, 1) / self._max_load) + 1
 
     def _allocate(self, slots: int, *, filled: bool = True) -> Slots:
-        made = Slots(self.backend, self._key, self._value, slots=slots, seed=self._seed)
+        seed = seed_of_generation(self._seed, self._generation)
+        made = Slots(self.backend, self._key, self._value, slots=slots, seed=seed)
         if filled:
             made.clear()
         else:
@@ -83,6 +91,11 @@ class Storage:
     def capacity(self) -> int:
         """Keys that fit before the table grows."""
         return max(1, int(self._slots.slots * self._max_load))
+
+    @property
+    def reseeds(self) -> int:
+        """How often the seed was changed since there was no key."""
+        return self._generation
 
     @property
     def value(self) -> np.dtype[Any] | None:
@@ -135,25 +148,6 @@ class Storage:
             shift=self.backend.region_shift,
         )  # fmt: skip
 
-    def newness(self, keys: Any) -> Any:
-        """Of some rows, or of all, which bring a key that neither this table nor one of them has.
-
-        An array of the device, for which nobody waits. What it took is kept, until `expect_newness`
-        as it is.
-        """
-        if len(keys) < expectation.WITNESSED_ROWS:
-            return expectation.newness(self.backend, self._slots, keys)
-        return self._kept().newness(self._slots, keys)
-
-    def expect_newness(self) -> None:
-        """Make ready for the next `newness` of a large batch, which takes less time then."""
-        self._kept().forget()
-
-    def _kept(self) -> expectation.Witnesses:
-        if self._witnesses is None:
-            self._witnesses = expectation.Witnesses(self.backend, self._key)
-        return self._witnesses
-
     def intake(self, ranges: Ranges, rows: int) -> RegionIntake:
         """Begin to store at most `rows`, for which there is room, range by range."""
         self._taken_bound += rows
@@ -190,6 +184,16 @@ class Storage:
         if keys > self.capacity:
             self._rebuild(self._slots_for(keys))
 
+    def rehash(self, seed: int) -> None:
+        """Move all keys to where another seed wants them."""
+        before = self._seed, self._generation
+        try:
+            self._seed, self._generation = seed, 0
+            self._rebuild(self._slots.slots)
+        except BaseException:
+            self._seed, self._generation = before
+            raise
+
     def settle(self, keys: Any, values: Any) -> None:
         """Store pairs of different keys, by ascending hash, in a table without keys.
 
@@ -202,7 +206,7 @@ class Storage:
     def make_room(self, new: int) -> None:
         """Grow, if need be, until `new` further keys can be placed, and book their places."""
         if not self._has_room(new):
-            self._enlarge(len(self) + new)
+            self.enlarge(len(self) + new)
             self._taken_bound += new
 
     def emptied(self, value: np.dtype[Any], keys: int) -> Storage:
@@ -216,20 +220,22 @@ class Storage:
             return self
         made = copy.copy(self)
         made._value = value
-        made._slots, made._witnesses = made._allocate(made._slots_for(keys), filled=False), None
+        made._slots = made._allocate(made._slots_for(keys), filled=False)
+        made.witnesses = expectation.Witnesses()
         made._taken_bound = made._erased_bound = 0
         return made
 
     @uninterrupted
     def clear(self) -> None:
-        """Forget every key; the capacity stays."""
+        """Forget every key; the capacity stays, and the first seed is used again."""
         self._slots.clear()
+        self._reseed(0)
         self._taken_bound = self._erased_bound = 0
 
     def copy(self) -> Storage:
         """An independent table with the same content."""
         made = copy.copy(self)
-        made._slots, made._witnesses = self._slots.copy(), None
+        made._slots, made.witnesses = self._slots.copy(), expectation.Witnesses()
         return made
 
     def _has_room(self, rows: int) -> bool:
@@ -261,9 +267,9 @@ class Storage:
             keys, values = words_of(keys), _words(values)
             stored = self._slots.state().occupied
             if expectation.all_new(self.backend, self._slots, keys):
-                batch = self._ordered(self._slots.extent, keys, values)
+                batch = self._ordered(self._slots.extent, keys, values, distinct=True)
                 if batch is not None:
-                    return self._place_regions(batch, stored, told=told)
+                    return batch.place(self, stored, told=told)
         self._slots.fill()
         return self._slots.insert(keys, values)
 
@@ -309,52 +315,39 @@ class Storage:
         if new.all or (not told and 2 * new.most > rows):
             extent = Extent.of(self._key, self._value, larger) if larger else self._slots.extent
             if regions.pays(self.backend, None if larger else self._slots, rows):
-                batch = self._ordered(extent, keys, values)
+                batch = self._ordered(extent, keys, values, distinct=new.all)
         if larger:
             # Only now, so that a GPU does not wait for the first pass.
             self._rebuild(larger, filled=False)
         if batch is not None:
-            return self._place_regions(batch, state.occupied, told=told)
+            return batch.place(self, state.occupied, told=told)
         self._slots.fill()
         if self._has_room(rows):
             return self._slots.insert(keys, values)
         return self._place_limited(keys, values)
 
-    def _ordered(self, extent: Extent, keys: Any, values: Any) -> RegionBatch | None:
-        return RegionBatch.of(self.backend, extent, self._seed, keys, values)
+    def _ordered(
+        self, extent: Extent, keys: Any, values: Any, *, distinct: bool
+    ) -> RegionBatch | None:
+        """The batch for slots of this extent; None where it had better be inserted as it comes.
 
-    @uninterrupted
-    def _place_regions(self, batch: RegionBatch, stored: int, *, told: bool) -> Any:
-        """Insert a batch that is in the order of the table, which has `stored` keys.
-
-        What does not fit after all, as the expected number of keys was too low, is there before the
-        table grows, and so are the rows that created it.
+        Where `distinct` keys crowd a region, slots without keys get another seed.
         """
-        all_new: int | None = stored + len(batch.fresh)
-        try:
-            left = batch.insert(self._slots)
-            state = self._slots.state()
-            if state.occupied + state.erased + left > self.capacity:
-                batch.claim(self._slots)
-                self._enlarge(state.occupied + left)
-                batch.forget(self._slots)
-                all_new = None
-            if left:
-                batch.insert_left(self._slots, left, told=told)
-                state = self._slots.state()
-            if told and state.occupied == all_new:
-                batch.claim_all()
-            elif told:
-                batch.claim(self._slots)
-        except BaseException:
-            if self._slots.filled:
-                batch.claim(self._slots)
-                self.undo(batch.keys, batch.fresh)
-            else:
-                # There was no key, and what lies in the slots may be anything.
-                self._slots.forget()
-            raise
-        return batch.fresh
+        for _ in range(2):
+            try:
+                return RegionBatch.of(self.backend, extent, self._slots.seed, keys, values)
+            except CrowdedError:
+                if not (distinct and self._slots.blank):
+                    break
+                self._reseed(self._generation + 1)
+        return None
+
+    def _reseed(self, generation: int) -> None:
+        """Go on with the seed of a `generation`; there are no keys."""
+        if generation != self._generation:
+            self._generation = generation
+            self._slots.reseed(seed_of_generation(self._seed, generation))
+            _log_seed(self._slots)
 
     def _place_limited(self, keys: Any, values: Any) -> Any:
         """Insert until the table is full, grow, go on with the rows that found no place."""
@@ -385,9 +378,9 @@ class Storage:
         if live + state.erased < self.capacity // 2:
             return
         share = placed / settled if settled else 1.0
-        self._enlarge(live + min(pending, max(1, math.ceil(share * pending))))
+        self.enlarge(live + min(pending, max(1, math.ceil(share * pending))))
 
-    def _enlarge(self, wanted: int) -> None:
+    def enlarge(self, wanted: int) -> None:
         """Make room for `wanted` keys."""
         self._rebuild(self._slots_after(wanted))
 
@@ -401,13 +394,26 @@ class Storage:
     def _rebuild(self, slots: int, *, filled: bool = True) -> None:
         """Move the keys to new slots; the old ones stay in use when that fails.
 
-        Slots that are not `filled` may be left without, where there are no keys.
+        Slots that are not `filled` may be left without, where there are no keys. Where many keys
+        have left the segments in which they begin, the new slots have another seed.
         """
         filled = filled or not self._slots.blank
-        moved = self._allocate(slots, filled=filled)
-        self._slots.move_to(moved)
+        generation = self._generation
+        try:
+            self._generation += self._slots.crowded()
+            moved = self._allocate(slots, filled=filled)
+            self._slots.move_to(moved)
+        except BaseException:
+            self._generation = generation
+            raise
         self._slots = moved
+        if self._generation > generation:
+            _log_seed(moved)
         self._taken_bound, self._erased_bound = len(self), 0
+
+
+def _log_seed(slots: Slots) -> None:
+    _log.info("%d slots have seed %d: keys stood close by that before", slots.slots, slots.seed)
 
 
 def _words(values: Any) -> Any:

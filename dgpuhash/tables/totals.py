@@ -11,8 +11,9 @@ import numpy as np
 
 from dgpuhash.backend import Backend
 from dgpuhash.backend import group_args as args
+from dgpuhash.seeds import draw_seed
 from dgpuhash.tables.compacting import Estimate, fill
-from dgpuhash.tables.group_table import HASH_SEED, GroupTable
+from dgpuhash.tables.group_table import GroupTable
 
 __all__ = ["Reduced", "adds_at_once", "group_counts", "reduce_groups", "reduce_keys"]
 
@@ -108,7 +109,8 @@ def _added(
     backend: Backend, bits: Any, estimate: Estimate, columns: Sequence[Reduced]
 ) -> GroupTable:
     """A table of the keys in which the columns are added up."""
-    ordered = _by_region(backend, bits, estimate, columns)
+    seed = draw_seed()
+    ordered = _by_region(backend, bits, estimate, columns, seed)
     described = _described(backend, ordered.columns, [None] * len(columns))
     few = ordered.rows is None and estimate.least <= _FEW_GROUPS
 
@@ -123,7 +125,7 @@ def _added(
         )
         return added or None
 
-    return fill(backend, bits, estimate, add, [column.fold for column in columns])[0]
+    return fill(backend, bits, estimate, add, [each.fold for each in columns], seed=seed)[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +139,7 @@ class _Ordered:
 
 
 def _by_region(
-    backend: Backend, bits: Any, estimate: Estimate, columns: Sequence[Reduced]
+    backend: Backend, bits: Any, estimate: Estimate, columns: Sequence[Reduced], seed: int
 ) -> _Ordered:
     """The batch by regions of the table, each of which fits the L2 cache, where all do not.
 
@@ -151,9 +153,7 @@ def _by_region(
         return _Ordered(bits, columns)
     words = None if values is None else values.view(_WORDS[values.dtype.itemsize])
     try:
-        moved = backend.partition(
-            bits, words, parts=_REGIONS_OF_TABLE, seed=HASH_SEED, numbered=True
-        )
+        moved = backend.partition(bits, words, parts=_REGIONS_OF_TABLE, seed=seed, numbered=True)
     except MemoryError:
         return _Ordered(bits, columns)
     there = None if values is None else moved.values.view(values.dtype)

@@ -17,11 +17,17 @@ DG_FN u64 mix(u64 word) {
 /// Spreads user seeds, which are small numbers, over 64 bits (splitmix64's increment).
 DG_FN u64 spread_seed(u64 seed) { return mix(seed + 0x9e3779b97f4a7c15ull); }
 
+/// `hash_key` by a seed that is spread already.
+template <class Key>
+DG_FN u64 hash_salted(Key key, u64 salt) {
+  return mix(static_cast<u64>(key) ^ salt);
+}
+
 /// The bits of a key as every table and every partition hashes them: different keys never collide
 /// in 64 bits.
 template <class Key>
 DG_FN u64 hash_key(Key key, u64 seed) {
-  return mix(static_cast<u64>(key) ^ spread_seed(seed));
+  return hash_salted(key, spread_seed(seed));
 }
 
 /// Depends on the order: combine(a, b) and combine(b, a) differ.

@@ -25,6 +25,7 @@ struct GroupStorage {
   u64 words;         // a power of two, at least 2
   u64 line_records;  // a power of two; divisions take longer than lookups
   u64 most_lines;    // of a walk; a key that would have to walk farther is refused
+  u64 salt;          // of the hash: the seed, spread
 };
 
 struct GroupTable {
@@ -54,7 +55,7 @@ struct GroupTable {
   };
 
   DG_FN Walk begin(u64 key) const {
-    const u64 hash = hash_key(key, 0), line = mulhi(hash, at.lines);
+    const u64 hash = hash_salted(key, at.salt), line = mulhi(hash, at.lines);
     prefetch(record(line * at.line_records));
     return {hash, line, 0};
   }
@@ -135,7 +136,7 @@ struct GroupTable {
   /// bytes first.
   template <class Visit>
   DG_FN void walk(u64 key, const Visit& visit) const {
-    const u64 hash = hash_key(key, 0);
+    const u64 hash = hash_salted(key, at.salt);
     u64 line = mulhi(hash, at.lines);
     for (u64 lines = 0; lines < at.most_lines; ++lines) {
       if (visit_line(hash, line, visit)) return;

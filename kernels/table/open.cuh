@@ -77,7 +77,8 @@ struct OpenTable : OpenSlots<KeyType, ValueType> {
     return static_cast<const char*>(at.keys) + bucket * kBucketBytes + index * kQuarterBytes;
   }
 
-  DG_FN u64 first_bucket(Key key) const { return mulhi(hash_key(key, at.seed), at.buckets); }
+  DG_FN u64 hash_of(Key key) const { return hash_key(key, at.seed); }
+  DG_FN u64 first_bucket(Key key) const { return mulhi(hash_of(key), at.buckets); }
 
   /// Follows the probe sequence to `key` or to the first EMPTY slot; the buckets before that are told.
   /// `probe` stays at the buckets where the walk ended, so that it can be taken up again there.
@@ -86,7 +87,7 @@ struct OpenTable : OpenSlots<KeyType, ValueType> {
     // Narrow tiles read a bucket in several steps.
     constexpr u32 steps = Tile::size < kQuarters ? kQuarters / Tile::size : 1;
     for (; !probe.ended(); probe.next()) {
-      const u64 bucket = probe.bucket(tile.lane());
+      const u64 bucket = probe.bucket(tile.lane(), [&] { return hash_of(key); });
       Stop gap{End::nowhere, 0, 0, Value{}};
       DG_UNROLL
       for (u32 step = 0; step < steps; ++step) {
@@ -102,7 +103,7 @@ struct OpenTable : OpenSlots<KeyType, ValueType> {
           gap = Stop{End::empty, lowest_one(gaps), first + sight.gap, Value{}};
       }
       if (gap.end == End::empty) {
-        pass_all(tile, probe, probe.visited + gap.lane / kQuarters);
+        pass_all(tile, key, probe, probe.visited + gap.lane / kQuarters);
         return gap;
       }
     }
@@ -116,12 +117,16 @@ struct OpenTable : OpenSlots<KeyType, ValueType> {
   template <class Tile>
   DG_FN Placed insert(Tile tile, Key key, Value value, u64 limit) const {
     auto probe = probe_of<Tile>(key);
-    return insert_by(tile, key, value, limit, [&] { return walk(tile, key, probe); });
+    return insert_by(
+        tile, key, value, limit, [&] { return walk(tile, key, probe); },
+        [&](const Stop& stop) { return probe.visited + stop.lane / kQuarters; });
   }
 
-  /// The same; `seek` walks to the key or a place for it.
-  template <class Tile, class Seek>
-  DG_FN Placed insert_by(Tile tile, Key key, Value value, u64 limit, const Seek& seek) const {
+  /// The same; `seek` walks to the key or a place for it, and `passed` says how many buckets come before
+  /// that.
+  template <class Tile, class Seek, class Passed>
+  DG_FN Placed insert_by(Tile tile, Key key, Value value, u64 limit, const Seek& seek,
+                         const Passed& passed) const {
     if (reserved(key)) return insert_aside(tile, key, value, limit);
     bool booked = false;
     while (true) {
@@ -138,6 +143,9 @@ struct OpenTable : OpenSlots<KeyType, ValueType> {
           // Another key took the slot: read the same buckets again.
           if (swapped == Outcome::refused) continue;
           outcome = swapped;
+          if (outcome == Outcome::created && tile.lane() == 0 &&
+              strays(passed(stop), at.segment_shift))
+            atomic_add<Order::relaxed>(&at.state->strayed, 1);
         }
       }
       if (booked && outcome != Outcome::created && tile.lane() == 0)
@@ -160,8 +168,9 @@ struct OpenTable : OpenSlots<KeyType, ValueType> {
   template <class Wanted>
   DG_FN u64 lines_until(u64 hash, const Wanted& wanted) const {
     SegmentedProbe<1> probe(at.buckets, at.segment_shift, hash);
+    const auto bucket = [&] { return probe.bucket(0, [&] { return hash; }); };
     u64 lines = 1;
-    for (; !wanted(probe.bucket(0)) && goes_on(probe); ++lines) probe.next();
+    for (; !wanted(bucket()) && goes_on(probe, bucket()); ++lines) probe.next();
     return lines;
   }
 
@@ -188,18 +197,18 @@ struct OpenTable : OpenSlots<KeyType, ValueType> {
   /// Tells the full buckets before a key's place that it passes them. There are few, and one lane, in
   /// a loop that all lanes run, takes the fewest registers.
   template <class Tile>
-  DG_FN void pass_all(Tile tile, const Probe<Tile>& probe, u32 count) const {
+  DG_FN void pass_all(Tile tile, Key key, const Probe<Tile>& probe, u32 count) const {
     DG_ROLL
     for (u32 steps = 0; steps < count; ++steps)
-      if (tile.lane() == 0) overflow().pass(probe.in_order(steps), probe.low);
+      if (tile.lane() == 0)
+        overflow().pass(probe.in_order(steps, [&] { return hash_of(key); }), probe.low);
   }
 
   /// Of a search by one lane.
-  DG_FN bool goes_on(const SegmentedProbe<1>& probe) const {
-    const u64 bucket = probe.bucket(0);
+  DG_FN bool goes_on(SegmentedProbe<1> probe, u64 bucket) const {
     if (bucket_has_gap(bucket)) return false;
-    return overflow().template passed<Access::frozen>(bucket, probe.low) &&
-           probe.visited + 1 < at.buckets;
+    probe.next();
+    return overflow().template passed<Access::frozen>(bucket, probe.low) && !probe.ended();
   }
 
   DG_FN bool bucket_has_gap(u64 bucket) const {
@@ -214,7 +223,7 @@ struct OpenTable : OpenSlots<KeyType, ValueType> {
 
   template <class Tile>
   DG_FN Probe<Tile> probe_of(Key key) const {
-    return Probe<Tile>(at.buckets, at.segment_shift, hash_key(key, at.seed));
+    return Probe<Tile>(at.buckets, at.segment_shift, hash_of(key));
   }
 
   DG_FN static Stop stop_at_key(const Quarter& seen, const Sight& sight, u32 lane, u64 first) {

@@ -22,6 +22,7 @@ struct OpenRows : OpenTable<KeyType, ValueType> {
   using Table::erase_aside;
   using Table::erase_at;
   using Table::find_aside;
+  using Table::hash_of;
   using Table::insert_by;
   using Table::overflow;
   using Table::pass_all;
@@ -76,14 +77,17 @@ struct OpenRows : OpenTable<KeyType, ValueType> {
           const Stop stop = look<Goal::place, access>(tile, mine);
           if (!asked) return false;
           if (stop.end == End::nowhere && !reserved(mine.key) && advance(mine)) return true;
-          if (stop.end == End::empty) pass_all(Tile<1>{}, mine.probe, mine.probe.visited);
+          if (stop.end == End::empty) pass_all(Tile<1>{}, mine.key, mine.probe, mine.probe.visited);
           bool tried = false;
-          const Placed placed = insert_by(Tile<1>{}, mine.key, value, limit, [&] {
-            // Another key took the place: the bucket is read again.
-            if (tried) return Stop{End::later, 0, 0, Value{}};
-            tried = true;
-            return stop;
-          });
+          const Placed placed = insert_by(
+              Tile<1>{}, mine.key, value, limit,
+              [&] {
+                // Another key took the place: the bucket is read again.
+                if (tried) return Stop{End::later, 0, 0, Value{}};
+                tried = true;
+                return stop;
+              },
+              [&](const Stop&) { return mine.probe.visited; });
           if (placed.outcome == Outcome::later) return true;
           tell(row, placed);
           return false;
@@ -148,14 +152,14 @@ struct OpenRows : OpenTable<KeyType, ValueType> {
   }
 
   DG_FN Sought seek(Key key) const {
-    const SegmentedProbe<1> probe(at.buckets, at.segment_shift, hash_key(key, at.seed));
+    const SegmentedProbe<1> probe(at.buckets, at.segment_shift, hash_of(key));
     return Sought{key, probe, probe.first};
   }
 
   /// Whether there is another bucket.
-  DG_FN static bool advance(Sought& mine) {
+  DG_FN bool advance(Sought& mine) const {
     mine.probe.next();
-    mine.bucket = mine.probe.bucket(0);
+    mine.bucket = mine.probe.bucket(0, [&] { return hash_of(mine.key); });
     return !mine.probe.ended();
   }
 

@@ -13,6 +13,7 @@ struct OpenState {
   u64 occupied;         // keys stored, those in the side slots included
   u64 erased;           // ERASED slots
   u64 pending;          // rows that found no place since Python last set this to 0
+  u64 strayed;          // keys that were stored beyond their first segment
   u64 side_present[2];  // 1 where the key whose bits are EMPTY, ERASED is stored
   u64 side_value[2];    // their values; all ones where there is none
 };

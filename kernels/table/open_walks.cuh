@@ -41,8 +41,9 @@ struct OpenWalks {
 
   /// `OpenTable::insert`, or `Outcome::later`.
   typename Table::Placed insert(Key key, Value value, u64 limit, Walk& walk) const {
-    return table.insert_by(Lone{}, key, value, limit,
-                           [&] { return step<Access::shared, Goal::place>(key, walk); });
+    return table.insert_by(
+        Lone{}, key, value, limit, [&] { return step<Access::shared, Goal::place>(key, walk); },
+        [&](const Stop&) { return walk.steps; });
   }
 
   /// Removes the key, or another bucket comes first.
@@ -75,14 +76,14 @@ struct OpenWalks {
     auto probe = table.template probe_of<Lone>(key);
     probe.visited = walk.steps;
     if (gaps != 0) {
-      if constexpr (goal == Goal::place) table.pass_all(Lone{}, probe, walk.steps);
+      if constexpr (goal == Goal::place) table.pass_all(Lone{}, key, probe, walk.steps);
       return Stop{End::empty, 0, first + lowest_one(gaps), Value{}};
     }
     if (goal == Goal::key && !table.overflow().template passed<access>(walk.bucket, probe.low))
       return nowhere;
     probe.next();
     if (probe.ended()) return nowhere;
-    walk = {probe.bucket(0), probe.visited};
+    walk = {probe.bucket(0, [&] { return table.hash_of(key); }), probe.visited};
     ask_for(walk.bucket);
     return Stop{End::later, 0, 0, Value{}};
   }

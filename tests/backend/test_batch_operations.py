@@ -260,7 +260,8 @@ def test_shares_in_two_places(
 
 def test_rows_that_crowd_one_region_are_not_ordered(used: Backend) -> None:
     keys = used.from_host(np.full(20_000, 7, np.uint64))
-    assert region_order.order_by_bucket(used, keys, None, buckets=2**12, seed=0, shift=5) is None
+    with pytest.raises(region_order.CrowdedError):
+        region_order.order_by_bucket(used, keys, None, buckets=2**12, seed=0, shift=5)
 
 
 @pytest.mark.parametrize("dtype", ["u4", "u8"])

@@ -46,7 +46,7 @@ struct TableMemory {
   std::vector<Bucket> buckets;
   std::vector<u64> values;
   std::vector<u32> overflow;
-  OpenState state{0, 0, 0, {0, 0}, {~0ull, ~0ull}};
+  OpenState state{0, 0, 0, 0, {0, 0}, {~0ull, ~0ull}};
   OpenStorage storage;
 
   explicit TableMemory(u64 segments, u64 segment_shift = 0, u64 seed = 1)

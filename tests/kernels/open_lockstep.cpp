@@ -272,28 +272,50 @@ void settles(u64 table_segments, u64 segment_shift) {
   }
 }
 
-/// Every bucket once, in the same order for every width; the first ones rise with the hash.
+/// Every bucket, in the same order for every width; the first ones rise with the hash.
 template <u32 Width>
 void probe_order(std::mt19937_64& random, u64 segments, u64 segment_shift) {
   const u64 buckets = segments << segment_shift;
   const u64 hash = random();
+  const auto again = [&] { return hash; };
   std::vector<u64> order;
   std::vector<bool> seen(buckets);
+  u64 left = buckets;
   SegmentedProbe<1> one(buckets, segment_shift, hash);
   for (; !one.ended(); one.next()) {
-    const u64 bucket = one.bucket(0);
-    CHECK(bucket < buckets && !seen[bucket]);
+    const u64 bucket = one.bucket(0, again);
+    CHECK(bucket < buckets);
+    // The first stay is in one segment, and visits no bucket twice.
+    const bool strayed = strays(static_cast<u32>(order.size()), segment_shift);
+    CHECK(strayed || (!seen[bucket] && bucket >> segment_shift == one.first >> segment_shift));
+    left -= !seen[bucket];
     seen[bucket] = true;
     order.push_back(bucket);
   }
-  CHECK(order.size() == buckets);
+  CHECK(left == 0);
+  CHECK(order.size() <= 3 * buckets);
   CHECK(order[0] == mulhi(hash, buckets));
   SegmentedProbe<Width> probe(buckets, segment_shift, hash);
   for (u64 place = 0; !probe.ended(); probe.next(), place += probe.buckets_at_once)
     for (u32 lane = 0; lane < Width; ++lane) {
-      CHECK(probe.bucket(lane) < buckets);
-      if (place + lane / 4 < buckets) CHECK(probe.bucket(lane) == order[place + lane / 4]);
+      CHECK(probe.bucket(lane, again) < buckets);
+      if (place + lane / 4 < order.size())
+        CHECK(probe.bucket(lane, again) == order[place + lane / 4]);
     }
+}
+
+/// Keys whose hashes are close together go all over the table once they leave their first segment.
+void close_hashes(u64 step) {
+  constexpr u64 segments = 100, shift = 4, buckets = segments << shift;
+  std::vector<u64> visits(segments);
+  for (u64 i = 0; i < 10'000; ++i) {
+    const u64 hash = i * step;
+    SegmentedProbe<1> probe(buckets, shift, hash);
+    probe.visited = 1u << stay_shift_of(shift);
+    ++visits[probe.bucket(0, [&] { return hash; }) >> shift];
+  }
+  // 100 on average, 200 where one segment stands for two of 128 places.
+  for (const u64 each : visits) CHECK(each > 30 && each < 300);
 }
 
 template <class Key>
@@ -327,6 +349,8 @@ int main() {
     for (const u64 segments : {1, 2, 3, 8, 37})
       for (u64 shift = 0; shift <= 10; ++shift) test::probe_order<W>(random, segments, shift);
   });
+  // Neighbours, and those that differ in the middle bits alone.
+  for (const u64 step : {1ull, 1ull << 20, 1ull << 33}) test::close_hashes(step);
   test::all_settles<u32>();
   test::all_settles<u64>();
   lockstep::tiles = 2;

@@ -21,7 +21,7 @@ bool insert_and_find(u64 n, u32 salt) {
   std::vector<u64> words(buckets * 8 + 8, ~0ull);
   std::vector<u32> overflow(buckets / 4, 0);
   auto* aligned = words.data() + (8 - reinterpret_cast<u64>(words.data()) / 8 % 8) % 8;
-  OpenState state{0, 0, 0, {0, 0}, {~0ull, ~0ull}};
+  OpenState state{0, 0, 0, 0, {0, 0}, {~0ull, ~0ull}};
   const OpenStorage table{aligned, nullptr, &state, overflow.data(), buckets, 5, salt};
   std::vector<u32> keys(n), values(n), out(n);
   std::vector<u8> fresh(n), found(n);

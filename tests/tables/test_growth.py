@@ -123,7 +123,7 @@ def test_keys_that_all_begin_at_one_bucket(device):
     table, model = HashSet("uint64", capacity=3000, device=device.name), SetModel()
     buckets = table.stats().slots // 8
     keys = np.arange(1 << 18, dtype=np.uint64)
-    hashes = device.backend.to_host(device.backend.hash_keys(device.array(keys), 0))
+    hashes = device.backend.to_host(device.backend.hash_keys(device.array(keys), table.spec.seed))
     first = np.array([int(word) * buckets >> 64 for word in hashes])
     keys = keys[first == 3]
     assert len(keys) > 300

@@ -122,21 +122,22 @@ def test_what_looks_for_new_keys_is_kept(device, monkeypatch):
     many = np.arange(expectation.WITNESSED_ROWS + 7, dtype="u8")
 
     def new(table, keys):
-        return bool(table.newness(device.array(keys)).all())
+        given = device.array(keys)
+        return bool(table.witnesses.newness(table.backend, table.slots, given).all())
 
     assert new(store, many)
-    kept = store._witnesses
+    kept = store.witnesses._seen
     # Of the batch before nothing is known, whether or not it was forgotten meanwhile.
     assert new(store, many)
     assert not new(store, many // 2)
-    store.expect_newness()
+    store.witnesses.ready(store.backend, store.slots)
     assert new(store, many + 5)
     assert new(store, many[:100]) and not new(store, many[:100] // 3)
-    assert store._witnesses is kept
+    assert store.witnesses._seen is kept
     store.insert(device.array(many), None)
     assert not new(store, many)
     copied = store.copy()
-    assert new(copied, many + len(many)) and copied._witnesses is not kept
+    assert new(copied, many + len(many)) and copied.witnesses._seen is not kept
 
 
 @pytest.mark.parametrize("rows", [1 << 17, 1 << 19])
@@ -202,19 +203,25 @@ def test_zipf(device, monkeypatch, crowded):
 
 @pytest.mark.parametrize("crowded", [2, 2**40])
 def test_keys_that_all_begin_in_one_region(device, placed, monkeypatch, crowded):
-    """Twice as many as it has slots: the others go elsewhere."""
+    """Twice as many as it has slots: the others go elsewhere, or all do by another seed."""
     monkeypatch.setattr(region_order, "_CROWDED", crowded)
     table, model = made(device, "u8", None, capacity=60_000)
     slots = table._opened().slots
     keys = np.arange(1 << 19, dtype=np.uint64)
-    hashes = device.backend.to_host(device.backend.hash_keys(device.array(keys), 0))
+    hashes = device.backend.to_host(device.backend.hash_keys(device.array(keys), table.spec.seed))
     start = (hashes >> np.uint64(32)) * np.uint64(slots.buckets) >> np.uint64(32)
     keys = keys[start >> np.uint64(device.backend.region_shift) == 4]
     keys = keys[: 2 * 8 * 2**device.backend.region_shift]
     assert len(keys) == 2 * 8 * 2**device.backend.region_shift
     insert(device, table, model, keys)
-    assert len(placed) == (crowded > 2)
+    assert len(placed) == 1
+    assert table.stats().reseeds == (crowded == 2)
     agree(device, table, model)
+    insert(device, table, model, keys + np.uint64(1 << 40))
+    agree(device, table, model)
+    table.clear()
+    assert table.stats().reseeds == 0
+    assert table.stats().seed == table.spec.seed
 
 
 def test_without_memory_for_the_order_of_regions(device, placed, monkeypatch):

@@ -98,7 +98,7 @@ class DistributedSet(Upkeep):
         *,
         max_load: float = 0.9,
         device: str | None = None,
-        seed: int = 0,
+        seed: int | None = None,
         client: Client | None = None,
         workers: Sequence[str] | None = None,
         exchange: Transport = "auto",

@@ -153,7 +153,7 @@ def make_ready(host: ShardHost, collective: Collective, uid: str, epoch: int, ro
     """Have what so many rows of a rank, or their answers, need before they can travel."""
     part = at(host, uid, epoch).part
     if collective.lands(part.table.device):
-        part.store.expect_newness()
+        part.store.witnesses.ready(part.store.backend, part.store.slots)
         if collective.size > 1:
             nbytes = min(rows, PIECE_ROWS) * (part.row_nbytes + 1)
             collective.landing([nbytes] * collective.size)

@@ -73,7 +73,7 @@ class DistributedMultiMap(PairTable):
         *,
         max_load: float = 0.9,
         device: str | None = None,
-        seed: int = 0,
+        seed: int | None = None,
         initial_bucket: int = 1,
         growth: float = 1.1,
         client: Client | None = None,

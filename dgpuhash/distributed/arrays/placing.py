@@ -97,7 +97,9 @@ class Placing:
             self._starts = part.side.fetch(segments.starts)
             # Prepared while a GPU counts; once rows move, it has no room for other kernels.
             if len(keys):
-                self._new = part.side.fetch(part.store.newness(keys))
+                self._new = part.side.fetch(
+                    part.store.witnesses.newness(backend, part.store.slots, keys)
+                )
 
         part.side.follow()
         with part.side.use():
