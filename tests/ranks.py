@@ -16,6 +16,7 @@ from dgpuhash.distributed.arrays.plan import Chunk
 from dgpuhash.distributed.exchange import LocalCollective, Received, Transfer
 from dgpuhash.distributed.exchange.collective import Landing, Outgoing
 from dgpuhash.distributed.exchange.local_collective import LocalTransfer
+from dgpuhash.frames.key_seeds import draw_owner_seed
 from dgpuhash.spec import TableSpec
 
 __all__ = ["LandingEnd", "Ranks"]
@@ -37,7 +38,8 @@ class Ranks:
         self.device, self.size = device, size
         self.piece_rows, self.slice_rows = rows
         self.spec = TableSpec.of(*spec, **settings)
-        self.parts = [Part(self.spec, capacity, device.name) for _ in range(size)]
+        self.owner_seed = draw_owner_seed()
+        self.parts = [Part(self.spec, capacity, device.name, self.owner_seed) for _ in range(size)]
         self.ends = ends.group(size, limit=120)
 
     def __len__(self) -> int:

@@ -29,6 +29,8 @@ from dgpuhash.distributed.exchange.collective import Collective, Outgoing, Recei
 from dgpuhash.distributed.group import form_group
 from dgpuhash.distributed.plugin import ShardHost
 from dgpuhash.distributed.worker_data import Given, Needed
+from dgpuhash.frames.key_seeds import draw_owner_seed
+from dgpuhash.seeds import draw_seed
 from dgpuhash.spec import TableSpec
 
 __all__ = ["bulk_steps"]
@@ -51,12 +53,16 @@ def bulk_steps(workers: Workers, load: Workload, repeats: int) -> dict[str, dict
     columns = [workers.made(make) for make in (load.keys, load.values, load.asked_keys)]
     labels = [future.key for futures in columns for future in futures]
     needed = Needed(labels, partial(dealt, [load.rows] * len(workers.addresses)))
+    spec = TableSpec.of("map", _INT, _INT, max_load=LOAD, seed=draw_seed())
     group = form_group(workers.client, workers.addresses)
     try:
         runs = [
-            group.run(workers.client, take_steps, workers.device, load.rows, needed=needed)
+            group.run(
+                workers.client, take_steps, spec, draw_owner_seed(), workers.device, load.rows,
+                needed=needed,
+            )
             for _ in range(repeats + 1)
-        ][1:]
+        ][1:]  # fmt: skip
     finally:
         group.close(workers.client)
     made = {}
@@ -70,12 +76,17 @@ def bulk_steps(workers: Workers, load: Workload, repeats: int) -> dict[str, dict
 
 
 def take_steps(
-    host: ShardHost, collective: Collective, device: str, rows: int, given: Given
+    host: ShardHost,
+    collective: Collective,
+    spec: TableSpec,
+    owner_seed: int,
+    device: str,
+    rows: int,
+    given: Given,
 ) -> dict[str, dict[str, float]]:
     """One rank's steps, with the columns that are given to it."""
     ((keys, values, asked),) = given.things
-    spec = TableSpec.of("map", _INT, _INT, max_load=LOAD)
-    part = Part(spec, math.ceil(rows + 6 * math.sqrt(rows)), device)
+    part = Part(spec, math.ceil(rows + 6 * math.sqrt(rows)), device, owner_seed)
     chunks = [[Chunk(each, (), each * rows, rows)] for each in range(collective.size)]
     made = {}
     for verb, work, columns in (("insert", "insert", [keys, values]), ("find", "lookup", [asked])):

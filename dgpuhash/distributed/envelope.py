@@ -42,9 +42,15 @@ def sealed(what: str, version: int, body: Any) -> bytes:
 
 
 def opened(
-    what: str, version: int, data: bytes, where: str, made_of: Callable[[Any], Made]
+    what: str,
+    version: int,
+    data: bytes,
+    where: str,
+    made_of: Callable[[Any], Made],
+    *,
+    oldest: int | None = None,
 ) -> Made:
-    """``made_of(body)`` of what `sealed` wrote.
+    """``made_of(body)`` of what `sealed` wrote, in this version or one from the `oldest` on.
 
     Raises
     ------
@@ -61,9 +67,11 @@ def opened(
             f"{where} is foreign or damaged: no manifest of a saved {what}; pass the directory "
             f"that {what}.save wrote"
         )
-    if found != version:
+    first = version if oldest is None else oldest
+    if found not in range(first, version + 1):
+        read = f"version {version}" if first == version else f"versions {first} to {version}"
         raise FormatError(
-            f"{where} has format version {found} and this dgpuhash reads version {version}; "
+            f"{where} has format version {found} and this dgpuhash reads {read}; "
             "load it with the release that saved it"
         )
     try:

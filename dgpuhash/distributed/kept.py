@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dask.dataframe as dd
@@ -31,6 +31,7 @@ class Kept:
     meta : DataFrame
         An empty frame like the stored rows.
     encoder : KeyEncoder
+        With seeds of its own, also where all else is shared.
     """
 
     names: tuple[Hashable, ...]
@@ -64,4 +65,4 @@ class Kept:
             found = cls(names, stored, KeyEncoder.for_frame(stored, list(names)))
             if kind is not None:
                 remember(_known, asked, found, KINDS)
-        return found
+        return replace(found, encoder=found.encoder.reseeded())

@@ -18,7 +18,9 @@ from dgpuhash.frames import KeyEncoder, frames_named
 __all__ = ["WHAT", "Manifest"]
 
 WHAT = "index"
-VERSION = 2
+VERSION = 3
+# Saved with seeds that were the same for all indexes, as its encoder then does not say.
+OLDEST = 2
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,7 @@ class Manifest:
         FormatError
             When it is foreign, newer than this program, or damaged.
         """
-        return opened(WHAT, VERSION, data, where, cls._from_body)
+        return opened(WHAT, VERSION, data, where, cls._from_body, oldest=OLDEST)
 
     @classmethod
     def _from_body(cls, body: dict[str, Any]) -> Manifest:

@@ -121,8 +121,8 @@ class Merging:
         if kind is not None and (asked, sparing) in self._plans:
             return self._plans[asked, sparing]
         descriptor = self._descriptor
-        stored = kind_of_meta(descriptor.meta)
-        alike = repr((asked, stored, descriptor.encoder))
+        stored, keys = kind_of_meta(descriptor.meta), descriptor.encoder
+        alike = repr((asked, stored, keys.names, keys.types, keys.hash_bits))
         # Another thread may let it go meanwhile.
         known = None if None in (kind, stored) else _plans.get(alike)
         if known is not None:

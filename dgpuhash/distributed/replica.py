@@ -12,7 +12,6 @@ import numpy as np
 from dgpuhash.backend import Backend
 from dgpuhash.distributed.exchange.collective import Collective, Places
 from dgpuhash.distributed.sparing import Sparing
-from dgpuhash.frames.keys import OWNER_SEED
 from dgpuhash.tables.bloom import BloomFilter
 
 __all__ = ["MEMORY_SHARE", "Replica", "Standing"]
@@ -74,6 +73,7 @@ class Replica:
         collective: Collective,
         backend: Backend,
         words: Callable[[], Any],
+        owner_seed: int,
     ) -> Replica | None:
         """The replica that all ranks have, or make together; None where they shall have none.
 
@@ -90,6 +90,8 @@ class Replica:
         backend : Backend
         words : callable
             Gives the words of the keys that this rank owns.
+        owner_seed : int
+            Of the hash that chooses keys' owners, the same on all ranks.
         """
         if mine is not None and {each.name for each in told} == {mine.name}:
             return mine
@@ -101,7 +103,7 @@ class Replica:
             pays and nbytes < MEMORY_SHARE * min(each.free_nbytes for each in told)
         ):
             return None
-        made = BloomFilter(backend, held * ranks, seed=OWNER_SEED)
+        made = BloomFilter(backend, held * ranks, seed=owner_seed)
         # A key's block is in the range of its owner, since both follow from the same hash.
         made.range(rank, ranks).add(words())
         size = len(made.words) // ranks

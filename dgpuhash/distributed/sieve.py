@@ -18,7 +18,6 @@ from dgpuhash.distributed.sparing import Recent, Sparing
 from dgpuhash.distributed.split import parcel_nbytes
 from dgpuhash.errors import OutOfMemoryError
 from dgpuhash.frames import FrameIndex, frames_of
-from dgpuhash.frames.keys import OWNER_SEED
 from dgpuhash.tables.bloom import BloomFilter
 from dgpuhash.tables.scarcity import call_says_memory
 
@@ -115,7 +114,8 @@ class Sieve:
         if replica is not None:
             words = replica.filter.range(part, parts).words
         elif words is None:
-            whole = BloomFilter(backend.get(device), blocks * parts, seed=OWNER_SEED)
+            seed = index.encoder.seeds.owners
+            whole = BloomFilter(backend.get(device), blocks * parts, seed=seed)
             own = whole.range(part, parts)
             own.add(index.codes())
             # Not all of the filter's room.
@@ -143,7 +143,8 @@ def _put_together(worker: Any, descriptor: Descriptor, most_nbytes: float) -> Re
     if parts * blocks * BloomFilter.BLOCK_NBYTES > most_nbytes:
         return None
     frames = frames_of(descriptor.meta)
-    made = BloomFilter(backend.get(frames.device), parts * blocks, seed=OWNER_SEED)
+    seed = descriptor.encoder.seeds.owners
+    made = BloomFilter(backend.get(frames.device), parts * blocks, seed=seed)
     for part, words in enumerate(sync(worker.loop, _bits, worker, descriptor, blocks)):
         made.range(part, parts).words[:] = frames.xp.concatenate(words)
     # What it lets pass follows from the rows of the epoch, whoever has made it.

@@ -37,8 +37,12 @@ def split(
     if parts == 1:
         return [device.xp.arange(len(encoded), dtype=np.int64)]
     if not heavy:
-        order, starts = encoder.by_owner(encoded.codes, parts)
-        return [order[start:end] for start, end in pairwise(starts)]
+        # In the order of the codes' owners, rows of one owner in input order.
+        moved, starts = device.split(
+            encoded.codes, parts=parts, seed=encoder.seeds.owners, numbered=True
+        )
+        edges = device.to_host(starts).tolist()
+        return [moved.numbers[start:end] for start, end in pairwise(edges)]
     owners = heavy.spread(encoder.owners(encoded.codes, parts), encoded.codes, parts)
     order, counts = device.multisplit(owners, parts)
     ends = np.cumsum(counts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from dgpuhash.errors import ColumnError, FormatError, KeyTypeError, SpecError
 from dgpuhash.frames.columns import KeyColumn, LogicalType, NormalColumn, check_comparable
 from dgpuhash.frames.conversion import normalise
 from dgpuhash.frames.dataframes import Frames, frames_of
+from dgpuhash.frames.key_seeds import LEGACY, KeySeeds
 from dgpuhash.frames.takeable import check_takeable
 
 __all__ = [
@@ -25,9 +26,6 @@ __all__ = [
     "stored_labels",
 ]
 
-# Codes are hashed again for placement: the shard of a key says nothing about its slot there.
-OWNER_SEED = 0x0DD_5EED
-COLUMN_SEED = 0x5EED
 NULL_COLUMN_HASH = 0xD1B54A32D192ED03
 # The code of a null in a column that has no spare bit; hits on it are verified.
 NULL_CODE = {4: 0x9E3779B9, 8: 0x9E3779B97F4A7C15}
@@ -76,6 +74,8 @@ class KeyEncoder:
     types : tuple of LogicalType
     hash_bits : int
         Bits kept of a hash; fewer than 64 only to provoke collisions in tests.
+    seeds : KeySeeds
+        Default: new ones.
 
     Examples
     --------
@@ -90,6 +90,7 @@ class KeyEncoder:
     names: tuple[Hashable, ...]
     types: tuple[LogicalType, ...]
     hash_bits: int = 64
+    seeds: KeySeeds = field(default_factory=KeySeeds.drawn)
 
     def __post_init__(self) -> None:
         if not 1 <= self.hash_bits <= 64:
@@ -113,6 +114,10 @@ class KeyEncoder:
         types = [frames.key_column(frame[name], name).type for name in names]
         string = LogicalType("string", nullable=True)
         return cls(names, tuple(string if t.kind == "null" else t for t in types), hash_bits)
+
+    def reseeded(self) -> KeyEncoder:
+        """The same for another index, with seeds of its own."""
+        return replace(self, seeds=KeySeeds.drawn())
 
     @property
     def packing(self) -> str:
@@ -257,7 +262,7 @@ class KeyEncoder:
         device = backend.get(frames.device)
         total: Any = None
         for position, column in enumerate(columns):
-            seed = COLUMN_SEED + position
+            seed = self.seeds.of_column(position)
             if column.strings is not None:
                 hashes = column.strings.hash(seed)
             else:
@@ -272,16 +277,7 @@ class KeyEncoder:
     def owners(self, codes: Any, parts: int) -> Any:
         """The part in ``[0, parts)`` that owns each code, as uint32: a function of the code."""
         device = backend.get(None, codes)
-        return device.owner_of(device.hash_keys(codes, OWNER_SEED), parts)
-
-    def by_owner(self, codes: Any, parts: int) -> tuple[Any, list[int]]:
-        """Row numbers (int64) in the order of `owners`, rows of one owner in input order.
-
-        Also where each owner's begin, and the last one's end.
-        """
-        device = backend.get(None, codes)
-        moved, starts = device.split(codes, parts=parts, seed=OWNER_SEED, numbered=True)
-        return moved.numbers, device.to_host(starts).tolist()
+        return device.owner_of(device.hash_keys(codes, self.seeds.owners), parts)
 
     def to_json(self) -> dict[str, Any]:
         """A dictionary of plain values for `from_json`."""
@@ -289,6 +285,7 @@ class KeyEncoder:
             "names": list(self.names),
             "types": [type_.to_json() for type_ in self.types],
             "hash_bits": self.hash_bits,
+            "seeds": self.seeds.to_json(),
         }
 
     @classmethod
@@ -302,11 +299,12 @@ class KeyEncoder:
         """
         try:
             names, hash_bits = saved["names"], saved["hash_bits"]
+            seeds = KeySeeds.from_json(saved["seeds"]) if "seeds" in saved else LEGACY
             types = tuple(LogicalType.from_json(type_) for type_ in saved["types"])
             labels = type(names) is list and all(type(name) in {str, int} for name in names)
             if not labels or not types or len(names) != len(types) or type(hash_bits) is not int:
                 raise ValueError(f"key columns {names!r} of {len(types)} types")
-            return cls(tuple(names), types, hash_bits)
+            return cls(tuple(names), types, hash_bits, seeds)
         except (KeyError, TypeError, ValueError, SpecError) as error:
             raise FormatError(
                 f"not the description of a key encoder ({error!r}); the file is damaged or foreign"

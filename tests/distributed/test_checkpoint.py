@@ -342,7 +342,7 @@ DAMAGE = {
         (saved / "manifest.json").read_text().replace('"unique": null', '"unique": true')
     ),
     "another version": lambda saved: (saved / "manifest.json").write_text(
-        (saved / "manifest.json").read_text().replace('"version": 2', '"version": 9')
+        (saved / "manifest.json").read_text().replace('"version": 3', '"version": 9')
     ),
     "a path outside": lambda saved: edit(
         saved, lambda body: body["shards"][0].update(file="../../etc/passwd")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -16,6 +17,9 @@ from dgpuhash.distributed.shard import Change, Shards
 from dgpuhash.distributed.split import pieces, split
 from dgpuhash.errors import ColumnError, IndexLost
 from dgpuhash.frames import KeyEncoder
+from dgpuhash.frames.key_seeds import KeySeeds
+
+SEEDS = KeySeeds.drawn()
 
 
 def parcel(partition: int = 0, attempt: str = "a", number: int = 0, rows: int = 1) -> Parcel:
@@ -112,6 +116,8 @@ def change(
     frame: pd.DataFrame, verb: str, epoch: int, shards: Sequence[Shards], **options
 ) -> Change:
     encoder = KeyEncoder.for_frame(frame, "k", hash_bits=options.pop("hash_bits", 64))
+    # Those of one index.
+    encoder = replace(encoder, seeds=SEEDS)
     places = tuple(ShardAddress(f"w{n}", part.incarnation) for n, part in enumerate(shards))
     settings = {"unique": None, "device": None} | options
     return Change("u", f"{verb}{epoch}", verb, epoch, places, encoder, frame.iloc[:0], **settings)

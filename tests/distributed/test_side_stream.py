@@ -108,7 +108,7 @@ def test_a_change_that_another_rank_refuses_lets_go_of_rows_when_they_have_moved
                 done.append("ended")
 
     def work(rank: int) -> Any:
-        part = Part(spec, 2 * rows, "cpu")
+        part = Part(spec, 2 * rows, "cpu", 5)
         if rank == 0:
             part.side = Told(part.backend)
         tables, worker = {"t": hosted.Hosted(part, 0)}, SimpleNamespace(address=f"worker {rank}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import decimal
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -277,11 +278,22 @@ def test_bad_descriptions_are_refused():
         encoder([1], hash_bits=0)
     right = encoder([1]).to_json()
     (kind,) = right["types"]
-    assert KeyEncoder.from_json(right) == encoder([1])
+    made = KeyEncoder.from_json(right)
+    assert made == replace(encoder([1]), seeds=made.seeds)
     bad = [
         {},
-        *({field: it for field, it in right.items() if field != gone} for gone in right),
+        *(
+            {field: it for field, it in right.items() if field != gone}
+            for gone in right
+            if gone != "seeds"
+        ),
         *({**right, "names": names} for names in ([], ["a", "b"], "a", None, [None], [["a"]])),
+        *({**right, "seeds": seeds} for seeds in (None, {}, [1, 2], {"columns": 1})),
+        *(
+            {**right, "seeds": {"columns": 1, "owners": 2, name: it}}
+            for name in ("columns", "owners", "others")
+            for it in (-1, 2**64, 1.0, "1", True, None)
+        ),
         *({**right, "hash_bits": bits} for bits in (0, 65, "64", 64.0, None, True)),
         *({**right, "types": types} for types in ([], None, [3], [{"kin": 1}], [kind, kind])),
         *({**right, "types": [{**kind, "kind": it}]} for it in ("int8", "null", None, [], {}, 1)),

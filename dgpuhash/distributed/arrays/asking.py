@@ -157,6 +157,7 @@ class Asking:
             deliver=self._deliver,
             like=lambda: self._like(claiming is not None),
             slice_rows=slice_rows,
+            owner_seed=part.owner_seed,
         )
         if in_order:
             rounds.run_together()

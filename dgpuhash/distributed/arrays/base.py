@@ -40,6 +40,7 @@ from dgpuhash.errors import (
     SpecError,
     UnsupportedError,
 )
+from dgpuhash.frames.key_seeds import draw_owner_seed
 from dgpuhash.spec import TableSpec, check_capacity
 from dgpuhash.tables.scarcity import saying_memory
 from dgpuhash.tables.stats import bytes_in_words
@@ -66,12 +67,14 @@ class DistributedTable:
         exchange: Transport,
         device: str | None,
         piece_rows: int | None,
+        owner_seed: int | None = None,
     ) -> None:
         if device not in ("cpu", "cuda", None):
             raise DeviceError(f"device {device!r}; use 'cpu', 'cuda' or None (where the data is)")
         if piece_rows is not None and not (isinstance(piece_rows, Integral) and piece_rows > 0):
             raise SpecError(f"piece_rows={piece_rows!r}; give a number of rows, or None")
         self._spec = spec
+        self._owner_seed = draw_owner_seed() if owner_seed is None else owner_seed
         self._capacity = self._first_capacity = check_capacity(capacity)
         self._client = client_of(client)
         self._exchange = exchange
@@ -245,13 +248,7 @@ class DistributedTable:
         """Let all ranks carry out `verb`; its answers."""
         client, workers, rows = self._client, self._workers, sum(batch.rows)
         verb = replace(verb, sparing=self._absences.informed(verb.sparing, self._device, rows=rows))
-        order = Order(
-            uid=self._uid,
-            epoch=self._epoch,
-            verb=verb,
-            hosted=batch.hosted,
-            piece_rows=self._piece_rows,
-        )
+        order = Order(self._uid, self._epoch, verb, batch.hosted, self._piece_rows)
         foreseen = Foreseen(client, batch, verb.name, shown)
         try:
             made = self._made(order, foreseen)
@@ -344,7 +341,7 @@ class DistributedTable:
             try:
                 self._held = on_workers(
                     self._client, self._workers, hosted.open_part,
-                    self._uid, self._epoch, self._spec, self._share, device,
+                    self._uid, self._epoch, self._spec, self._owner_seed, self._share, device,
                 )  # fmt: skip
             except MemoryError:
                 # What was reserved may be more than there can be.

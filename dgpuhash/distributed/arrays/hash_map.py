@@ -16,6 +16,7 @@ from dgpuhash.distributed.arrays.part import Verb
 from dgpuhash.distributed.group import Transport
 from dgpuhash.distributed.sparing import Sparing, Switch
 from dgpuhash.errors import SpecError
+from dgpuhash.seeds import draw_seed
 from dgpuhash.spec import TableSpec
 from dgpuhash.tables.intake import default_row
 
@@ -38,8 +39,8 @@ class DistributedMap(PairTable):
         Share of the slots in use above which a part grows.
     device : {"cpu", "cuda"}, optional
         None: where the first arrays are.
-    seed : int
-        Seed of the tables' hash function.
+    seed : int, optional
+        Seed of the tables' hash function; default: a new one. Owners have another one in any case.
     client, workers, exchange, piece_rows
         As for `DistributedSet`.
 
@@ -85,6 +86,7 @@ class DistributedMap(PairTable):
         exchange: Transport = "auto",
         piece_rows: int | None = None,
     ) -> None:
+        seed = draw_seed() if seed is None else seed
         super().__init__(
             TableSpec.of("map", key_dtype, value_dtype, max_load=max_load, seed=seed),
             capacity,

@@ -13,6 +13,7 @@ from dgpuhash.distributed.arrays.batch import dtype_of
 from dgpuhash.distributed.arrays.part import Verb
 from dgpuhash.distributed.arrays.upkeep import Upkeep
 from dgpuhash.distributed.group import Transport
+from dgpuhash.seeds import draw_seed
 from dgpuhash.spec import TableSpec
 
 __all__ = ["DistributedSet"]
@@ -35,8 +36,8 @@ class DistributedSet(Upkeep):
         Share of the slots in use above which a part grows.
     device : {"cpu", "cuda"}, optional
         None: where the first arrays are.
-    seed : int
-        Seed of the tables' hash function.
+    seed : int, optional
+        Seed of the tables' hash function; default: a new one. Owners have another one in any case.
     client : distributed.Client, optional
         Default: the current one.
     workers : list of str, optional
@@ -104,6 +105,7 @@ class DistributedSet(Upkeep):
         exchange: Transport = "auto",
         piece_rows: int | None = None,
     ) -> None:
+        seed = draw_seed() if seed is None else seed
         super().__init__(
             TableSpec.of("set", key_dtype, max_load=max_load, seed=seed),
             capacity,

@@ -142,9 +142,15 @@ def answer_name(answer: str, column: int) -> str:
 
 
 def open_part(
-    host: ShardHost, uid: str, epoch: int, spec: TableSpec, capacity: int, device: str
+    host: ShardHost,
+    uid: str,
+    epoch: int,
+    spec: TableSpec,
+    owner_seed: int,
+    capacity: int,
+    device: str,
 ) -> Held:
-    part = Part(spec, capacity, device)
+    part = Part(spec, capacity, device, owner_seed)
     host.tables[uid] = Hosted(part, epoch)
     return Held.by(part)
 

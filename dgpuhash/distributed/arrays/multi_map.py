@@ -15,6 +15,7 @@ from dgpuhash.distributed.arrays.pair_table import PairTable
 from dgpuhash.distributed.arrays.part import Verb
 from dgpuhash.distributed.group import Transport
 from dgpuhash.distributed.sparing import Sparing, Switch
+from dgpuhash.seeds import draw_seed
 from dgpuhash.spec import TableSpec
 
 __all__ = ["DistributedMultiMap"]
@@ -37,8 +38,8 @@ class DistributedMultiMap(PairTable):
         Share of the key slots in use above which a part grows.
     device : {"cpu", "cuda"}, optional
         None: where the first arrays are.
-    seed : int
-        Seed of the tables' hash function.
+    seed : int, optional
+        Seed of the tables' hash function; default: a new one. Owners have another one in any case.
     initial_bucket, growth
         As for `MultiMap`.
     client, workers, exchange, piece_rows
@@ -81,6 +82,7 @@ class DistributedMultiMap(PairTable):
         exchange: Transport = "auto",
         piece_rows: int | None = None,
     ) -> None:
+        seed = draw_seed() if seed is None else seed
         spec = TableSpec.of(
             "multimap",
             key_dtype,

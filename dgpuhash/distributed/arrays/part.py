@@ -74,11 +74,14 @@ class Part:
     capacity : int
         Keys of this part to make room for.
     device : {"cpu", "cuda"}
+    owner_seed : int
+        Of the hash that chooses keys' owners: the same on all ranks, and other than the table's.
     """
 
-    def __init__(self, spec: TableSpec, capacity: int, device: str) -> None:
+    def __init__(self, spec: TableSpec, capacity: int, device: str, owner_seed: int) -> None:
         self.layout = Layout.of(spec)
         self._spec = spec
+        self.owner_seed = owner_seed
         self.table: Any = self._table(capacity, device)
         self.side = SideStream(self.backend)
         self.peak_nbytes = 0

@@ -16,7 +16,6 @@ from dgpuhash.backend.region_order import Ranges
 from dgpuhash.distributed.arrays.lands import Field, Rows
 from dgpuhash.distributed.arrays.part import Part
 from dgpuhash.distributed.exchange.collective import Collective, Places, Transfer
-from dgpuhash.frames.keys import OWNER_SEED
 from dgpuhash.tables.region_intake import RegionIntake
 
 __all__ = ["Offer", "Placing"]
@@ -105,7 +104,7 @@ class Placing:
         with part.side.use():
             moved = ranges.route(
                 backend, keys, values[0] if values else None,
-                owners=collective.size, owner_seed=OWNER_SEED, counted=counted,
+                owners=collective.size, owner_seed=part.owner_seed, counted=counted,
             )  # fmt: skip
         self._edges = self._mine = np.zeros((0, 0), np.int64)
         self._counts = np.zeros((0, 0, 0), np.int64)

@@ -15,7 +15,6 @@ from dgpuhash.distributed.arrays.plan import Piece, Plan
 from dgpuhash.distributed.arrays.side_stream import SideStream
 from dgpuhash.distributed.arrays.sliced import Answer, Sent, Sliced
 from dgpuhash.distributed.exchange.collective import Collective, Received, Transfer
-from dgpuhash.frames.keys import OWNER_SEED
 
 __all__ = ["Rounds"]
 
@@ -71,6 +70,8 @@ class Rounds:
         Gives columns of no rows, as answers by row have them; none where there are others as well.
     slice_rows : int
         Of a piece that travel together, about.
+    owner_seed : int
+        Of the hash that chooses keys' owners.
 
     Attributes
     ----------
@@ -90,10 +91,12 @@ class Rounds:
         deliver: Callable[[Sent, list[Answer]], None],
         like: Callable[[], list[Any]],
         slice_rows: int,
+        owner_seed: int,
     ) -> None:
         self._backend, self._collective, self._plan = backend, collective, plan
         self._take, self._serve, self._deliver = take, serve, deliver
         self._like, self._slice_rows = like, slice_rows
+        self._owner_seed = owner_seed
         self._side = side
         side.follow()
         self.peak_nbytes = 0
@@ -258,7 +261,7 @@ class Rounds:
             narrow = len(values) == 1 and values[0].ndim == 1
             fetched: list[Callable[[], np.ndarray]] = []
             deal = self._backend.deal(
-                keys, values[0] if narrow else None, parts=parts, seed=OWNER_SEED,
+                keys, values[0] if narrow else None, parts=parts, seed=self._owner_seed,
                 counted=lambda starts: fetched.append(self._side.fetch(starts)),
             )  # fmt: skip
             beside = [deal.values] if narrow else [deal.moved(column) for column in values]

@@ -16,6 +16,7 @@ from dgpuhash.distributed.envelope import manifest_in, opened, required_manifest
 from dgpuhash.distributed.folder import Folder
 from dgpuhash.distributed.rows_file import RowsFile, batches_in, check_sizes
 from dgpuhash.errors import DgpuhashError
+from dgpuhash.frames.key_seeds import LEGACY, is_seed
 from dgpuhash.spec import TableSpec
 
 __all__ = ["SavedBatch", "SavedTable"]
@@ -31,6 +32,8 @@ class SavedTable:
     Attributes
     ----------
     spec : TableSpec
+    owner_seed : int
+        Of the hash that chooses keys' owners.
     size : int
         Entries of all parts.
     uid : str
@@ -42,6 +45,7 @@ class SavedTable:
     """
 
     spec: TableSpec
+    owner_seed: int
     size: int
     uid: str
     epoch: int
@@ -75,6 +79,7 @@ class SavedTable:
         """JSON, with a checksum of itself."""
         body = {
             "spec": self.spec.to_json(),
+            "owner_seed": self.owner_seed,
             "size": self.size,
             "uid": self.uid,
             "epoch": self.epoch,
@@ -92,13 +97,16 @@ class SavedTable:
         size = sum(sum(rows.batches) for rows in files)
         if body["size"] != size:
             raise ValueError(f"its parts do not have {body['size']} entries")
-        if type(body["uid"]) is not str or type(body["epoch"]) is not int:
+        # Releases that drew none have not said it.
+        owner_seed = body.get("owner_seed", LEGACY.owners)
+        plain = type(body["uid"]) is str and type(body["epoch"]) is int
+        if not plain or not is_seed(owner_seed):
             raise ValueError("it is malformed")
         try:
             spec = TableSpec.from_json(body["spec"])
         except DgpuhashError as error:
             raise ValueError(str(error)) from error
-        return cls(spec, size, body["uid"], body["epoch"], files)
+        return cls(spec, owner_seed, size, body["uid"], body["epoch"], files)
 
 
 class SavedBatch(Batch):

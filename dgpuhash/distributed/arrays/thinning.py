@@ -55,8 +55,9 @@ def thinned(
     told, repeating, counts = zip(*collective.gather((standing, repeats, rows)), strict=True)
     if sparing.bloom_filter:
         part.replica = Replica.agreed(
-            part.replica, told, sparing, collective, backend, lambda: part.store.items()[0]
-        )
+            part.replica, told, sparing, collective, backend, lambda: part.store.items()[0],
+            part.owner_seed,
+        )  # fmt: skip
         name = None if part.replica is None else part.replica.name
         if {each.name for each in told} != {name}:
             early = made()

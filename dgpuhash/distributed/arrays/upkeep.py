@@ -156,7 +156,9 @@ class Upkeep(DistributedTable):
             )  # fmt: skip
             check_shared(place, files)
             size = sum(sum(rows.batches) for rows in files)
-            return SavedTable(self._spec, size, self._uid, self._epoch, tuple(files)).to_bytes()
+            return SavedTable(
+                self._spec, self._owner_seed, size, self._uid, self._epoch, tuple(files)
+            ).to_bytes()
 
         with self._at_work():
             folder.fill(list(names.values()), MANIFEST, write, fresh=replaced is None)
@@ -216,7 +218,9 @@ class Upkeep(DistributedTable):
                 "class that it was saved from"
             )
         made: Self = object.__new__(cls)
-        DistributedTable.__init__(made, saved.spec, saved.size, **options)
+        DistributedTable.__init__(
+            made, saved.spec, saved.size, owner_seed=saved.owner_seed, **options
+        )
         with made._closed_on_error(), made._at_work():
             made._fill(folder, saved, saved.files)
         return made
@@ -303,7 +307,7 @@ class Upkeep(DistributedTable):
         self._hold(use)
         on_workers(
             self._client, [workers[part] for part in lost], hosted.open_part,
-            self._uid, self._epoch, self._spec, self._share, self._device,
+            self._uid, self._epoch, self._spec, self._owner_seed, self._share, self._device,
         )  # fmt: skip
         return [files[part] for part in lost]
 
@@ -345,5 +349,6 @@ class Upkeep(DistributedTable):
             exchange=self._exchange,
             device=self._device,
             piece_rows=self._piece_rows,
+            owner_seed=self._owner_seed,
         )
         return made

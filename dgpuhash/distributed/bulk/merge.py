@@ -160,7 +160,9 @@ def _replica(
     """A filter of the keys of all shards, where one pays."""
     device = backend.get(frames_of(index.meta).device)
     told = collective.gather(Standing.of(sieve.replica, len(index), device))
-    replica = Replica.agreed(sieve.replica, told, sparing, collective, device, index.codes)
+    replica = Replica.agreed(
+        sieve.replica, told, sparing, collective, device, index.codes, index.encoder.seeds.owners
+    )
     # Tasks may have one that other ranks have not.
     sieve.replica = replica or sieve.replica
     return replica
@@ -227,7 +229,7 @@ class Asking:
         heavy = NO_HEAVY if only_owners else descriptor.heavy
         owned: Any = split_to_all(encoded, encoder, parts, heavy) if heavy else parts
         key = 0 if encoder.codes_are_keys else None
-        made = parted(columns, key, encoded, owned, numbered=True)
+        made = parted(columns, key, encoded, owned, owner_seed=encoder.seeds.owners, numbered=True)
         if asked_rows is None:
             return made, 0
         numbers = taken(asked_rows, made.numbers)

@@ -10,7 +10,6 @@ import numpy as np
 
 from dgpuhash import backend
 from dgpuhash.frames import EncodedKeys
-from dgpuhash.frames.keys import OWNER_SEED
 from dgpuhash.tables.found import all_rows
 
 __all__ = ["Parted", "parted"]
@@ -40,6 +39,7 @@ def parted(
     encoded: EncodedKeys,
     owned: Sequence[Any] | int,
     *,
+    owner_seed: int,
     numbered: bool,
 ) -> Parted:
     """Rows without nulls in the order of their parts, by one pass over them where that can be.
@@ -53,6 +53,8 @@ def parted(
         The keys of the rows.
     owned : list of int64 arrays, or int
         The rows of each part; or how many parts own the keys, all rows going to owners.
+    owner_seed : int
+        Of the hash of codes that chooses their owners.
     numbered : bool
         Whether to tell where rows stood.
     """
@@ -73,7 +75,7 @@ def parted(
     follow = [number for number in others if number != beside]
     moved, starts = device.split(
         encoded.codes, words,
-        parts=owned, seed=OWNER_SEED, numbered=numbered or bool(follow),
+        parts=owned, seed=owner_seed, numbered=numbered or bool(follow),
     )  # fmt: skip
     found = {number: columns[number][moved.numbers] for number in follow}
     if key is not None:

@@ -211,7 +211,10 @@ class Leaving:
         owned: Any = split(self._encoded, encoder, parts, heavy) if heavy else parts
         key = self._keys[0] if encoder.codes_are_keys else None
         several = told and len(self._ends) > 1
-        self.parted = parted(self._columns, key, self._encoded, owned, numbered=several)
+        self.parted = parted(
+            self._columns, key, self._encoded, owned,
+            owner_seed=encoder.seeds.owners, numbered=several,
+        )  # fmt: skip
         self.segments = self._counted() if several else self.parted.counts[:, None].tolist()
 
     def _counted(self) -> list[list[int]]:
