@@ -19,6 +19,12 @@ MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 FACTORS = 0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53
 
 
+@pytest.fixture(autouse=True)
+def drawn(monkeypatch):
+    """Seeds are drawn, unless a test says which."""
+    monkeypatch.delenv(VARIABLE, raising=False)
+
+
 def unshifted(words, bits):
     """What becomes `words` when it is shifted right and its bits are turned by that."""
     found = words
