@@ -83,7 +83,7 @@ def asked(frame: pd.DataFrame, on: list[str]) -> pd.DataFrame:
 @pytest.mark.parametrize("parts", [1, 2, 3, 8, 16])
 @pytest.mark.parametrize("keys", [zipf(1.2, 1 << 20), zipf(1.5, 1 << 20), half(1 << 20)])
 def test_no_part_has_much_more_than_others(monkeypatch, keys, parts):
-    # At about one of a hundred seeds the keys below heavy ones make a part of 16 larger.
+    # At a few of a thousand seeds the keys below heavy ones make a part of 16 larger.
     monkeypatch.setenv(VARIABLE, "0")
     codes = keys.astype(np.uint64)
     encoder = KeyEncoder.for_frame(integers(keys[:1]), "k")
