@@ -1,11 +1,12 @@
 """The device fixture: every table test runs on the CPU, and on a GPU where there is one.
 
 ``-m gpu`` asks for the GPU half. Without a GPU that fails; it does not skip.
-``--hypothesis-profile=search`` draws other examples in each run.
+``--hypothesis-profile=search`` draws other examples, and other seeds, in each run.
 """
 
 from __future__ import annotations
 
+import zlib
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from hypothesis import HealthCheck, settings
 
 from dgpuhash import backend as backends
 from dgpuhash.errors import DeviceError
+from dgpuhash.seeds import VARIABLE
 
 settings.register_profile(
     "dgpuhash",
@@ -51,6 +53,13 @@ class Device:
         if array.dtype != np.dtype(dtype):
             array = np.ascontiguousarray(array).view(dtype).reshape(len(array))
         return array
+
+
+@pytest.fixture(autouse=True)
+def seeds_of_the_test(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is drawn in this process is the same in each run of a test, as examples are."""
+    if settings.default.derandomize:
+        monkeypatch.setenv(VARIABLE, str(zlib.crc32(request.node.nodeid.encode())))
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])

@@ -80,7 +80,8 @@ def parcels(
         encoded = encode(rows)
     tally = NO_TALLY
     if change.heavy is None and change.verb != "erase":
-        tally = candidates(encoded.codes, len(change.shards), change.partitions)
+        parts, seed = len(change.shards), change.encoder.seeds.owners
+        tally = candidates(encoded.codes, parts, change.partitions, seed)
     attempt = uuid.uuid4().hex
     segments: list[list[Parcel]] = [[] for _ in change.shards]
     counts = [0] * len(segments)

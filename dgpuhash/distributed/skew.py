@@ -106,8 +106,11 @@ NO_HEAVY = Heavy()
 NO_TALLY = Tally()
 
 
-def candidates(codes: Any, parts: int, partitions: int) -> Tally:
-    """The keys of one partition, out of so many, that may be heavy, with their rows in it."""
+def candidates(codes: Any, parts: int, partitions: int, seed: int) -> Tally:
+    """The keys of one partition, out of so many, that may be heavy, with their rows in it.
+
+    `seed` is that of a sample of the rows.
+    """
     fewest = max(LEAST_SEEN, 4 * parts, LEAST_ROWS // (2 * partitions))
     if parts == 1 or len(codes) < fewest:
         return NO_TALLY
@@ -117,7 +120,7 @@ def candidates(codes: Any, parts: int, partitions: int) -> Tally:
     if len(codes) > SAMPLED * parts:
         share = SAMPLED * parts / len(codes)
         # The same for each attempt, and no pattern that rows could have as well.
-        rows = np.random.default_rng(parts).integers(0, len(codes), SAMPLED * parts)
+        rows = np.random.default_rng(seed).integers(0, len(codes), SAMPLED * parts)
         sample = codes[device.xp.asarray(rows)]
     seen, times = np.unique(device.to_host(sample), return_counts=True)
     likely = Heavy(tuple(seen[times > max(2, fewest * share / 2)].tolist()))

@@ -658,7 +658,8 @@ def test_a_failure_is_told_though_its_folder_is_not_removed_at_once(tmp_path, mo
     [([1, "two"], UnsupportedError, "Arrow"), (["a", "\ud800"], KeyTypeError, "not valid UTF-8")],
 )
 def test_columns_that_arrow_cannot_hold_are_refused(threads, tmp_path, values, error, hint):
-    frame = pd.DataFrame({"k": [1, 2], "v": pd.Series(values, dtype=object)})
+    # In one shard.
+    frame = pd.DataFrame({"k": [1, 1], "v": pd.Series(values, dtype=object)})
     with (
         DistributedIndex.build(frame, on="k", client=threads) as index,
         pytest.raises(error, match=hint),
@@ -742,7 +743,7 @@ def test_a_damaged_archive(threads, saved):
         data = bytearray(whole)
         data[int(place * (len(data) - 30))] ^= 0xFF
         archive.write_bytes(data)
-        with pytest.raises(FormatError, match=r"cannot be read|is missing"):
+        with pytest.raises(FormatError, match=r"cannot be read|is missing|no saved index"):
             DistributedIndex.load(url, threads)
 
 

@@ -19,7 +19,7 @@ from dgpuhash.errors import ColumnError, IndexLost
 from dgpuhash.frames import KeyEncoder
 from dgpuhash.frames.key_seeds import KeySeeds
 
-SEEDS = KeySeeds.drawn()
+SEEDS = KeySeeds(11, 12)
 
 
 def parcel(partition: int = 0, attempt: str = "a", number: int = 0, rows: int = 1) -> Parcel:

@@ -87,7 +87,7 @@ def test_no_part_has_much_more_than_others(monkeypatch, keys, parts):
     monkeypatch.setenv(VARIABLE, "0")
     codes = keys.astype(np.uint64)
     encoder = KeyEncoder.for_frame(integers(keys[:1]), "k")
-    tallies = [candidates(some, parts, 4) for some in np.array_split(codes, 4)]
+    tallies = [candidates(some, parts, 4, parts) for some in np.array_split(codes, 4)]
     heavy = agreed(tallies, len(codes), parts)
     assert len(heavy) <= 16 * parts
     counts = np.bincount(heavy.spread(encoder.owners(codes, parts), codes, parts), minlength=parts)
@@ -96,15 +96,27 @@ def test_no_part_has_much_more_than_others(monkeypatch, keys, parts):
 
 def test_even_keys_have_no_candidates():
     keys = np.random.default_rng(0).integers(0, 1000, 100_000).astype(np.uint64)
-    assert candidates(keys, 4, 1) == Tally()
-    assert candidates(np.arange(100_000, dtype=np.uint64), 4, 1) == Tally()
+    assert candidates(keys, 4, 1, 0) == Tally()
+    assert candidates(np.arange(100_000, dtype=np.uint64), 4, 1, 0) == Tally()
+
+
+def test_rows_do_not_know_where_the_sample_will_be():
+    """Half of all rows have one key, where a sample that everybody knows does not look."""
+    rows, known = 200_000, np.random.default_rng(4).integers(0, 200_000, 4096)
+    keys = np.arange(rows, dtype=np.uint64)
+    keys[np.setdiff1d(np.arange(rows // 2), known)] = 7
+    assert not candidates(keys, 4, 1, 4)
+    encoder = KeyEncoder.for_frame(integers(keys[:1]), "k")
+    assert candidates(keys, 4, 1, encoder.seeds.owners).codes == (7,)
 
 
 def test_few_rows_of_a_key_are_no_load():
     keys = np.zeros(LEAST_ROWS - 1, dtype=np.uint64)
-    tally = candidates(keys, 4, 1)
+    tally = candidates(keys, 4, 1, 0)
     assert agreed([tally], len(keys), 4) == Heavy()
-    assert agreed([candidates(np.zeros(LEAST_ROWS, np.uint64), 4, 1)], LEAST_ROWS, 4) == Heavy((0,))
+    assert agreed([candidates(np.zeros(LEAST_ROWS, np.uint64), 4, 1, 0)], LEAST_ROWS, 4) == Heavy(
+        (0,)
+    )
 
 
 def test_the_owner_of_a_heavy_key_always_gets_rows_of_it():

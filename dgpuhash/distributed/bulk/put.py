@@ -202,8 +202,8 @@ class Leaving:
         """The keys that may be heavy, where the change is to find them."""
         if self._change.heavy is not None or self.refused:
             return NO_TALLY
-        parts = len(self._change.shards)
-        return candidates(self._encoded.codes, parts, parts)
+        parts, seeds = len(self._change.shards), self._change.encoder.seeds
+        return candidates(self._encoded.codes, parts, parts, seeds.owners)
 
     def part(self, heavy: Heavy, told: bool) -> None:
         """Put the rows in the order of their owners, those of heavy keys among all parts."""
