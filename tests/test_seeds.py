@@ -12,8 +12,9 @@ from dgpuhash.errors import SpecError
 from dgpuhash.seeds import VARIABLE, draw_seed, seed_of_generation
 
 PACKAGE = Path(__file__).resolve().parent.parent / "dgpuhash"
-# Rooms in which no seed is written down, and the names of those that files of old have.
-ROOMS = ("frames", "distributed")
+# Rooms in which no seed is written down (the backend gets them), and the names of those that files
+# of old have.
+ROOMS = ("tables", "frames", "distributed")
 LEGACY = {"LEGACY_COLUMN_SEED", "LEGACY_OWNER_SEED"}
 SEED = re.compile(r"(.*_)?seeds?", re.IGNORECASE)
 # Functions of which the argument in this place is a seed.
@@ -78,6 +79,14 @@ def test_no_seed_is_written_down():
         if (seeds := literal_seeds(ast.parse(path.read_text())))
     }
     assert found == {}
+
+
+def test_no_kernel_has_a_seed_of_its_own():
+    written = re.compile(r"\b(hash_key|hash_bytes|spread_seed|hash_salted)\([^()]*?\b\d\w*\)")
+    assert written.search("const u64 hash = hash_key(key, 0), line = 5;")
+    assert not written.search("hash_key(keys[i], route.seed)")
+    for path in (PACKAGE.parent / "kernels").rglob("*.cuh"):
+        assert not written.search(path.read_text()), path.name
 
 
 def test_seeds_are_drawn(monkeypatch):
