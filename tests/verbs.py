@@ -17,15 +17,27 @@ def table_of(kind: str, keys: Any) -> Any:
     return (HashMap if kind == "map" else MultiMap).from_arrays(keys, keys)
 
 
+def questions(table: Any) -> list[Callable[[Any], Any]]:
+    """Every verb that asks for keys, as a call with them."""
+    asking = [table.contains, table.count, table.erase]
+    if not isinstance(table, HashSet):
+        asking.append(table.find)
+    return [*asking, table.match] if isinstance(table, HashMap) else asking
+
+
+def stores(table: Any, values: Any) -> list[Callable[[Any], Any]]:
+    """Every verb that stores keys, as a call with them; `values` are given besides."""
+    if isinstance(table, HashSet):
+        return [table.insert]
+    storing: list[Callable[[Any], Any]] = [lambda keys: table.insert(keys, values)]
+    if isinstance(table, HashMap):
+        storing.append(lambda keys: table.upsert(keys, values))
+    return storing
+
+
 def verbs_with_keys(table: Any, values: Any) -> list[Callable[[Any], Any]]:
     """Every verb as a call with keys alone; those that store give `values` besides."""
-    verbs = [table.contains, table.count, table.erase]
-    if isinstance(table, HashSet):
-        return [*verbs, table.insert]
-    verbs += [table.find, lambda keys: table.insert(keys, values)]
-    if isinstance(table, HashMap):
-        verbs += [table.match, lambda keys: table.upsert(keys, values)]
-    return verbs
+    return [*questions(table), *stores(table, values)]
 
 
 def stored_keys(table: Any) -> list[Any]:

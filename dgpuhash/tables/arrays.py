@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from dgpuhash.errors import KeyTypeError, ShapeError
+from dgpuhash.tables.objects import array_of
 
 __all__ = ["Taken", "has_common_unit", "take"]
 
@@ -101,28 +102,10 @@ def _sequence(thing: Any, what: str) -> Taken:
             f"{what} is a single {type(thing).__name__}, not an array; pass an array or a list"
         )
     try:
-        data = np.asarray(thing)
+        data = array_of(thing, what) if isinstance(thing, Sequence) else np.asarray(thing)
     except ValueError as error:
         raise ShapeError(f"{what} is a ragged list ({error}); pass one number a row") from error
-    if not isinstance(thing, Sequence):
-        return Taken(data, "cpu")
-    if data.dtype.kind in "fc" and data.ndim == 1:
-        data = _unrounded(thing, data, what)
-    return Taken(data, None)
-
-
-def _unrounded(numbers: Sequence[Any], floats: np.ndarray, what: str) -> np.ndarray:
-    """What NumPy reads as `floats`, such as ``[2**64 - 1, 0]``."""
-    whole = [isinstance(one, int | np.integer) for one in numbers]
-    if whole and all(whole) and all(one >= 0 for one in numbers):
-        return np.asarray(numbers, np.uint64)
-    for one, is_whole, real in zip(numbers, whole, floats.tolist(), strict=True):
-        if is_whole and int(one) != real:
-            raise KeyTypeError(
-                f"{what} hold {one} beside what only floats hold, as which it is {real:.0f}; pass "
-                "an array of one dtype"
-            )
-    return floats
+    return Taken(data, None if isinstance(thing, Sequence) else "cpu")
 
 
 def _cupy(cupy: ModuleType, thing: Any, what: str) -> Taken | None:

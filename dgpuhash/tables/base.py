@@ -15,6 +15,7 @@ from dgpuhash.errors import FormatError, SpecError
 from dgpuhash.seeds import draw_seed
 from dgpuhash.spec import TableSpec, check_capacity
 from dgpuhash.tables.arrays import Taken, take
+from dgpuhash.tables.asked import Asked, ask
 from dgpuhash.tables.bits import key_bits, key_memory, keys_of, word, words_of
 from dgpuhash.tables.intake import adopt, same_length
 from dgpuhash.tables.persist import read_file, write_file
@@ -80,24 +81,27 @@ class Table:
     @says_memory
     @reads
     def contains(self, keys: Any) -> Any:
-        """Whether each key is stored: a mask in input order, of the same kind as `keys`."""
-        taken, bits = self._stored_as(keys)
-        return taken.wrap(self._opened().contains(bits), _BOOL)
+        """Whether each key is stored: a mask in input order, of the same kind as `keys`.
+
+        Keys of other dtypes are compared by value: one that `key_dtype` does not hold is absent.
+        """
+        taken, asked, bits = self._asked(keys)
+        return taken.wrap(asked.by_row(self._opened().contains(bits)), _BOOL)
 
     @says_memory
     @reads
     def count(self, keys: Any) -> Any:
         """How often each key is stored: int64 in input order, of the same kind as `keys`."""
-        taken, bits = self._stored_as(keys)
-        found = self._opened().contains(bits)
+        taken, asked, bits = self._asked(keys)
+        found = asked.by_row(self._opened().contains(bits))
         return taken.wrap(found.astype(np.int64), np.dtype(np.int64))
 
     @says_memory
     @changes
     def erase(self, keys: Any) -> Any:
         """Remove keys: a mask of the same kind, true in one row of each key that was stored."""
-        taken, bits = self._stored_as(keys)
-        return taken.wrap(self._opened().erase(bits), _BOOL)
+        taken, asked, bits = self._asked(keys)
+        return taken.wrap(asked.by_row(self._opened().erase(bits)), _BOOL)
 
     @changes
     def clear(self) -> None:
@@ -336,6 +340,16 @@ class Table:
         if self._store is None:
             self._open(backend)
         return taken, bits
+
+    def _asked(self, keys: Any) -> tuple[Taken, Asked, Any]:
+        """The argument of a question, what the key dtype holds of it, and that as a `Storage`'s."""
+        taken = take(keys, "keys")
+        backend = self._home(taken)
+        asked = ask(backend, taken, self._key, "keys")
+        bits = key_memory(backend, asked.keys)
+        if self._store is None:
+            self._open(backend)
+        return taken, asked, bits
 
     def _pairs(self, keys: Any, values: Any) -> tuple[Taken, Any, Any]:
         """Keys as of `_stored_as` and values' rows, checked before the table changes."""

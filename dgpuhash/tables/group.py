@@ -28,7 +28,7 @@ class GroupedKeys:
 
     def __init__(self, keys: Any, *others: Any) -> None:
         self._taken = take(keys, "keys")
-        self._dtype = key_dtype_of(natural_dtype(self._taken))
+        self._dtype = key_dtype_of(natural_dtype(self._taken, "keys"))
         placed = [] if self._taken.location is None else [self._taken.data]
         self.backend: Backend = backends.get(None, *placed, *others)
         self.bits = key_bits(self.backend, adopt(self.backend, self._taken, self._dtype, "keys"))

@@ -15,7 +15,7 @@ from dgpuhash.tables.arrays import Taken, take
 from dgpuhash.tables.base import Buffers, Table
 from dgpuhash.tables.bits import word, words_of
 from dgpuhash.tables.found import found_rows
-from dgpuhash.tables.intake import adopt, default_row, natural_dtype
+from dgpuhash.tables.intake import adopt, adopt_host, default_row, natural_dtype
 from dgpuhash.tables.scarcity import says_memory
 from dgpuhash.tables.turns import changes, changes_whole, reads
 from dgpuhash.tables.values import Values, values_for
@@ -104,8 +104,9 @@ class HashMap(Table):
         >>> HashMap.from_arrays([1, 2], [0.5, 0.25]).find([2])[0]
         array([0.25])
         """
-        dtypes = natural_dtype(take(keys, "keys")), natural_dtype(take(values, "values"))
-        made = cls(*dtypes, **settings)
+        key = natural_dtype(take(keys, "keys"), "keys")
+        value = natural_dtype(take(values, "values"), "values")
+        made = cls(key, value, **settings)
         if keep == "any":
             made._add(keys, values)
         else:
@@ -196,7 +197,7 @@ class HashMap(Table):
         Parameters
         ----------
         keys : array
-            Any kind; safe casts to the key dtype are done.
+            Any kind; those that `key_dtype` does not hold are absent.
         default : scalar, optional
             The value where a key is absent; zero bytes when None.
 
@@ -216,10 +217,13 @@ class HashMap(Table):
         >>> HashMap.from_arrays([1, 2], [10, 20]).find([2, 5])
         (array([20,  0]), array([ True, False]))
         """
-        taken, bits = self._stored_as(keys)
+        taken, asked, bits = self._asked(keys)
         store = self._opened()
         row = default_row(default, self._value)
         values, found = self._values.find(store, bits, row)
+        if asked.rows is not None:
+            absent = adopt_host(store.backend, row, self._value)
+            values, found = asked.by_row(values, absent), asked.by_row(found)
         return taken.wrap(values, self._value), taken.wrap(found, _BOOL)
 
     @says_memory
@@ -240,7 +244,7 @@ class HashMap(Table):
         Parameters
         ----------
         keys : array
-            Any kind; safe casts to the key dtype are done.
+            Any kind; those that `key_dtype` does not hold are absent.
 
         Returns
         -------
@@ -265,11 +269,12 @@ class HashMap(Table):
     @reads
     def _match(self, keys: Any, *, named: bool) -> tuple[Any, Any]:
         """As `match`; unless all rows are `named`, None for all of them."""
-        _, bits = self._stored_as(keys)
+        _, asked, bits = self._asked(keys)
         store = self._opened()
         words, found = store.find(bits)
+        named = named or asked.rows is not None
         rows, words = found_rows(store.backend, found, words, named=named)
-        return rows, self._values.decode(words)
+        return asked.numbers(rows), self._values.decode(words)
 
     @says_memory
     @reads

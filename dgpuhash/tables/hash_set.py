@@ -94,7 +94,7 @@ class HashSet(Table):
         >>> len(HashSet.from_keys(np.array([2.5, 2.5, np.nan])))
         2
         """
-        made = cls(natural_dtype(take(keys, "keys")), **settings)
+        made = cls(natural_dtype(take(keys, "keys"), "keys"), **settings)
         made._add(keys)
         return made
 

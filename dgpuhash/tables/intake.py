@@ -12,8 +12,17 @@ from dgpuhash.errors import KeyTypeError, ShapeError
 from dgpuhash.tables.arrays import Taken
 from dgpuhash.tables.bits import carrier
 from dgpuhash.tables.casts import cast
+from dgpuhash.tables.objects import dtype_for, made_of
 
-__all__ = ["adopt", "default_row", "natural_dtype", "same_length"]
+__all__ = [
+    "adopt",
+    "adopt_host",
+    "default_row",
+    "natural_dtype",
+    "on_host",
+    "one_dimension",
+    "same_length",
+]
 
 
 def adopt(backend: Backend, taken: Taken, dtype: np.dtype[Any], what: str) -> Any:
@@ -26,33 +35,47 @@ def adopt(backend: Backend, taken: Taken, dtype: np.dtype[Any], what: str) -> An
     KeyTypeError
         When the cast would change values.
     """
-    if taken.location is None:
-        host = cast(_one_dimension(taken.data, what), dtype, what, by_value=True)
-        carried = carrier(backend, dtype)
-        if carried != dtype:
-            wide = carried.itemsize != dtype.itemsize
-            host = np.ascontiguousarray(host).view(carried)
-            host = host.reshape(-1, dtype.itemsize) if wide else host
-        return backend.from_host(np.ascontiguousarray(host))
+    if on_host(taken):
+        host = one_dimension(taken.data, what)
+        if host.dtype == object and dtype.kind in "biufmM" and len(host):
+            return adopt_host(backend, made_of(host, dtype, what), dtype)
+        return adopt_host(backend, cast(host, dtype, what, by_value=True), dtype)
     array = backend.asarray(taken.data)
+    if array.ndim == 1 and len(array) == 0:
+        return adopt_host(backend, np.zeros(0, dtype), dtype)
     if array.dtype == dtype and array.ndim == 1:
         return array
     carried = carrier(backend, dtype)
     if carried == dtype:
-        return backend.asarray(cast(_one_dimension(array, what), dtype, what))
+        return backend.asarray(cast(one_dimension(array, what), dtype, what))
     if taken.dtype is not None and taken.dtype != dtype:
         raise KeyTypeError(
             f"{what} of dtype {taken.dtype} do not fit the table's {dtype}; "
             f"convert them with .astype('{dtype}')"
         )
     if carried.itemsize == dtype.itemsize:
-        return backend.asarray(cast(_one_dimension(array, what), carried, what))
+        return backend.asarray(cast(one_dimension(array, what), carried, what))
     if array.dtype != carried or array.ndim != 2 or array.shape[1] != dtype.itemsize:
         raise ShapeError(
             f"{what} of dtype {dtype} travel on a GPU as uint8 rows of {dtype.itemsize} bytes, and "
             f"these are {array.dtype} of shape {array.shape}; pass x.view('u1').reshape(len(x), -1)"
         )
     return array
+
+
+def adopt_host(backend: Backend, host: np.ndarray, dtype: np.dtype[Any]) -> Any:
+    """A host array of `dtype` as a contiguous array on this backend of what carries it."""
+    carried = carrier(backend, dtype)
+    if carried != dtype:
+        wide = carried.itemsize != dtype.itemsize
+        host = np.ascontiguousarray(host).view(carried)
+        host = host.reshape(-1, dtype.itemsize) if wide else host
+    return backend.from_host(np.ascontiguousarray(host))
+
+
+def on_host(taken: Taken) -> bool:
+    """Whether it is made of Python values, which are taken by value and not by dtype."""
+    return taken.location is None or _of_objects(taken)
 
 
 def default_row(default: Any, dtype: np.dtype[Any]) -> np.ndarray:
@@ -90,13 +113,25 @@ def _element(given: Any, dtype: np.dtype[Any]) -> np.ndarray:
     return cast(array.reshape(-1), base, "a default", by_value=True).reshape(shape)
 
 
-def natural_dtype(taken: Taken) -> np.dtype[Any]:
-    """The dtype that the user sees in an argument."""
+def natural_dtype(taken: Taken, what: str | None = None) -> np.dtype[Any]:
+    """The dtype that the user sees in an argument; if it has a name, that of its objects.
+
+    Raises
+    ------
+    KeyTypeError
+        When no dtype holds all of its objects.
+    """
+    if what is not None and _of_objects(taken) and taken.data.ndim == 1 and len(taken.data):
+        return dtype_for(taken.data, what)
     if taken.dtype is not None:
         return taken.dtype
     if taken.location == "cuda":
         return np.dtype(backends.get("cuda").asarray(taken.data).dtype)
     return np.dtype(taken.data.dtype)
+
+
+def _of_objects(taken: Taken) -> bool:
+    return type(taken.data) is np.ndarray and taken.data.dtype.kind == "O"
 
 
 def same_length(keys: Any, values: Any) -> None:
@@ -113,7 +148,8 @@ def same_length(keys: Any, values: Any) -> None:
         )
 
 
-def _one_dimension(array: Any, what: str) -> Any:
+def one_dimension(array: Any, what: str) -> Any:
+    """The array as it is; ShapeError, with the remedy, unless it has one dimension."""
     if array.ndim != 1:
         raise ShapeError(
             f"{what} have shape {array.shape} and must have one dimension; pass one column "

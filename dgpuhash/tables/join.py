@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,10 @@ import numpy as np
 from dgpuhash.backend import Backend
 from dgpuhash.backend import join_args as args
 from dgpuhash.errors import SpecError
+from dgpuhash.tables.asked import Asked
 from dgpuhash.tables.compacting import Groups, Placed
 from dgpuhash.tables.found import all_rows
-from dgpuhash.tables.meeting import meet
+from dgpuhash.tables.meeting import Met, meet
 from dgpuhash.tables.runs import Runs
 from dgpuhash.tables.scarcity import call_says_memory
 
@@ -30,8 +32,8 @@ def join_indices(left: Any, right: Any, how: str = "inner") -> tuple[Any, Any]:
     ----------
     left, right : array
         Any kind on one device, of dtypes that tables take as keys, with duplicates on both sides.
-        Different dtypes are compared in one that holds the values of both. -0.0 is 0.0, all NaNs
-        are one key, and so is NaT, as in the merges of pandas.
+        Different dtypes are compared by value, exactly. -0.0 is 0.0, all NaNs are one key, and so
+        is NaT, as in the merges of pandas.
     how : {"inner", "left", "semi", "anti", "outer"}
         ``inner``: all pairs. ``left``: also the left rows without a partner. ``outer``: then the
         right rows without one. ``semi``: each left row that has partners once, with the first of
@@ -49,7 +51,7 @@ def join_indices(left: Any, right: Any, how: str = "inner") -> tuple[Any, Any]:
     SpecError
         When `how` is unknown.
     KeyTypeError
-        When no dtype holds the values of both, as for int64 and float64.
+        When their values are never equal, as of numbers and dates.
     OutOfMemoryError
         When the device has no room for a table of the right keys, or for the pairs.
 
@@ -68,7 +70,13 @@ def join_indices(left: Any, right: Any, how: str = "inner") -> tuple[Any, Any]:
     """
     if how not in _HOWS:
         raise SpecError(f"how={how!r}; use {', '.join(_HOWS)}")
-    backend, _, asked, stored = meet(left, right, ("left", "right"))
+    met = meet(left, right, ("left", "right"))
+    pairs = _joined(met.backend, *met.words, how)
+    return pairs if _whole(met.asked) else _of_all_rows(met, pairs, how)
+
+
+def _joined(backend: Backend, asked: Any, stored: Any, how: str) -> tuple[Any, Any]:
+    """The pairs of two columns of key words."""
     xp = backend.xp
     placed = Placed(backend, stored)
     one_row_each = len(placed) == len(stored)
@@ -93,6 +101,32 @@ def join_indices(left: Any, right: Any, how: str = "inner") -> tuple[Any, Any]:
     alone = xp.flatnonzero(~matched)
     nobody = backend.full(len(alone), -1, np.int64)
     return xp.concatenate([pairs[0], nobody]), xp.concatenate([pairs[1], alone])
+
+
+def _whole(sides: Sequence[Asked]) -> bool:
+    return all(side.rows is None for side in sides)
+
+
+def _of_all_rows(met: Met, pairs: tuple[Any, Any], how: str) -> tuple[Any, Any]:
+    """The pairs of the rows that the common dtype holds as those of all; others have no partner."""
+    backend, xp, (left, right) = met.backend, met.backend.xp, met.asked
+    rows, partners = (
+        side.among_all(numbers) for side, numbers in zip((left, right), pairs, strict=True)
+    )
+    if how in ("inner", "semi"):
+        return rows, partners
+    alone_right = xp.flatnonzero(rows < 0)
+    alone_right = xp.sort(xp.concatenate([partners[alone_right], right.others(backend)]))
+    kept = xp.flatnonzero(rows >= 0)
+    others = left.others(backend)
+    rows = xp.concatenate([rows[kept], others])
+    partners = xp.concatenate([partners[kept], backend.full(len(others), -1, np.int64)])
+    order = backend.stable_order(rows)
+    rows, partners = rows[order], partners[order]
+    if how != "outer":
+        return rows, partners
+    nobody = backend.full(len(alone_right), -1, np.int64)
+    return xp.concatenate([rows, nobody]), xp.concatenate([partners, alone_right])
 
 
 def _selected(

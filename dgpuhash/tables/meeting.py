@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,47 +11,83 @@ from dgpuhash.backend import Backend
 from dgpuhash.errors import KeyTypeError
 from dgpuhash.spec import key_dtype_of
 from dgpuhash.tables.arrays import Taken, take
+from dgpuhash.tables.asked import Asked, ask
 from dgpuhash.tables.bits import key_bits
 from dgpuhash.tables.casts import keeps_values
-from dgpuhash.tables.intake import adopt, natural_dtype
+from dgpuhash.tables.exact import comparable
+from dgpuhash.tables.intake import natural_dtype, on_host
 
-__all__ = ["meet"]
+__all__ = ["Met", "meet"]
 
 
-def meet(first: Any, second: Any, names: tuple[str, str]) -> tuple[Backend, Taken, Any, Any]:
-    """The backend, the first argument as taken in, and the key words of both.
+class Met(NamedTuple):
+    """Two columns of keys in one dtype, without the rows that are no value of it.
+
+    Those are equal to no key of the other column.
+    """
+
+    backend: Backend
+    taken: Taken
+    """The first column, as taken in."""
+    words: tuple[Any, Any]
+    """Of the keys of both."""
+    asked: tuple[Asked, Asked]
+    """Which rows these are."""
+
+
+def meet(first: Any, second: Any, names: tuple[str, str]) -> Met:
+    """Two columns as key words of one dtype.
 
     Raises
     ------
     KeyTypeError
-        When neither dtype holds every value of the other.
+        When their values are never equal, such as dates and numbers.
     """
     taken = [take(each, name) for each, name in zip((first, second), names, strict=True)]
     backend = backends.get(None, *(each.data for each in taken if each.location is not None))
     dtype = _dtype_for_both(taken, names)
-    words = [
-        key_bits(backend, adopt(backend, each, dtype, name))
-        for each, name in zip(taken, names, strict=True)
-    ]
-    return backend, taken[0], words[0], words[1]
+    left, right = (ask(backend, each, dtype, name) for each, name in zip(taken, names, strict=True))
+    words = key_bits(backend, left.keys), key_bits(backend, right.keys)
+    return Met(backend, taken[0], words, (left, right))
 
 
 def _dtype_for_both(taken: list[Taken], names: tuple[str, str]) -> np.dtype[Any]:
+    # No keys take the dtype of any.
+    empty = [not len(each.data) for each in taken]
+    if all(empty):
+        return np.dtype(np.int64)
+    if any(empty):
+        chosen = int(empty[0])
+        return key_dtype_of(natural_dtype(taken[chosen], names[chosen]))
+    # Python numbers take that of the array that they meet.
+    by_value = [on_host(each) for each in taken]
+    if by_value[0] != by_value[1]:
+        return key_dtype_of(natural_dtype(taken[int(by_value[0])]))
+    if by_value[0]:
+        return _dtype_of_values(taken, names)
     left, right = (key_dtype_of(natural_dtype(each)) for each in taken)
-    # Python numbers take the dtype of the array that they meet, where they fit it, and no numbers
-    # that of any.
-    sequences = [each.location is None for each in taken]
-    if sequences[0] != sequences[1]:
-        return right if sequences[0] else left
-    if all(sequences) and not all(len(each.data) for each in taken):
-        return left if len(taken[0].data) else right
-    try:
-        both = np.promote_types(left, right)
-    except TypeError:
-        both = left
-    if all(sequences) or (keeps_values(left, both) and keeps_values(right, both)):
-        return key_dtype_of(both)
-    raise KeyTypeError(
-        f"{names[0]} of dtype {left} and {names[1]} of dtype {right} cannot be compared without "
-        "changing values; bring them to one dtype with .astype"
-    )
+    if not comparable(left, right):
+        raise KeyTypeError(
+            f"{names[0]} of dtype {left} and {names[1]} of dtype {right} cannot be "
+            "compared without changing values; pass columns of numbers, of dates, or of durations"
+        )
+    # Where no dtype holds all values of both, those that the second one lacks equal none of its.
+    if left == right or left.kind in "mM":
+        return right
+    both = np.promote_types(left, right)
+    return both if keeps_values(left, both) and keeps_values(right, both) else right
+
+
+def _dtype_of_values(taken: list[Taken], names: tuple[str, str]) -> np.dtype[Any]:
+    """The dtype for two columns of Python values: that of one, which holds all of its own."""
+    found, reason = [], None
+    for each, name in zip(taken, names, strict=True):
+        try:
+            found.append(key_dtype_of(natural_dtype(each, name)))
+        except KeyTypeError as error:
+            reason = error
+    if not found:
+        assert reason is not None
+        raise reason
+    # Integers that a float dtype lacks equal no float.
+    return max(reversed(found), key=lambda dtype: (dtype.kind == "f", dtype.itemsize))

@@ -23,8 +23,8 @@ def isin(values: Any, keys: Any) -> Any:
     Parameters
     ----------
     values, keys : array
-        Any kind on one device, of dtypes that tables take as keys. Different dtypes are compared in
-        one that holds the values of both. -0.0 is 0.0, all NaNs are one key, and so is NaT.
+        Any kind on one device, of dtypes that tables take as keys. Different dtypes are compared by
+        value, exactly. -0.0 is 0.0, all NaNs are one key, and so is NaT.
 
     Returns
     -------
@@ -34,7 +34,7 @@ def isin(values: Any, keys: Any) -> Any:
     Raises
     ------
     KeyTypeError
-        When no dtype holds the values of both, as for int64 and float64.
+        When their values are never equal, as of numbers and dates.
     OutOfMemoryError
         When the device has no room for a table of the keys.
 
@@ -43,8 +43,11 @@ def isin(values: Any, keys: Any) -> Any:
     >>> import numpy as np
     >>> isin(np.array([1.0, np.nan, 2.0]), np.array([np.nan, 1.0], "float32"))
     array([ True,  True, False])
+    >>> isin(np.array([2**63 - 1, 5]), np.array([2**63, 5], "uint64"))
+    array([False,  True])
     """
-    backend, taken, asked, stored = meet(values, keys, ("values", "keys"))
-    table = Storage(backend, stored.dtype, None, seed=draw_seed(), capacity=len(stored))
+    met = meet(values, keys, ("values", "keys"))
+    asked, stored = met.words
+    table = Storage(met.backend, stored.dtype, None, seed=draw_seed(), capacity=len(stored))
     table.add(stored, None)
-    return taken.wrap(table.contains(asked), np.dtype(bool))
+    return met.taken.wrap(met.asked[0].by_row(table.contains(asked)), np.dtype(bool))

@@ -116,8 +116,9 @@ class MultiMap(Table):
         >>> MultiMap.from_arrays([1, 1], [0.5, 0.25]).count([1, 2])
         array([2, 0])
         """
-        dtypes = natural_dtype(take(keys, "keys")), natural_dtype(take(values, "values"))
-        made = cls(*dtypes, **settings)
+        key = natural_dtype(take(keys, "keys"), "keys")
+        value = natural_dtype(take(values, "values"), "values")
+        made = cls(key, value, **settings)
         made.insert(keys, values)
         return made
 
@@ -172,7 +173,7 @@ class MultiMap(Table):
         Parameters
         ----------
         keys : array
-            Any kind; safe casts to the key dtype are done.
+            Any kind; those that `key_dtype` does not hold are absent.
         stable : bool
             Ask for insertion order inside each key. It is always kept.
 
@@ -194,17 +195,18 @@ class MultiMap(Table):
         >>> MultiMap.from_arrays([1, 2, 1], [10, 20, 30]).find([2, 1])
         (array([20, 10, 30]), array([0, 1, 3]))
         """
-        taken, bits = self._keys(keys)
-        words, offsets = self._lists.gather(*handles(self._opened(), self._lists, bits))
+        taken, asked, bits = self._asked(keys)
+        found = handles(self._opened(), self._lists, words_of(bits))
+        words, offsets = self._lists.gather(*found)
         values = taken.wrap(self._decode(words), self._value, by_row=False)
-        return values, taken.wrap(offsets, _INT64, by_row=False)
+        return values, taken.wrap(asked.offsets(offsets), _INT64, by_row=False)
 
     @says_memory
     @reads
     def count(self, keys: Any) -> Any:
         """How many values each key has: int64 in input order, of the same kind as `keys`."""
-        taken, bits = self._keys(keys)
-        return taken.wrap(self._counts(bits), _INT64)
+        taken, asked, bits = self._asked(keys)
+        return taken.wrap(asked.by_row(self._counts(words_of(bits))), _INT64)
 
     @says_memory
     @changes_whole
@@ -224,12 +226,13 @@ class MultiMap(Table):
         >>> len(lists)
         1
         """
-        taken, bits = self._keys(keys)
+        taken, asked, bits = self._asked(keys)
+        bits = words_of(bits)
         store = self._opened()
         counts = self._counts(bits)
         erased = store.erase(bits)
         self._size -= int((counts * erased).sum())
-        return taken.wrap(erased, np.dtype(bool))
+        return taken.wrap(asked.by_row(erased), np.dtype(bool))
 
     @says_memory
     @reads

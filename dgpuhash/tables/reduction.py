@@ -157,7 +157,7 @@ class _Column:
     def __init__(self, grouped: GroupedKeys, taken: Taken, title: str) -> None:
         self._backend: Backend = grouped.backend
         self._taken, self._title = taken, title
-        self._dtype = native_dtype(natural_dtype(taken))
+        self._dtype = native_dtype(natural_dtype(taken, title if taken.location is None else None))
         self._values = adopt(self._backend, taken, self._dtype, title)
         same_length(grouped.bits, self._values)
 

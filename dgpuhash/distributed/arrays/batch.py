@@ -295,7 +295,9 @@ def batch_of(
 
 def dtype_of(array: Any, name: str) -> np.dtype[Any]:
     """The dtype of an argument, which a new table has."""
-    return np.dtype(array.dtype) if _is_dask(array, name) else natural_dtype(take(array, name))
+    if _is_dask(array, name):
+        return np.dtype(array.dtype)
+    return natural_dtype(take(array, name), name)
 
 
 def _is_dask(array: Any, name: str) -> bool:
