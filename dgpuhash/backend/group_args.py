@@ -65,7 +65,7 @@ FRONT_WORDS = 4096
 # In the order of the enums in kernels/batch/reduce.cuh; a reading is a dtype, and "date" any date.
 READINGS = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8", "date")
 TERMS = ("one", "integer", "real", "rank", "row", "truth")
-FOLDS = ("sum", "real_sum", "least", "greatest")
+FOLDS = ("sum", "real_sum", "least", "greatest", "compensated")
 # In device memory.
 REDUCE_COLUMN = _words("values", "totals", "reading", "term", "fold")
 REDUCE_BATCH = _words("codes", "order", "columns", "column_count", "alone", "wide")

@@ -134,6 +134,7 @@ def same_instants(
     """
     if source == target or source is None or target is None:
         return ints, None
+    steps: list[Callable[[Any, ModuleType], tuple[Any, Any]]]
     if source[1] == target[1]:
         steps = [_Scaled(source[0], target[0])]
     elif source[1]:

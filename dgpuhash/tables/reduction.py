@@ -58,7 +58,7 @@ def group_reduce(
     ColumnError
         When `how` names a column that is not there.
     SpecError
-        When `how` is unknown.
+        When `how` is unknown, or there is nothing to reduce: no columns, or no reductions.
     ShapeError
         When there are more or fewer values than keys.
 
@@ -71,11 +71,14 @@ def group_reduce(
     floats is float64. Everything else keeps the dtype of its column. Of dates there are count, min,
     max, first and last, of other values that are no numbers count, first and last.
 
-    Floats are added up as float64, without compensation. On a CPU a group's rows are added up in
-    row order, by 16 equal parts of the batch where the groups are few: the same bits in every run,
-    whatever the number of threads. On a GPU that holds for up to 2,048 groups, in an order of its
-    own; with more groups and many rows, tiles add to one sum in no particular order, and the last
-    bits of sums and means may differ from run to run. All other results are the same in every run.
+    Floats are added up as float64. On a CPU sums are compensated as pandas' are (Kahan, 1965): for
+    any number of values they, and those that means are made of, are within about 2^-52 Σ|x| of the
+    sum of the values x, then rounded; a sum beyond all floats is infinite. A group's rows are added
+    up in row order, by 16 equal parts of the batch where the groups are few: the same bits in every
+    run, whatever the number of threads. On a GPU sums are not compensated: of n values they are
+    within n 2^-53 Σ|x|. Up to 2,048 groups are added up in the same order in every run; with more
+    groups and many rows, tiles add to one sum in no particular order, and the last bits of sums and
+    means may differ from run to run. All other results are the same in every run.
 
     Examples
     --------
@@ -144,7 +147,16 @@ def _wanted(
         }
     else:
         wanted = dict.fromkeys(named, _several(how) if not isinstance(how, str) else how)
-    for hows in wanted.values():
+    if not wanted:
+        raise SpecError(
+            f"there is nothing to reduce: {'values' if not named else 'how'} names no columns; "
+            "give one at least, or use unique(keys)"
+        )
+    for name, hows in wanted.items():
+        if not _several(hows):
+            raise SpecError(
+                f"how names no reductions of {_title(name)}; use one or more of {', '.join(_HOWS)}"
+            )
         for each in _several(hows):
             if each not in _HOWS:
                 raise SpecError(f"how={each!r}; use {', '.join(_HOWS)}")

@@ -67,16 +67,18 @@ def reduce_groups(
 ) -> list[Any]:
     """For each column the totals (uint64 words) of the groups that `codes` (int64) number."""
     plan = _plan(backend.name, len(codes), groups)
-    totals = [
-        backend.full(plan.copies * groups, 2**64 - 1 if column.fold == "least" else 0, np.uint64)
-        for column in columns
-    ]
+    if backend.name == "cpu" and plan.alone:
+        columns = [
+            replace(column, fold="compensated") if column.fold == "real_sum" else column
+            for column in columns
+        ]
+    totals = []
+    for column in columns:
+        shape = (plan.copies, groups, 2) if column.fold == "compensated" else (plan.copies, groups)
+        totals.append(backend.full(shape, 2**64 - 1 if column.fold == "least" else 0, np.uint64))
     if groups and columns:
         _launch(backend, plan, codes, groups, columns, totals)
-    return [
-        _combined(each.reshape(plan.copies, groups), column.fold)
-        for each, column in zip(totals, columns, strict=True)
-    ]
+    return [_combined(each, column.fold) for each, column in zip(totals, columns, strict=True)]
 
 
 def group_counts(backend: Backend, codes: Any, groups: int) -> Any:
@@ -219,6 +221,8 @@ def _launch(
 
 def _combined(totals: Any, fold: str) -> Any:
     """The totals of all segments, added up in the order of the segments."""
+    if fold == "compensated":
+        return _compensated(totals.view(np.float64)).view(np.uint64)
     if len(totals) == 1:
         return totals[0]
     if fold == "sum":
@@ -227,3 +231,16 @@ def _combined(totals: Any, fold: str) -> Any:
         with np.errstate(invalid="ignore", over="ignore"):
             return totals.view(np.float64).sum(axis=0).view(np.uint64)
     return totals.min(axis=0) if fold == "least" else totals.max(axis=0)
+
+
+def _compensated(totals: np.ndarray) -> np.ndarray:
+    """Sums of all segments, of each of which it is told what it is too large by."""
+    sums, excess = np.ascontiguousarray(totals[0, :, 0]), totals[0, :, 1]
+    with np.errstate(invalid="ignore", over="ignore"):
+        for each in totals[1:]:
+            wanted = each[:, 0] - (excess + each[:, 1])
+            made = sums + wanted
+            excess = made - sums - wanted
+            excess[~np.isfinite(excess)] = 0
+            sums = made
+    return sums

@@ -18,7 +18,8 @@ enum class Reading : u64 { i8, i16, i32, i64, u8, u16, u32, u64, f32, f64, date 
 /// that sorts like it, its row, or whether it is not zero. NaN and NaT are left out.
 enum class Term : u64 { one, integer, real, rank, row, truth };
 
-enum class Fold : u64 { sum, real_sum, least, greatest };
+/// A compensated sum is two words, and for tiles of one lane that no other tile adds beside.
+enum class Fold : u64 { sum, real_sum, least, greatest, compensated };
 
 /// In device memory.
 struct ReduceColumn {
@@ -59,8 +60,10 @@ DG_FN double real_of(u64 bits) {
 #endif
 }
 
-/// Where nothing was read: changes no total. That of the reals is 0.0.
-DG_FN u64 neutral(Fold fold) { return fold == Fold::least ? ~0ull : 0; }
+/// Where nothing was read: changes no total. That of the reals is 0.0, and of compensated ones a NaN.
+DG_FN u64 neutral(Fold fold) {
+  return fold == Fold::least || fold == Fold::compensated ? ~0ull : 0;
+}
 
 DG_FN u64 folded(Fold fold, u64 left, u64 right) {
   if (fold == Fold::sum) return left + right;
@@ -161,6 +164,18 @@ DG_FN void add_to_total(u64* total, Fold fold, u64 word, bool alone) {
   } else {
     if (word > atomic_load_stale(total)) atomic_max<Order::relaxed>(total, word);
   }
+}
+
+/// Adds to a sum, and to what it is too large by (Kahan 1965), as pandas does: bit by bit.
+///
+/// What an infinite sum is too large by is no number, and would make one of the next.
+DG_FN void add_compensated(double* total, double real) {
+  if (real != real) return;
+  const double wanted = real - total[1];
+  const double sum = total[0] + wanted;
+  const double excess = sum - total[0] - wanted;
+  total[0] = sum;
+  total[1] = excess - excess == 0 ? excess : 0;
 }
 
 /// Adds to two totals that stand side by side, where there are any. Two lanes serve a row, so that the
@@ -270,6 +285,14 @@ DG_FN void reduce_segment(Tile tile, const ReduceBatch& batch, u64 first, u64 la
     const u32 above = peers & ~below & ~(1u << tile.lane());
     for (u64 i = 0; i < batch.column_count; ++i) {
       const ReduceColumn column = batch.columns[i];
+      if constexpr (Tile::size == 1) {
+        if (column.fold == Fold::compensated) {
+          double* const sums = reinterpret_cast<double*>(column.totals);
+          if (inside)
+            add_compensated(sums + 2 * (first_total + code), real_of(term_of(column, row, row)));
+          continue;
+        }
+      }
       u64 word = inside ? term_of(column, row, row) : neutral(column.fold);
       word = combined(tile, column.fold, word, above, count_ones(below));
       if (inside && below == 0)

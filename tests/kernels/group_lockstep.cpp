@@ -228,6 +228,29 @@ void reduce(std::mt19937& random, u64 rows, u64 groups, u64 copies, bool alone) 
   }
 }
 
+/// Ones that would be lost beside a large number, and what is infinite.
+void compensate(u64 rows, u64 copies) {
+  std::vector<i64> codes(rows);
+  std::vector<double> reals(rows, 1.0), totals(2 * 2 * copies);
+  for (u64 row = 0; row < rows; ++row) codes[row] = static_cast<i64>(row % 2);
+  for (u64 row = 2; row < 6; ++row) reals[row] = __builtin_nan("");
+  reals[0] = 0x1p60;
+  reals[1] = __builtin_inf();
+  const ReduceColumn column{reals.data(), reinterpret_cast<u64*>(totals.data()), Reading::f64,
+                            Term::real, Fold::compensated};
+  const ReduceBatch batch{codes.data(), nullptr, &column, 1, 1, 0};
+  const u64 segment_rows = (rows + copies - 1) / copies;
+  group_reduce<1>({batch, nullptr, rows, segment_rows, 2, copies, copies});
+  double sum = -0x1p60, excess = 0, others = 0;
+  for (u64 copy = 0; copy < copies; ++copy) {
+    sum += totals[4 * copy];
+    excess += totals[4 * copy + 1];
+    others += totals[4 * copy + 2];
+  }
+  CHECK(sum - excess == static_cast<double>(rows / 2 - 3));
+  CHECK(others == __builtin_inf());
+}
+
 /// Left rows of no, one or many pairs each; -1 stands for a row that is kept without a partner.
 template <int W>
 void pair(std::mt19937& random, u64 left_rows, i64 groups, u32 most) {
@@ -327,5 +350,7 @@ int main() {
     pair<W>(random, 20, 5, 60);
     pair<W>(random, 1, 1, 200);
   });
+  dg::test::compensate(300, 1);
+  dg::test::compensate(900, 5);
   std::printf("groups: passed\n");
 }

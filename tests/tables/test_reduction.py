@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -259,6 +261,62 @@ def test_sums_of_few_groups_are_the_same_in_every_run(device):
     assert len({device.backend.to_host(each).tobytes() for each in sums}) == 1
 
 
+def test_nothing_to_reduce_names_the_remedy():
+    with pytest.raises(SpecError, match=r"nothing to reduce: values names no columns.*unique"):
+        dgpuhash.group_reduce([1], {}, "sum")
+    with pytest.raises(SpecError, match="nothing to reduce: how names no columns"):
+        dgpuhash.group_reduce([1], {"a": [1]}, {})
+    with pytest.raises(SpecError, match="no reductions of values 'a'; use one or more of sum"):
+        dgpuhash.group_reduce([1], {"a": [1]}, [])
+
+
+@pytest.mark.parametrize("how", ["sum", "mean"])
+@pytest.mark.parametrize(("rows", "distinct"), [(4000, 3), (30_000, 5000), (300_000, 100_000)])
+def test_sums_of_floats_are_those_of_pandas(rows, distinct, how):
+    random = np.random.default_rng(rows)
+    keys = random.integers(0, distinct, rows)
+    values = random.standard_normal(rows) * 10.0 ** random.integers(-12, 12, rows)
+    values[random.integers(0, rows, rows // 10)] = np.nan
+    expected = getattr(pd.Series(values).groupby(keys, sort=False), how)()
+    np.testing.assert_array_equal(
+        dgpuhash.group_reduce(keys, values, how)[1], expected.to_numpy(), strict=True
+    )
+
+
+@pytest.mark.parametrize("distinct", [1, 7, 1000, 50_000])
+def test_sums_of_floats_are_compensated(distinct):
+    random = np.random.default_rng(distinct)
+    keys = random.integers(0, distinct, 200_000)
+    values = random.random(len(keys)) * 10.0 ** random.integers(-6, 6, len(keys)) + 0.1
+    uniques, sums = dgpuhash.group_reduce(keys, values, "sum")
+    for key, found in zip(uniques[:50].tolist(), sums[:50].tolist(), strict=True):
+        real = math.fsum(values[keys == key])
+        assert abs(found - real) <= 2 * math.ulp(real)
+
+
+def test_a_million_tenths():
+    _, tenths = dgpuhash.group_reduce(np.zeros(10**6, "u1"), np.full(10**6, 0.1), ["sum", "mean"])
+    assert (tenths["sum"][0], tenths["mean"][0]) == (100_000.0, 0.1)
+
+
+@pytest.mark.parametrize("times", [1, 3000])
+def test_sums_that_are_no_finite_floats(times):
+    largest = np.finfo(float).max
+    for values, expected in (
+        ([np.inf, 1.0, 2.0], np.inf),
+        ([1.0, -np.inf, 1e300, 0.5], -np.inf),
+        ([np.inf, 1.0, -np.inf, 1.0], np.nan),
+        ([largest, largest, -1.0, 1.0], np.inf),
+        ([np.nan, np.nan], 0.0),
+        ([-largest, -largest, 1.0], -np.inf),
+    ):
+        batch = np.array(values * times)
+        (found,) = dgpuhash.group_reduce(np.zeros(len(batch), np.int64), batch, "sum")[1]
+        np.testing.assert_equal(found, expected)
+    keys, batch = np.array([0, 1] * 2 * times), np.array([largest, 0.5, largest, 0.25] * times)
+    assert dgpuhash.group_reduce(keys, batch, "sum")[1].tolist() == [np.inf, 0.75 * times]
+
+
 @given(
     st.lists(st.tuples(st.integers(0, 5), st.floats(width=32) | st.just(np.nan)), max_size=40),
     st.sampled_from(["count", "min", "max", "first", "last", "any", "all"]),
@@ -280,7 +338,6 @@ def test_forms_of_values_and_how(device):
     assert sorted(both) == ["a", "b"]
     one = dgpuhash.group_reduce(keys, {"a": values, "b": values}, {"b": ("min",)})[1]
     assert {name: list(made) for name, made in one.items()} == {"b": ["min"]}
-    assert dgpuhash.group_reduce(keys, {}, "sum")[1] == {}
 
 
 def test_series():
@@ -297,6 +354,15 @@ def test_series():
         (np.arange(3), None, SpecError),
         (np.arange(3), np.sum, SpecError),
         ({"a": np.arange(3)}, {"a": None}, SpecError),
+        ({}, "sum", SpecError),
+        ({}, ["sum", "max"], SpecError),
+        ({}, [], SpecError),
+        ({}, {}, SpecError),
+        ({"a": np.arange(3)}, {}, SpecError),
+        ({"a": np.arange(3)}, [], SpecError),
+        ({"a": np.arange(3), "b": np.arange(3)}, {"a": "sum", "b": []}, SpecError),
+        (np.arange(3), [], SpecError),
+        (np.arange(3), (), SpecError),
         (np.arange(3), {"a": "sum"}, ColumnError),
         ({"a": np.arange(3)}, {"b": "sum"}, ColumnError),
         (np.arange(4), "sum", ShapeError),
