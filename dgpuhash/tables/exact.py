@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -134,7 +133,7 @@ def same_instants(
     """
     if source == target or source is None or target is None:
         return ints, None
-    steps: list[Callable[[Any, ModuleType], tuple[Any, Any]]]
+    steps: list[Any]
     if source[1] == target[1]:
         steps = [_Scaled(source[0], target[0])]
     elif source[1]:
