@@ -1,8 +1,9 @@
 """Arrays of any kind in, results as the same kind out, where that holds their dtype exactly.
 
 NumPy and CuPy arrays, pandas and cuDF Series and Index, Arrow arrays, whatever speaks DLPack, the
-CUDA array interface or the buffer protocol, and Python sequences. Libraries are looked up among
-those already imported: an object of a library cannot exist before its library does.
+CUDA array interface or the buffer protocol, and Python sequences. Where the dtype of a pandas
+argument is nullable, or Arrow's, so are those of results. Libraries are looked up among those
+already imported: an object of a library cannot exist before its library does.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 from dgpuhash.errors import KeyTypeError, ShapeError
 from dgpuhash.tables.objects import array_of
 
-__all__ = ["Taken", "has_common_unit", "take"]
+__all__ = ["Taken", "extended", "has_common_unit", "take"]
 
 _DLPACK_HOST = 1
 _COMMON_UNITS = {"s", "ms", "us", "ns"}
@@ -27,11 +28,16 @@ _DAYS = np.dtype("M8[D]")
 class Wrap(Protocol):
     """Turns a result array of a logical dtype into the kind of the argument."""
 
-    def __call__(self, result: Any, dtype: np.dtype[Any], *, by_row: bool = True) -> Any:
-        """`by_row`: element *i* is about row *i* of the argument, and takes its label."""
+    def __call__(
+        self, result: Any, dtype: np.dtype[Any], *, by_row: bool = True, own: bool = False
+    ) -> Any:
+        """`by_row`: element *i* is about row *i* of the argument, and takes its label.
+
+        `own`: these are elements of the argument, and get its very dtype.
+        """
 
 
-def _as_is(result: Any, dtype: np.dtype[Any], *, by_row: bool = True) -> Any:
+def _as_is(result: Any, dtype: np.dtype[Any], *, by_row: bool = True, own: bool = False) -> Any:
     return result
 
 
@@ -131,16 +137,54 @@ def _pandas(pd: ModuleType, thing: Any, what: str) -> Taken | None:
     else:
         data = thing.to_numpy()
 
-    def wrap(result: Any, dtype: np.dtype[Any], *, by_row: bool = True) -> Any:
+    def wrap(result: Any, dtype: np.dtype[Any], *, by_row: bool = True, own: bool = False) -> Any:
         if dtype.kind == "V" or not has_common_unit(dtype):
             return result
+        made = extended(result, thing.dtype, own=own)
         if isinstance(thing, pd.Series):
-            return pd.Series(result, index=thing.index if by_row else None)
+            return pd.Series(made, index=thing.index if by_row else None)
         if isinstance(thing, pd.Index):
-            return result if dtype == np.float16 else pd.Index(result)
-        return pd.array(result, dtype=dtype)
+            return result if made is result and dtype == np.float16 else pd.Index(made)
+        return pd.array(result, dtype=dtype) if made is result else made
 
     return Taken(data, "cpu", None, wrap)
+
+
+def extended(result: np.ndarray, dtype: Any, *, own: bool = False) -> Any:
+    """A result as an array of pandas whose dtype is nullable, or Arrow's, if `dtype` is so.
+
+    It is as it was where there is none. Nothing becomes a null: NaN stays NaN. `own`: of this very
+    dtype, which has all of its values.
+
+    Examples
+    --------
+    >>> import pandas as pd, pyarrow as pa
+    >>> str(extended(np.array([True, False]), pd.Int64Dtype()).dtype)
+    'boolean'
+    >>> str(extended(np.array([1.5]), pd.ArrowDtype(pa.int8())).dtype)
+    'double[pyarrow]'
+    """
+    if isinstance(dtype, np.dtype):
+        return result
+    pd = sys.modules["pandas"]
+    if isinstance(dtype, pd.ArrowDtype):
+        import pyarrow as pa
+
+        try:
+            made = pa.array(result)
+        except pa.ArrowException:
+            return result
+        made = made.cast(dtype.pyarrow_dtype) if own else made
+        return pd.array(made, pd.ArrowDtype(made.type))
+    masked = {
+        "b": pd.arrays.BooleanArray,
+        "i": pd.arrays.IntegerArray,
+        "u": pd.arrays.IntegerArray,
+        "f": pd.arrays.FloatingArray,
+    }.get(result.dtype.kind)
+    if masked is None or result.dtype.itemsize > 8 or result.dtype == np.float16:
+        return result
+    return masked(result, np.zeros(len(result), bool))
 
 
 def _cudf(cudf: ModuleType, thing: Any, what: str) -> Taken | None:
@@ -158,7 +202,7 @@ def _cudf(cudf: ModuleType, thing: Any, what: str) -> Taken | None:
     _refuse_nulls(int(series.null_count), what, f"{what}.dropna()")
     data = thing.astype("int64").values if dtype.kind in "mM" else thing.values
 
-    def wrap(result: Any, dtype: np.dtype[Any], *, by_row: bool = True) -> Any:
+    def wrap(result: Any, dtype: np.dtype[Any], *, by_row: bool = True, own: bool = False) -> Any:
         plain = dtype.kind in "biufmM" and dtype != np.float16 and has_common_unit(dtype)
         if not plain or getattr(result, "ndim", 1) != 1:
             return result
@@ -185,7 +229,7 @@ def _arrow(pa: ModuleType, thing: Any, what: str) -> Taken | None:
     _refuse_nulls(thing.null_count, what, f"{what}.drop_null()")
     flat = thing.combine_chunks() if isinstance(thing, pa.ChunkedArray) else thing
 
-    def wrap(result: Any, dtype: np.dtype[Any], *, by_row: bool = True) -> Any:
+    def wrap(result: Any, dtype: np.dtype[Any], *, by_row: bool = True, own: bool = False) -> Any:
         if dtype == _DAYS:
             made = pa.array(result)
             # It has 32 bits for days, and says nothing of those that take more.
@@ -193,7 +237,8 @@ def _arrow(pa: ModuleType, thing: Any, what: str) -> Taken | None:
             return made if kept else result
         if dtype.kind in "cV" or dtype == np.longdouble or not has_common_unit(dtype):
             return result
-        return pa.array(result)
+        made = pa.array(result)
+        return made.cast(kind) if own else made
 
     data = flat.to_numpy(zero_copy_only=False)
     return Taken(data, "cpu", None, wrap)

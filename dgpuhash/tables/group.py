@@ -52,7 +52,8 @@ class GroupedKeys:
     def uniques(self, order: Any = None) -> Any:
         """The distinct keys by number, or in `order`, as an array of the kind of the keys."""
         bits = self._distinct if order is None else self._distinct[order]
-        return self.by_key(keys_of(self.backend, bits, self._dtype), self._dtype)
+        keys = keys_of(self.backend, bits, self._dtype)
+        return self._taken.wrap(keys, self._dtype, by_row=False, own=True)
 
     def totals(self, columns: Sequence[Reduced]) -> list[Any]:
         """For each column the totals (uint64 words) of each distinct key, by number."""

@@ -216,7 +216,8 @@ class _Column:
     def result(self, how: str, totals: Any, counts: Any = None) -> Any:
         """The result that `totals`, and the counts of a mean, make up."""
         result, dtype = self._decoded(how, totals, counts)
-        return self._taken.wrap(result, dtype, by_row=False)
+        own = how in ("min", "max", "first", "last")
+        return self._taken.wrap(result, dtype, by_row=False, own=own)
 
     def _decoded(self, how: str, totals: Any, counts: Any) -> tuple[Any, np.dtype[Any]]:
         dtype = self._dtype

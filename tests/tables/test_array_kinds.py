@@ -9,6 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+import dgpuhash
 from dgpuhash.errors import DeviceError, KeyTypeError, ShapeError
 from dgpuhash.tables import HashMap, HashSet, MultiMap
 
@@ -28,23 +29,89 @@ def test_numpy():
     assert found.tolist() == [True, True, False, True]
 
 
-@pytest.mark.parametrize(
-    "keys",
-    [
-        pd.Series(KEYS, index=list("abcd"), name="key"),
-        pd.Series(KEYS, index=list("abcd"), dtype="Int64"),
-        pd.Series(KEYS, index=list("abcd"), dtype="int64[pyarrow]"),
-        pd.Series(KEYS, index=list("abcd"), dtype="int32"),
-    ],
-)
-def test_pandas_series_keep_their_index(keys):
+KINDS_OF_PANDAS = {
+    "int64": ("bool", "int64", "float64"),
+    "int32": ("bool", "int64", "float64"),
+    "Int64": ("boolean", "Int64", "Float64"),
+    "Int8": ("boolean", "Int64", "Float64"),
+    "Float64": ("boolean", "Int64", "Float64"),
+    "int64[pyarrow]": ("bool[pyarrow]", "int64[pyarrow]", "double[pyarrow]"),
+    "float[pyarrow]": ("bool[pyarrow]", "int64[pyarrow]", "double[pyarrow]"),
+}
+
+
+@pytest.mark.parametrize("dtype", KINDS_OF_PANDAS)
+def test_pandas_series_keep_their_index_and_kind_of_dtype(dtype):
+    mask, counts, reals = KINDS_OF_PANDAS[dtype]
+    index = list("abcd")
+    keys = pd.Series(KEYS, index=index, name="key").astype(dtype)
+
+    def check(found, expected, kind, index=index):
+        pd.testing.assert_series_equal(found, pd.Series(expected, index=index, dtype=kind))
+
+    there = [True, True, False, True]
     values, found = filled().find(keys)
-    pd.testing.assert_series_equal(values, pd.Series([0.5, 1.5, 0, 1.5], index=list("abcd")))
-    pd.testing.assert_series_equal(found, pd.Series([True, True, False, True], index=list("abcd")))
-    assert isinstance(filled().contains(keys), pd.Series)
-    assert isinstance(filled().erase(keys), pd.Series)
-    assert isinstance(filled().count(keys), pd.Series)
-    assert isinstance(HashSet("int64").insert(keys), pd.Series)
+    check(values, [0.5, 1.5, 0, 1.5], reals)
+    check(found, there, mask)
+    check(filled().contains(keys), there, mask)
+    check(filled().count(keys), [1, 1, 0, 1], counts)
+    assert filled().erase(keys).dtype == mask
+    check(HashSet.from_keys(keys[:0]).insert(keys), [True, True, True, False], mask)
+    check(dgpuhash.isin(keys, KEYS[:2]), there, mask)
+    values, offsets = MultiMap.from_arrays(KEYS[:2], VALUES[:2]).find(keys)
+    check(values, [0.5, 1.5, 1.5], reals, None)
+    check(offsets, [0, 1, 2, 2, 3], counts, None)
+    distinct = [5, 1, 9]
+    codes, uniques = dgpuhash.factorize(keys)
+    check(codes, [0, 1, 2, 1], counts)
+    check(uniques, distinct, dtype, None)
+    check(dgpuhash.unique(keys), distinct, dtype, None)
+    uniques, often = dgpuhash.value_counts(keys)
+    check(uniques, [1, 5, 9], dtype, None)
+    check(often, [2, 1, 1], counts, None)
+    uniques, results = dgpuhash.group_reduce(keys, keys, ["min", "last", "count", "any"])
+    check(uniques, distinct, dtype, None)
+    check(results["min"], distinct, dtype, None)
+    check(results["last"], distinct, dtype, None)
+    check(results["count"], [1, 2, 1], counts, None)
+    check(results["any"], [True] * 3, mask, None)
+
+
+@pytest.mark.parametrize("dtype", ["Int64", "Float32", "int64[pyarrow]", "boolean"])
+def test_pandas_arrays_and_indexes_keep_their_kind_of_dtype(dtype):
+    keys = pd.array([1, 0, 1], dtype="Int64").astype(dtype)
+    for given in (keys, pd.Index(keys)):
+        uniques = dgpuhash.unique(given)
+        assert type(uniques) is type(given)
+        assert uniques.dtype == dtype
+        assert uniques.tolist() == [1, 0]
+        found = dgpuhash.isin(given, [1])
+        assert type(found) is type(given) or isinstance(found, pd.arrays.BooleanArray)
+        assert found.dtype == ("bool[pyarrow]" if "pyarrow" in dtype else "boolean")
+
+
+def test_nan_of_nullable_floats_stays_one():
+    reals = pd.Series(pd.arrays.FloatingArray(np.array([np.nan, 1.5]), np.zeros(2, bool)))
+    for keys in (reals, pd.Series(pd.array(pa.array([np.nan, 1.5]), "double[pyarrow]"))):
+        uniques = dgpuhash.unique(keys)
+        assert uniques.dtype == keys.dtype
+        assert not uniques.array.isna().any()
+        assert np.isnan(uniques.iloc[0])
+        values, found = HashMap.from_arrays([1], [np.nan]).find(keys)
+        assert found.tolist() == [False, False]
+        assert values.dtype == keys.dtype
+
+
+@pytest.mark.parametrize("kind", [pa.date32(), pa.date64(), pa.timestamp("ms"), pa.duration("s")])
+def test_arrow_times_keep_their_type(kind):
+    keys = pa.array([86_400_000, 0, 0] if kind != pa.date32() else [1, 0, 0], pa.int64())
+    keys = (keys.cast(pa.int32()) if kind == pa.date32() else keys).cast(kind)
+    assert dgpuhash.unique(keys).type == kind
+    assert dgpuhash.factorize(keys)[1].equals(keys[:2])
+    series = pd.Series(pd.array(keys, pd.ArrowDtype(kind)))
+    uniques, results = dgpuhash.group_reduce(series, {"t": series}, {"t": "max"})
+    assert uniques.dtype == results["t"].dtype == series.dtype
+    assert uniques.tolist() == series[:2].tolist()
 
 
 def test_pandas_series_of_lists():
@@ -62,7 +129,7 @@ def test_pandas_index_and_arrays():
     pd.testing.assert_index_equal(values, pd.Index([0.5, 1.5, 0, 1.5]))
     assert isinstance(found, pd.Index)
     extension = filled().find(pd.array(KEYS, dtype="Int64"))[0]
-    assert isinstance(extension, pd.api.extensions.ExtensionArray)
+    assert extension.dtype == "Float64"
     assert np.asarray(extension).tolist() == [0.5, 1.5, 0, 1.5]
 
 
