@@ -217,13 +217,14 @@ class DistributedIndex(Reading, Upkeep):
             last = changes[-1].transaction if changes else None
             saved = Saved(folder.url, manifest.uid, manifest.revision + len(changes), last)
             uid = uuid.uuid4().hex
+            meta = manifest.meta("cudf" if device == "cuda" else "pandas")
             descriptor = Descriptor(
                 uid=uid,
                 name=name or drawn_name(uid),
                 epoch=1,
                 shards=places(client, workers),
-                encoder=manifest.encoder,
-                meta=manifest.meta("cudf" if device == "cuda" else "pandas"),
+                encoder=manifest.encoder.read_as(meta),
+                meta=meta,
                 unique=manifest.unique,
                 device=device,
                 placement=manifest.placement,

@@ -11,7 +11,7 @@ import dask.dataframe as dd
 from dgpuhash.distributed.sealed import kind_of_meta, remember
 from dgpuhash.distributed.source import meta_of
 from dgpuhash.frames import KeyEncoder, kept_columns, key_names
-from dgpuhash.frames.keys import column_labels
+from dgpuhash.frames.labels import column_labels
 
 __all__ = ["Kept"]
 

@@ -13,7 +13,8 @@ from dgpuhash.frames.assembly import (
 )
 from dgpuhash.frames.dataframes import frames_named, frames_of, make_frame
 from dgpuhash.frames.index import FrameIndex
-from dgpuhash.frames.keys import EncodedKeys, KeyEncoder, column_labels, kept_columns, key_names
+from dgpuhash.frames.keys import EncodedKeys, KeyEncoder
+from dgpuhash.frames.labels import column_labels, kept_columns, key_names
 from dgpuhash.frames.lookup import Lookup, lookup_rows
 from dgpuhash.frames.matches import Matches
 from dgpuhash.frames.order import in_query_order

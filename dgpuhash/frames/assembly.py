@@ -8,7 +8,8 @@ from typing import Any
 from dgpuhash.errors import ColumnError, KeyTypeError, SpecError, UnsupportedError
 from dgpuhash.frames.columns import check_comparable
 from dgpuhash.frames.dataframes import frames_of
-from dgpuhash.frames.keys import KeyEncoder, key_names, stored_labels
+from dgpuhash.frames.keys import KeyEncoder
+from dgpuhash.frames.labels import key_names, stored_labels
 from dgpuhash.frames.order import in_query_order
 from dgpuhash.frames.takeable import check_takeable
 from dgpuhash.tables.found import taken

@@ -22,6 +22,8 @@ WIDTHS_AND_UNITS = {
     "date": {(32, "D"), (64, "ms")},
     "string": {(0, "")},
 }
+# Who tells what is missing: NaN or the null of a dtype that has no other, a mask, Arrow.
+PLAIN, MASKED, ARROW = "", "mask", "arrow"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +42,11 @@ class LogicalType:
     aware : bool
         The datetimes carry a time zone (their values are UTC).
     nullable : bool
-        Nulls may occur that no value of `bits` bits stands for. False for floats and datetimes,
-        whose null is one of their own bit patterns.
+        Nulls may occur that no value of `bits` bits stands for. False for datetimes and NumPy's
+        floats, whose null is one of their own bit patterns.
+    missing : str
+        Of numbers, who tells what is missing: `PLAIN`, `MASKED` or `ARROW`. With the latter two a
+        float NaN is a value like others, and another key than a null.
     """
 
     kind: str
@@ -49,11 +54,17 @@ class LogicalType:
     unit: str = ""
     aware: bool = False
     nullable: bool = False
+    missing: str = PLAIN
+
+    @property
+    def nan_is_value(self) -> bool:
+        """Whether NaN and a null are two keys; their codes are equal."""
+        return self.kind == "float" and self.nullable
 
     @property
     def flag_bits(self) -> int:
         """Bits that a packed key needs beside the value to tell a null."""
-        return int(self.nullable)
+        return int(self.nullable and not self.nan_is_value)
 
     def to_json(self) -> dict[str, Any]:
         """A dictionary of plain values for `from_json`."""
@@ -63,9 +74,10 @@ class LogicalType:
     def from_json(cls, saved: dict[str, Any]) -> LogicalType:
         """The type that `to_json` described; TypeError or ValueError where that is none."""
         made = cls(**saved)
-        kinds = str, int, str, bool, bool
-        fields = made.kind, made.bits, made.unit, made.aware, made.nullable
+        kinds = str, int, str, bool, bool, str
+        fields = made.kind, made.bits, made.unit, made.aware, made.nullable, made.missing
         plain = all(type(field) is kind for field, kind in zip(fields, kinds, strict=True))
+        plain = plain and made.missing in {PLAIN, MASKED, ARROW}
         if not plain or (made.bits, made.unit) not in WIDTHS_AND_UNITS.get(made.kind, ()):
             raise ValueError(f"no key column is {saved!r}")
         return made
@@ -100,13 +112,14 @@ class KeyColumn:
     """A key column as it came: `values` (or `strings`) of `type`, with a mask of its nulls or None.
 
     Dates and times are signed integers in the unit of `type`. What stands in `values` at a null is
-    not defined.
+    not defined. `objects` says that pandas compares the values as objects, whose nulls are one.
     """
 
     type: LogicalType
     values: Any = None
     nulls: Any = None
     strings: Strings | None = None
+    objects: bool = False
 
     def __len__(self) -> int:
         return len(self.values if self.strings is None else self.strings)
@@ -116,8 +129,9 @@ class KeyColumn:
 class NormalColumn:
     """A key column converted to the type of the index column it is compared with.
 
-    Equal keys have equal `bits` (unsigned, as wide as the index column) and equal `nulls`. Rows
-    where `valid` is False hold a value that the index column cannot have, so they match nothing.
+    Equal keys have equal `bits` (unsigned, as wide as the index column) and equal `nulls`, which do
+    not count in a query with `one_null`, where a float's NaN equals a null. Rows where `valid` is
+    False hold a value that the index column cannot have, so they match nothing.
     """
 
     type: LogicalType
@@ -125,11 +139,12 @@ class NormalColumn:
     nulls: Any = None
     valid: Any = None
     strings: Strings | None = None
+    one_null: bool = False
 
     def equal_at(self, rows: Any, other: NormalColumn, other_rows: Any) -> Any:
         """Mask of the positions where this column at `rows` equals `other` at `other_rows`.
 
-        None in place of rows means all of them, in order.
+        None in place of rows means all of them, in order. This column is that of the query.
         """
         if self.strings is not None and other.strings is not None:
             ours, theirs = self.strings, other.strings
@@ -140,6 +155,8 @@ class NormalColumn:
         for column, at in ((self, rows), (other, other_rows)):
             if column.valid is not None:
                 same &= _at(column.valid, at)
+        if self.one_null:
+            return same
         ours, theirs = _at(self.nulls, rows), _at(other.nulls, other_rows)
         if ours is None and theirs is None:
             return same

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dgpuhash.frames.columns import KeyColumn, LogicalType, NormalColumn
+from dgpuhash.frames.columns import PLAIN, KeyColumn, LogicalType, NormalColumn
 
 __all__ = ["float_bound", "normalise", "to_float"]
 
@@ -19,22 +19,33 @@ def normalise(column: KeyColumn, target: LogicalType, xp: ModuleType) -> NormalC
 
     Integers, floats and booleans compare by value, datetimes by instant. Unlike pandas, which
     compares 64-bit integers with floats after rounding both to float64, a large integer equals a
-    float only when they are the same number.
+    float only when they are the same number. As in pandas, the two dtypes say whether a float's NaN
+    equals a null.
     """
     if target.kind == "string" and column.strings is not None:
         return NormalColumn(target, strings=column.strings, nulls=column.strings.nulls)
     if column.type.kind == "null":
         return _all_null(column, target, xp)
-    values, nulls, valid = column.values, column.nulls, None
+    values, nulls, valid, nans = column.values, column.nulls, None, None
+    one_null = _one_null(column, target)
+    if column.type.nan_is_value and (one_null or not target.nullable):
+        nans = xp.isnan(values)
+        if one_null:
+            nulls = nans if nulls is None else nulls | nans
+        elif nulls is not None:
+            nans &= ~nulls
     if target.kind == "float":
         values, valid = to_float(values, target.bits, xp)
+        if nans is not None and not one_null:
+            valid = ~nans if valid is None else valid & ~nans
     elif target.kind in {"int", "uint", "bool"}:
         values, valid = _to_integer(values, target, xp)
     else:
         values, valid = _to_unit(values, column.type.unit, target, xp)
     if nulls is not None:
         if target.nullable:
-            values = xp.where(nulls, values.dtype.type(0), values)
+            pattern = _null_pattern(target) or 0
+            values = xp.where(nulls, values.dtype.type(pattern), values)
             valid = None if valid is None else valid | nulls
         elif _null_pattern(target) is None:
             valid = ~nulls if valid is None else valid & ~nulls
@@ -43,7 +54,16 @@ def normalise(column: KeyColumn, target: LogicalType, xp: ModuleType) -> NormalC
             values = xp.where(nulls, values.dtype.type(_null_pattern(target)), values)
             valid = None if valid is None else valid | nulls
             nulls = None
-    return NormalColumn(target, bits=_unsigned(values, xp), nulls=nulls, valid=valid)
+    one_null = one_null and target.nan_is_value
+    bits = _unsigned(values, xp)
+    return NormalColumn(target, bits=bits, nulls=nulls, valid=valid, one_null=one_null)
+
+
+def _one_null(column: KeyColumn, target: LogicalType) -> bool:
+    """Whether pandas compares such columns as objects, in which NaN and all nulls are one."""
+    own = column.type.missing
+    mixed = own != target.missing and PLAIN not in {own, target.missing}
+    return column.objects or mixed or "bool" in {column.type.kind, target.kind}
 
 
 def _null_pattern(target: LogicalType) -> float | int | None:
@@ -69,7 +89,7 @@ def _all_null(column: KeyColumn, target: LogicalType, xp: ModuleType) -> NormalC
     pattern = _null_pattern(target)
     bits = _unsigned(xp.full(n, 0 if pattern is None else pattern, dtype=dtype), xp)
     if target.nullable:
-        return NormalColumn(target, bits=bits, nulls=missing)
+        return NormalColumn(target, bits=bits, nulls=missing, one_null=target.nan_is_value)
     return NormalColumn(target, bits=bits, valid=None if pattern is not None else ~missing)
 
 

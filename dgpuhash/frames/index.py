@@ -17,7 +17,8 @@ from dgpuhash.frames.assembly import (
 )
 from dgpuhash.frames.dataframes import check_same_library, frames_of
 from dgpuhash.frames.keyed_rows import KeyedRows, first_double
-from dgpuhash.frames.keys import EncodedKeys, KeyEncoder, kept_columns, key_names
+from dgpuhash.frames.keys import EncodedKeys, KeyEncoder
+from dgpuhash.frames.labels import kept_columns, key_names
 from dgpuhash.frames.lookup import Lookup, lookup_rows
 from dgpuhash.frames.matches import Matches
 from dgpuhash.frames.pages import Page, first_page

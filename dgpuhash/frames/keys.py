@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,25 +10,19 @@ import numpy as np
 
 from dgpuhash import backend
 from dgpuhash.errors import ColumnError, FormatError, KeyTypeError, SpecError
-from dgpuhash.frames.columns import KeyColumn, LogicalType, NormalColumn, check_comparable
+from dgpuhash.frames.columns import NUMERIC, KeyColumn, LogicalType, NormalColumn, check_comparable
 from dgpuhash.frames.conversion import normalise
 from dgpuhash.frames.dataframes import Frames, frames_of
 from dgpuhash.frames.key_seeds import LEGACY, KeySeeds
-from dgpuhash.frames.takeable import check_takeable
+from dgpuhash.frames.labels import key_names
 
-__all__ = [
-    "EncodedKeys",
-    "KeyEncoder",
-    "column_labels",
-    "kept_columns",
-    "key_names",
-    "same_keys",
-    "stored_labels",
-]
+__all__ = ["EncodedKeys", "KeyEncoder", "same_keys"]
 
 NULL_COLUMN_HASH = 0xD1B54A32D192ED03
 # The code of a null in a column that has no spare bit; hits on it are verified.
-NULL_CODE = {4: 0x9E3779B9, 8: 0x9E3779B97F4A7C15}
+NULL_CODE = {4: np.uint32(0x9E3779B9), 8: np.uint64(0x9E3779B97F4A7C15)}
+# Of a null in a column in which NaN is a value.
+NAN_CODE = {4: np.float32("nan").view(np.uint32), 8: np.float64("nan").view(np.uint64)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +58,9 @@ class KeyEncoder:
 
     Fixed-width columns that fit 8 bytes together, with a flag bit for each that can hold nulls,
     are packed: equal codes are equal keys. Anything wider is hashed to 64 bits, and every hit is
-    then verified against the stored columns. A single nullable integer column keeps its own width:
-    a reserved code stands for the null, and only hits on that code are verified.
+    then verified against the stored columns. A single nullable column of numbers keeps its own
+    width: a reserved code stands for the null, and only hits on that code are verified. Nullable
+    floats have one code for NaN and nulls, so the owner of both is one, and hits are verified.
 
     Parameters
     ----------
@@ -121,7 +116,7 @@ class KeyEncoder:
 
     @property
     def packing(self) -> str:
-        """``"packed"``, ``"reserved"`` (one nullable integer column) or ``"hashed"``."""
+        """``"packed"``, ``"reserved"`` (one nullable column of numbers) or ``"hashed"``."""
         if any(type_.kind == "string" for type_ in self.types):
             return "hashed"
         if len(self.types) == 1 and self.types[0].nullable and self.types[0].bits >= 32:
@@ -135,7 +130,7 @@ class KeyEncoder:
     @property
     def exact(self) -> bool:
         """Equal codes always are equal keys."""
-        return self.packing == "packed"
+        return self.packing == "packed" and not any(type_.nan_is_value for type_ in self.types)
 
     @property
     def code_dtype(self) -> np.dtype:
@@ -242,9 +237,10 @@ class KeyEncoder:
         xp, dtype = frames.xp, self.code_dtype
         if self.packing == "reserved":
             only = columns[0]
-            reserved = dtype.type(NULL_CODE[dtype.itemsize])
+            nan = only.type.nan_is_value
+            reserved = (NAN_CODE if nan else NULL_CODE)[dtype.itemsize]
             codes = only.bits.astype(dtype, copy=False)
-            if only.nulls is not None:
+            if only.nulls is not None and not nan:
                 codes = xp.where(only.nulls, reserved, codes)
             return codes, reserved
         codes = None
@@ -252,11 +248,11 @@ class KeyEncoder:
             bits = column.bits.astype(dtype, copy=False)
             shift = dtype.type(column.type.bits)
             codes = bits if codes is None else (codes << shift) | bits
-            if column.type.nullable:
+            if column.type.flag_bits:
                 codes = codes << dtype.type(1)
                 if column.nulls is not None:
                     codes = codes | column.nulls.astype(dtype)
-        return codes, False
+        return codes, not self.exact
 
     def _hash(self, columns: Sequence[NormalColumn], frames: Any) -> Any:
         device = backend.get(frames.device)
@@ -267,7 +263,7 @@ class KeyEncoder:
                 hashes = column.strings.hash(seed)
             else:
                 hashes = device.hash_keys(column.bits.astype(np.uint64), seed)
-                if column.nulls is not None:
+                if column.nulls is not None and not column.type.nan_is_value:
                     hashes = frames.xp.where(column.nulls, np.uint64(NULL_COLUMN_HASH), hashes)
             total = hashes if total is None else device.hash_combine(total, hashes)
         if self.hash_bits < 64:
@@ -278,6 +274,19 @@ class KeyEncoder:
         """The part in ``[0, parts)`` that owns each code, as uint32: a function of the code."""
         device = backend.get(None, codes)
         return device.owner_of(device.hash_keys(codes, self.seeds.owners), parts)
+
+    def read_as(self, meta: Any) -> KeyEncoder:
+        """The same for rows like `meta`, as which the rows of this one's save were read.
+
+        Another library may tell nulls of numbers otherwise, and old files do not say who does.
+        """
+        frames = frames_of(meta)
+        types = []
+        for name, type_ in zip(self.names, self.types, strict=True):
+            own = frames.key_column(meta[name], name).type if type_.kind in NUMERIC else type_
+            nullable = own.nullable if own.kind == type_.kind == "float" else type_.nullable
+            types.append(replace(type_, nullable=nullable, missing=own.missing))
+        return replace(self, types=tuple(types))
 
     def to_json(self) -> dict[str, Any]:
         """A dictionary of plain values for `from_json`."""
@@ -322,93 +331,3 @@ def same_keys(
     for ours, theirs in zip(columns[1:], others[1:], strict=True):
         same &= ours.equal_at(rows, theirs, other_rows)
     return same
-
-
-def key_names(frame: Any, on: Hashable | Sequence[Hashable]) -> tuple[Hashable, ...]:
-    """`on` as a tuple of labels that each name exactly one column of `frame`.
-
-    Raises
-    ------
-    ColumnError
-        Listing the columns that are there.
-    KeyTypeError
-        When `frame` is no DataFrame.
-    """
-    frames_of(frame)
-    if not hasattr(frame, "columns"):
-        raise KeyTypeError(f"a DataFrame is needed, not a {type(frame).__name__}; call to_frame()")
-    names = tuple(on) if isinstance(on, list | tuple) else (on,)
-    there = list(frame)
-    try:
-        different = len(set(names))
-    except TypeError:
-        raise ColumnError(
-            f"a {type(on).__name__} with what is no label; give one of {there!r}, or a list of them"
-        ) from None
-    if not names:
-        raise ColumnError(f"no key column was given; choose from {there!r}")
-    if different < len(names):
-        raise ColumnError(f"a key column is given twice in {list(names)!r}; give each once")
-    doubled = sorted({str(label) for label in there if there.count(label) > 1})
-    if doubled:
-        raise ColumnError(f"columns {doubled!r} occur more than once; rename or drop the doubles")
-    missing = [name for name in names if name not in there]
-    if missing:
-        levels = [name for name in getattr(frame.index, "names", []) if name is not None]
-        named = [name for name in levels if name in missing]
-        remedy = "; it is an index level: call reset_index() first" if named else ""
-        raise ColumnError(f"no column {missing!r}; the columns are {there!r}{remedy}")
-    _check_labels(names)
-    # As the frame lists them: NumPy's integers equal Python's, but no file can hold them.
-    return tuple(there[there.index(name)] for name in names)
-
-
-def column_labels(columns: Sequence[Hashable]) -> list[Hashable]:
-    """`columns` as a list; text is one label and not its letters, and so is a number.
-
-    Examples
-    --------
-    >>> column_labels("seats"), column_labels(("seats", "year"))
-    (['seats'], ['seats', 'year'])
-    """
-    one = isinstance(columns, str) or not isinstance(columns, Iterable)
-    return [columns] if one else list(columns)
-
-
-def stored_labels(columns: Sequence[Hashable], meta: Any) -> list[Hashable]:
-    """`columns` as a list; ColumnError when one is none of the stored columns, those of `meta`."""
-    asked, there = column_labels(columns), list(meta)
-    missing = [label for label in asked if label not in there]
-    if missing:
-        raise ColumnError(f"no column {missing!r} in the index; it holds {there!r}")
-    return asked
-
-
-def kept_columns(
-    frame: Any, names: Sequence[Hashable], columns: Sequence[Hashable] | None
-) -> list[Hashable]:
-    """The labels of `frame` that an index on `names` keeps, in their order.
-
-    Raises
-    ------
-    ColumnError
-        When `columns` names one that is not there, a label is a truth value or None, or pandas
-        takes no rows of a column.
-    """
-    there = list(frame.columns)
-    asked = there if columns is None else column_labels(columns)
-    missing = [label for label in asked if label not in there]
-    if missing:
-        raise ColumnError(f"no column {missing!r}; the columns are {there!r}")
-    wanted = {*asked, *names}
-    kept = [label for label in there if label in wanted]
-    _check_labels(kept)
-    check_takeable(frame[kept])
-    return kept
-
-
-def _check_labels(labels: Sequence[Hashable]) -> None:
-    """Refuse truth values, lists of which pandas takes for masks of rows, and None."""
-    odd = [label for label in labels if isinstance(label, bool | np.bool_) or label is None]
-    if odd:
-        raise ColumnError(f"columns {odd!r} have truth values or None for labels; rename them")

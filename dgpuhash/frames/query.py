@@ -10,7 +10,8 @@ from typing import Any
 from dgpuhash import backend
 from dgpuhash.errors import ColumnError, ShapeError, UnsupportedError
 from dgpuhash.frames.dataframes import check_same_library, frames_of, make_frame, native
-from dgpuhash.frames.keys import KeyEncoder, key_names
+from dgpuhash.frames.keys import KeyEncoder
+from dgpuhash.frames.labels import key_names
 from dgpuhash.frames.lookup import Lookup
 from dgpuhash.frames.takeable import check_byte_order
 

@@ -11,7 +11,7 @@ import numpy as np
 from dgpuhash.errors import ColumnError
 from dgpuhash.frames.conversion import to_float
 from dgpuhash.frames.dataframes import frames_of
-from dgpuhash.frames.keys import stored_labels
+from dgpuhash.frames.labels import stored_labels
 
 __all__ = ["Numbers", "RowStore", "numbers_of", "numbers_together", "refuse_mixture"]
 

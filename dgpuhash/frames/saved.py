@@ -51,4 +51,4 @@ def read_index(
             f"{os.fspath(path)} is damaged: {len(rows):,} rows of {header.get('rows')!r}, and key "
             f"columns {missing!r} are missing; save the index again"
         )
-    return rows, encoder, header.get("unique")
+    return rows, encoder.read_as(rows.iloc[:0]), header.get("unique")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dask.dataframe as dd
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -101,3 +102,34 @@ def test_types_of_which_pandas_takes_no_rows(threads, verb):
         with pytest.raises(ColumnError, match=r"takes no rows of .*'k': 'string_view"):
             index.build(stuck, on="k") if verb == "build" else getattr(index, verb)(stuck)
         assert len(index) == 2
+
+
+def nullable(values: list, dtype: str) -> pd.Series:
+    """These floats, of which None is a null and NaN is a value where the dtype has both."""
+    nulls = np.array([value is None for value in values])
+    floats = np.array([np.nan if value is None else value for value in values])
+    if dtype == "float64":
+        return pd.Series(floats)
+    if dtype == "Float64":
+        return pd.Series(pd.arrays.FloatingArray(floats, nulls))
+    array = pa.array(floats, mask=nulls)
+    return pd.Series(pd.array(array, dtype=pd.ArrowDtype(pa.float64())))
+
+
+@pytest.mark.parametrize("stored", ["float64", "Float64", "double[pyarrow]"])
+def test_nan_and_null_are_one_key_or_two_as_in_pandas(threads, mode, stored, tmp_path):
+    values = [np.nan, None, 1.0, 2.0]
+    right = pd.DataFrame({"k": nullable(values * 2, stored), "y": range(8)})
+    with DistributedIndex.build(partitions(right[:3], right[3:]), on="k", mode=mode) as index:
+        index.save(tmp_path / "save")
+        with DistributedIndex.load(tmp_path / "save") as loaded:
+            for asked in ("float64", "Float64", "double[pyarrow]"):
+                left = pd.DataFrame({"k": nullable(values, asked), "x": range(4)})
+                wanted, kept = left.merge(right, on="k"), left.merge(right, on="k")["x"]
+                for one in (index, loaded):
+                    found = one.merge(partitions(left[:1], left[1:])).compute()
+                    assert_same(found, wanted)
+                    assert one.contains(left).tolist() == left["x"].isin(kept).tolist()
+        left = pd.DataFrame({"k": nullable(values, stored)[:1]})
+        wanted = len(left.merge(right, on="k"))
+        assert index.erase(left) == wanted and len(index) == 8 - wanted

@@ -8,7 +8,7 @@ import numpy as np
 
 from dgpuhash import backend
 from dgpuhash.errors import KeyTypeError
-from dgpuhash.frames.columns import KeyColumn, LogicalType
+from dgpuhash.frames.columns import ARROW, KeyColumn, LogicalType
 from dgpuhash.frames.dataframes.strings import NULL_HASH
 
 __all__ = ["CudfStrings", "column_of", "key_column", "plain_array"]
@@ -18,8 +18,9 @@ FIXED = {
     **{f"INT{bits}": LogicalType("int", bits, nullable=True) for bits in (8, 16, 32, 64)},
     **{f"UINT{bits}": LogicalType("uint", bits, nullable=True) for bits in (8, 16, 32, 64)},
     "BOOL8": LogicalType("bool", 1, nullable=True),
-    "FLOAT32": LogicalType("float", 32),
-    "FLOAT64": LogicalType("float", 64),
+    # NaN is another key than a null, as in cuDF's own merges.
+    "FLOAT32": LogicalType("float", 32, nullable=True, missing=ARROW),
+    "FLOAT64": LogicalType("float", 64, nullable=True, missing=ARROW),
     "TIMESTAMP_DAYS": LogicalType("date", 32, unit="D"),
 }
 UNITS = {"SECONDS": "s", "MILLISECONDS": "ms", "MICROSECONDS": "us", "NANOSECONDS": "ns"}
@@ -37,7 +38,6 @@ def key_column(series: Any, name: object) -> KeyColumn:
         When the dtype cannot be a key.
     """
     import cudf
-    import cupy as cp
 
     if isinstance(series.dtype, cudf.CategoricalDtype):
         return _from_categories(series, name)
@@ -54,11 +54,7 @@ def key_column(series: Any, name: object) -> KeyColumn:
     type_ = FIXED[kind]
     if type_.kind == "datetime" and getattr(series.dtype, "tz", None) is not None:
         type_ = LogicalType("datetime", 64, unit=type_.unit, aware=True)
-    values = _buffer(column, _dtype(type_))
-    nulls = _nulls(series)
-    if type_.kind == "float":
-        nulls = _either(nulls, cp.isnan(values))
-    return KeyColumn(type_, values, nulls)
+    return KeyColumn(type_, _buffer(column, _dtype(type_)), _nulls(series))
 
 
 def plain_array(column: Any, dtype: Any) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dgpuhash import backend
 from dgpuhash.errors import ShapeError
@@ -56,7 +57,10 @@ def _from_arrow(thing: Any) -> Any:
             f"a {type(thing).__name__} is a table, not an array; give table.to_pandas(), or one "
             "column of it"
         )
-    # As floats, integers beside nulls would be rounded.
+    # As floats, integers beside nulls would be rounded, and NaN, which is none in Arrow, be null.
     whole = pa.types.is_integer(array.type) or pa.types.is_boolean(array.type)
-    mapper = pd.ArrowDtype if whole and array.null_count else None
+    kept = whole and array.null_count
+    if pa.types.is_floating(array.type):
+        kept = pc.any(pc.is_nan(array)).as_py()
+    mapper = pd.ArrowDtype if kept else None
     return array.to_pandas(types_mapper=mapper, date_as_object=False).array

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dgpuhash.errors import UnsupportedError
 from dgpuhash.frames.dataframes.arrow_objects import check_given_back, objects_of
@@ -78,6 +79,8 @@ def from_arrow(table: Any) -> Any:
             frame[label] = pd.Series(objects, frame.index, object)
         elif dtype is not None and frame[label].dtype != dtype:
             frame[label] = _restored(frame[label], dtype)
+        if isinstance(frame[label].array, pd.arrays.FloatingArray):
+            frame[label] = _with_nans(frame[label], table.column(position))
         if of_categories is not None:
             frame[label] = _with_categories(frame[label], of_categories, table.field(position).type)
     name = about.get("name")
@@ -126,6 +129,14 @@ def _with_arrow_columns(table: Any, arrow: Sequence[str]) -> Any:
     columns = plain.to_pandas().to_dict("series")
     columns |= {name: pd.Series(pd.arrays.ArrowExtensionArray(table[name])) for name in arrow}
     return pd.DataFrame({name: columns[name] for name in table.column_names})
+
+
+def _with_nans(series: Any, column: Any) -> Any:
+    """Floats with a mask, of which pandas made those of `column` with NaN as nulls."""
+    if not pc.any(pc.is_nan(column)).as_py():
+        return series
+    values, nulls = column.fill_null(0.0).to_numpy(), column.is_null().to_numpy()
+    return pd.Series(pd.arrays.FloatingArray(values, nulls), series.index, name=series.name)
 
 
 def _restored(series: Any, dtype: Any) -> Any:

@@ -87,7 +87,11 @@ def _go_together(stored: Any, added: Any) -> bool:
 
 
 def _exact_cast(series: Any, dtype: Any) -> Any:
-    """`series` as `dtype`, or None when a value would change."""
+    """`series` as `dtype`, or None when a value would change; NumPy's floats have NaN for nulls."""
+    nans = _nans_apart(series)
+    if nans is not None and nans.any() and pd.api.types.is_float_dtype(dtype):
+        cast = _exact_cast(series.mask(nans), dtype)
+        return cast if cast is None or isinstance(dtype, np.dtype) else _with_nans(cast, nans)
     try:
         cast = series.astype(dtype)
         back = cast.astype(series.dtype)
@@ -102,6 +106,25 @@ def _exact_cast(series: Any, dtype: Any) -> Any:
             own = series.dtype if isinstance(series.dtype, np.dtype) else series.dtype.numpy_dtype
             same &= (cast < float_bound(own)).fillna(True)
     return cast if same.all() else None
+
+
+def _nans_apart(series: Any) -> np.ndarray | None:
+    """Where floats are NaN and no null; None for dtypes that do not tell them apart."""
+    if isinstance(series.dtype, np.dtype) or not pd.api.types.is_float_dtype(series.dtype):
+        return None
+    return np.asarray(np.isnan(series.to_numpy(np.float64, na_value=0.0)))
+
+
+def _with_nans(series: Any, nans: np.ndarray) -> Any:
+    """Floats with a mask, or of Arrow, of which these are NaN."""
+    dtype = series.dtype
+    values = series.to_numpy(dtype.numpy_dtype, na_value=np.nan)
+    nulls = series.isna().to_numpy() & ~nans
+    if isinstance(dtype, pd.ArrowDtype):
+        array: Any = pd.array(pa.array(values, dtype.pyarrow_dtype, mask=nulls), dtype)
+    else:
+        array = pd.arrays.FloatingArray(values, nulls)
+    return pd.Series(array, series.index, name=series.name)
 
 
 def _family(dtype: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 
 from dgpuhash.errors import KeyTypeError
-from dgpuhash.frames.columns import KeyColumn, LogicalType
+from dgpuhash.frames.columns import ARROW, MASKED, PLAIN, KeyColumn, LogicalType
 from dgpuhash.frames.dataframes.strings import ArrowStrings
 
 __all__ = ["key_column", "not_utf8"]
@@ -69,13 +70,10 @@ def not_utf8(name: object, error: Exception) -> KeyTypeError:
     )
 
 
-def _numeric_type(dtype: np.dtype, nullable: bool) -> LogicalType:
-    if dtype.kind == "b":
-        return LogicalType("bool", 1, nullable=nullable)
-    if dtype.kind == "f":
-        return LogicalType("float", max(8 * dtype.itemsize, 32))
-    kind = "int" if dtype.kind == "i" else "uint"
-    return LogicalType(kind, 8 * dtype.itemsize, nullable=nullable)
+def _numeric_type(dtype: np.dtype, missing: str = PLAIN) -> LogicalType:
+    kind = {"b": "bool", "f": "float", "i": "int"}.get(dtype.kind, "uint")
+    bits = {"b": 1, "f": max(8 * dtype.itemsize, 32)}.get(dtype.kind, 8 * dtype.itemsize)
+    return LogicalType(kind, bits, nullable=missing != PLAIN, missing=missing)
 
 
 def _any_or_none(mask: np.ndarray) -> np.ndarray | None:
@@ -92,9 +90,9 @@ def _from_numpy(series: Any, name: object) -> KeyColumn:
         raise _refusal(name, dtype, "complex" if dtype.kind == "c" else "other")
     values = series.to_numpy()
     if dtype.kind != "f":
-        return KeyColumn(_numeric_type(dtype, nullable=False), values)
+        return KeyColumn(_numeric_type(dtype), values)
     values = values.astype(np.float32) if dtype.itemsize == 2 else values
-    return KeyColumn(_numeric_type(dtype, False), values, _any_or_none(np.isnan(values)))
+    return KeyColumn(_numeric_type(dtype), values, _any_or_none(np.isnan(values)))
 
 
 def _from_ticks(stamps: np.ndarray, kind: str, aware: bool = False) -> KeyColumn:
@@ -110,9 +108,7 @@ def _from_masked(series: Any) -> KeyColumn:
     plain = np.dtype(series.dtype.numpy_dtype)
     nulls = series.isna().to_numpy()
     values = series.to_numpy(dtype=plain, na_value=plain.type(0))
-    if plain.kind == "f":
-        nulls = nulls | np.isnan(values)
-    return KeyColumn(_numeric_type(plain, nullable=True), values, _any_or_none(nulls))
+    return KeyColumn(_numeric_type(plain, MASKED), values, _any_or_none(nulls))
 
 
 def _from_texts(series: Any, name: object) -> KeyColumn:
@@ -163,8 +159,8 @@ def _from_categories(series: Any, name: object) -> KeyColumn:
         absent = absent | values.nulls[at]
     type_ = values.type
     if type_.kind in {"bool", "int", "uint"}:
-        type_ = LogicalType(type_.kind, type_.bits, nullable=True)
-    return KeyColumn(type_, picked, _any_or_none(absent))
+        type_ = replace(type_, nullable=True)
+    return KeyColumn(type_, picked, _any_or_none(absent), objects=True)
 
 
 def _from_arrow(series: Any, name: object) -> KeyColumn:
@@ -177,13 +173,12 @@ def _from_arrow(series: Any, name: object) -> KeyColumn:
         return _strings(ArrowStrings(array))
     if pa.types.is_boolean(dtype):
         values = array.fill_null(False).to_numpy()
-        return KeyColumn(LogicalType("bool", 1, nullable=True), values, _any_or_none(nulls))
+        return KeyColumn(_numeric_type(values.dtype, ARROW), values, _any_or_none(nulls))
     if pa.types.is_integer(dtype) or pa.types.is_floating(dtype):
         values = array.fill_null(0).to_numpy()
         if values.dtype.kind == "f":
             values = values.astype(np.float32) if values.dtype.itemsize == 2 else values
-            nulls = nulls | np.isnan(values)
-        return KeyColumn(_numeric_type(values.dtype, nullable=True), values, _any_or_none(nulls))
+        return KeyColumn(_numeric_type(values.dtype, ARROW), values, _any_or_none(nulls))
     if pa.types.is_timestamp(dtype):
         type_ = LogicalType("datetime", 64, unit=dtype.unit, aware=dtype.tz is not None)
     elif pa.types.is_duration(dtype):

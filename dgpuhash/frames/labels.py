@@ -1,0 +1,104 @@
+"""Labels of columns as they were asked for: those that a frame has, each once."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from dgpuhash.errors import ColumnError, KeyTypeError
+from dgpuhash.frames.dataframes import frames_of
+from dgpuhash.frames.takeable import check_takeable
+
+__all__ = ["column_labels", "kept_columns", "key_names", "stored_labels"]
+
+
+def key_names(frame: Any, on: Hashable | Sequence[Hashable]) -> tuple[Hashable, ...]:
+    """`on` as a tuple of labels that each name exactly one column of `frame`.
+
+    Raises
+    ------
+    ColumnError
+        Listing the columns that are there.
+    KeyTypeError
+        When `frame` is no DataFrame.
+    """
+    frames_of(frame)
+    if not hasattr(frame, "columns"):
+        raise KeyTypeError(f"a DataFrame is needed, not a {type(frame).__name__}; call to_frame()")
+    names = tuple(on) if isinstance(on, list | tuple) else (on,)
+    there = list(frame)
+    try:
+        different = len(set(names))
+    except TypeError:
+        raise ColumnError(
+            f"a {type(on).__name__} with what is no label; give one of {there!r}, or a list of them"
+        ) from None
+    if not names:
+        raise ColumnError(f"no key column was given; choose from {there!r}")
+    if different < len(names):
+        raise ColumnError(f"a key column is given twice in {list(names)!r}; give each once")
+    doubled = sorted({str(label) for label in there if there.count(label) > 1})
+    if doubled:
+        raise ColumnError(f"columns {doubled!r} occur more than once; rename or drop the doubles")
+    missing = [name for name in names if name not in there]
+    if missing:
+        levels = [name for name in getattr(frame.index, "names", []) if name is not None]
+        named = [name for name in levels if name in missing]
+        remedy = "; it is an index level: call reset_index() first" if named else ""
+        raise ColumnError(f"no column {missing!r}; the columns are {there!r}{remedy}")
+    _check_labels(names)
+    # As the frame lists them: NumPy's integers equal Python's, but no file can hold them.
+    return tuple(there[there.index(name)] for name in names)
+
+
+def column_labels(columns: Sequence[Hashable]) -> list[Hashable]:
+    """`columns` as a list; text is one label and not its letters, and so is a number.
+
+    Examples
+    --------
+    >>> column_labels("seats"), column_labels(("seats", "year"))
+    (['seats'], ['seats', 'year'])
+    """
+    one = isinstance(columns, str) or not isinstance(columns, Iterable)
+    return [columns] if one else list(columns)
+
+
+def stored_labels(columns: Sequence[Hashable], meta: Any) -> list[Hashable]:
+    """`columns` as a list; ColumnError when one is none of the stored columns, those of `meta`."""
+    asked, there = column_labels(columns), list(meta)
+    missing = [label for label in asked if label not in there]
+    if missing:
+        raise ColumnError(f"no column {missing!r} in the index; it holds {there!r}")
+    return asked
+
+
+def kept_columns(
+    frame: Any, names: Sequence[Hashable], columns: Sequence[Hashable] | None
+) -> list[Hashable]:
+    """The labels of `frame` that an index on `names` keeps, in their order.
+
+    Raises
+    ------
+    ColumnError
+        When `columns` names one that is not there, a label is a truth value or None, or pandas
+        takes no rows of a column.
+    """
+    there = list(frame.columns)
+    asked = there if columns is None else column_labels(columns)
+    missing = [label for label in asked if label not in there]
+    if missing:
+        raise ColumnError(f"no column {missing!r}; the columns are {there!r}")
+    wanted = {*asked, *names}
+    kept = [label for label in there if label in wanted]
+    _check_labels(kept)
+    check_takeable(frame[kept])
+    return kept
+
+
+def _check_labels(labels: Sequence[Hashable]) -> None:
+    """Refuse truth values, lists of which pandas takes for masks of rows, and None."""
+    odd = [label for label in labels if isinstance(label, bool | np.bool_) or label is None]
+    if odd:
+        raise ColumnError(f"columns {odd!r} have truth values or None for labels; rename them")
