@@ -15,6 +15,7 @@ from distributed import Client, futures_of
 
 from dgpuhash.cli.arrow_schema import of_pandas, schema_of, unsaid_of
 from dgpuhash.cli.places import Form, files_of, form_of, is_directory, opened, place_of, system_of
+from dgpuhash.distributed.held import persist_whole
 from dgpuhash.errors import UnsupportedError
 from dgpuhash.tables.persist import check_plain, only_reads
 
@@ -188,7 +189,7 @@ def _fill(frame: Any, url: str, form: Form, client: Client) -> None:
         )  # fmt: skip
         return
     if unsaid_of(frame._meta):
-        frame = client.persist(frame)
+        frame = persist_whole(client, frame)
     schema = schema_of(frame._meta, futures_of(frame), client)
     frame.to_parquet(url, write_index=False, schema=schema)
 

@@ -13,16 +13,25 @@ from dask.dataframe.dask_expr import new_collection
 from dask.dataframe.dask_expr._expr import DelayedsExpr, PartitionsFiltered
 from dask.dataframe.dask_expr.io._delayed import FromDelayed
 from dask.dataframe.dask_expr.io.io import BlockwiseIO, FromGraph
-from distributed import Future
+from distributed import Client, Future
 
 from dgpuhash.distributed.source import persisted
 
-__all__ = ["held_partitions", "map_held"]
+__all__ = ["held_partitions", "map_held", "persist_whole"]
 
 
 def held_partitions(frame: dd.DataFrame) -> list[Future] | None:
     """As `persisted`, which lays out the graph of `frame`, where that may find some."""
     return persisted(frame) if isinstance(frame.expr, FromGraph | FromDelayed) else None
+
+
+def persist_whole(client: Client, frame: dd.DataFrame) -> dd.DataFrame:
+    """`frame` on the workers, where Dask's `persist` may name partitions that it puts into one.
+
+    It does with those of a source that it reads several of together, unless it was optimised
+    before.
+    """
+    return client.persist(frame if isinstance(frame.expr, MapHeld) else frame.optimize())
 
 
 def map_held(

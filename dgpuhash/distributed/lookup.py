@@ -14,7 +14,7 @@ from dgpuhash.distributed.match import keys_of, match
 from dgpuhash.distributed.payload import frame_of_payload
 from dgpuhash.distributed.phase import watched
 from dgpuhash.distributed.plugin import hosting_worker
-from dgpuhash.distributed.source import partitions_of
+from dgpuhash.distributed.source import check_whole, partitions_of
 from dgpuhash.distributed.sparing import Sparing
 from dgpuhash.frames import (
     Lookup,
@@ -47,6 +47,7 @@ class Lookups(Searchable):
         self._client, self._descriptor, self._sparing = client, descriptor, sparing
 
     def _query(self, keys: Any) -> Query:
+        check_whole(keys)
         return Query.of(keys, self._descriptor.encoder, self._descriptor.meta)
 
     @call_says_memory

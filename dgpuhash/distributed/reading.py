@@ -7,6 +7,7 @@ from typing import Any
 
 from dgpuhash.distributed.bulk import merge_together
 from dgpuhash.distributed.handle import Handle
+from dgpuhash.distributed.held import persist_whole
 from dgpuhash.distributed.lookup import Lookups
 from dgpuhash.distributed.merging import Merging
 from dgpuhash.distributed.source import frame_of, meta_of
@@ -56,8 +57,8 @@ class Reading(Handle):
         suffixes : tuple
             For columns of the same name on both sides.
         persist : bool
-            Compute it at once and keep it on the workers, as ``client.persist`` of the lazy merge
-            does. Where `left` is persisted on workers with shards, and the columns that travel are
+            Compute it at once and keep it on the workers, as ``persist`` of the lazy merge does.
+            Where `left` is persisted on workers with shards, and the columns that travel are
             numbers or moments without nulls, all workers do it together in one phase, which takes
             less than a task for each partition; it is there then, and GPUs are done with it, when
             this call returns. From one worker, or to replicated rows, no column travels. Tasks do
@@ -78,7 +79,8 @@ class Reading(Handle):
         ColumnError, KeyTypeError
             When columns are missing, never compare or overlap.
         UnsupportedError
-            For other kinds of join, with the way to get them, and when `left` is no frame.
+            For other kinds of join, with the way to get them; when `left` is no frame, or a
+            persisted one of which Dask has lost partitions.
         ClosedError
             When the index was closed.
         SpecError
@@ -120,7 +122,7 @@ class Reading(Handle):
             if together is not None:
                 return together
         lazy = plan.lazy(left, self._client)
-        return self._client.persist(lazy) if persist else lazy
+        return persist_whole(self._client, lazy) if persist else lazy
 
     def lookup(
         self, keys: Any, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"

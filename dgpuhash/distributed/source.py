@@ -7,6 +7,7 @@ from typing import Any
 
 import dask.dataframe as dd
 from dask.dataframe.dask_expr.io._delayed import FromDelayed
+from dask.dataframe.dask_expr.io.io import FromGraph
 from dask.delayed import Delayed
 from distributed import Client, Future, futures_of
 
@@ -16,7 +17,15 @@ from dgpuhash.distributed.scattering import scattered
 from dgpuhash.errors import DeviceError, IndexLost, ShapeError, UnsupportedError
 from dgpuhash.frames import check_arrow_types, frames_of, key_names, make_frame
 
-__all__ = ["check_library", "collection_of", "frame_of", "meta_of", "partitions_of", "persisted"]
+__all__ = [
+    "check_library",
+    "check_whole",
+    "collection_of",
+    "frame_of",
+    "meta_of",
+    "partitions_of",
+    "persisted",
+]
 
 # Frames of a client's own travel in pieces of this size.
 PIECE_NBYTES = 32 << 20
@@ -34,10 +43,11 @@ def collection_of(data: Any, names: Sequence[Hashable]) -> Any:
     Raises
     ------
     UnsupportedError
-        When an array is given and there are several `names`.
+        When an array is given and there are several `names`, and as for `check_whole`.
     ShapeError
         When a column has not one dimension.
     """
+    check_whole(data)
     if isinstance(data, dd.DataFrame):
         return data
     if _is_frame(data):
@@ -79,14 +89,36 @@ def frame_of(data: Any) -> Any:
     Raises
     ------
     UnsupportedError
-        When it is something else.
+        When it is something else, and as for `check_whole`.
     """
+    check_whole(data)
     if not _is_frame(data):
         raise UnsupportedError(
             f"a {type(data).__name__} cannot be merged; give a Dask, pandas or cuDF DataFrame "
             "(of a Series: .to_frame())"
         )
     return data
+
+
+def check_whole(data: Any) -> None:
+    """Raise UnsupportedError for a persisted Dask frame of which partitions are nowhere.
+
+    Dask may read several partitions of a source together. Where only that was persisted, the frame
+    goes on to count the partitions that there were.
+    """
+    if not isinstance(data, dd.DataFrame | dd.Series):
+        return
+    for made in data.expr.find_operations(FromGraph):
+        there, named = made.operand("layer"), made.operand("keys")
+        results = sum(key in there for key in named)
+        if results < made.npartitions:
+            raise UnsupportedError(
+                f"the frame {made.operand('name_prefix')!r} was persisted with "
+                f"{made.npartitions:,} partitions, and has {results:,} results: Dask puts several "
+                "partitions of some sources into one and loses count, so it cannot compute the "
+                "frame either; make it from its source again, and give it without .persist(), or "
+                "as frame.repartition(npartitions=frame.npartitions).persist()"
+            )
 
 
 def meta_of(collection: Any) -> Any:
