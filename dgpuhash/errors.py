@@ -14,7 +14,9 @@
     │   └── CompileError                  a kernel or the extension could not be built
     ├── FormatError       (ValueError)    a saved file that is foreign, truncated or damaged
     ├── ClosedError       (RuntimeError)  an index that was closed
-    └── IndexLost         (RuntimeError)  shards that are gone, or newer than the handle
+    └── IndexLost         (RuntimeError)  shards that are gone, or of another epoch than was asked
+        ├── IndexChanged                  newer than the handle, or than what was made with it
+        └── IndexNotFound                 a name, or the index of a handle, that is not known
 
 Each message says what happened, to what, and what to do next.
 """
@@ -29,7 +31,9 @@ __all__ = [
     "DeviceError",
     "DgpuhashError",
     "FormatError",
+    "IndexChanged",
     "IndexLost",
+    "IndexNotFound",
     "KeyTypeError",
     "OutOfMemoryError",
     "ShapeError",
@@ -89,4 +93,12 @@ class ClosedError(DgpuhashError, RuntimeError):
 
 
 class IndexLost(DgpuhashError, RuntimeError):
-    """A distributed index whose shards are gone, or newer than the handle."""
+    """A distributed index whose shards are gone, or of another epoch than was asked for."""
+
+
+class IndexChanged(IndexLost):
+    """A distributed index that is newer than the handle, or than what was made with it."""
+
+
+class IndexNotFound(IndexLost):
+    """A name that no index of the cluster has, or a handle whose index was closed elsewhere."""

@@ -15,7 +15,8 @@ How it works, from the bottom:
   comm, and puts the answers together. Handlers wait for the shard thread, which waits for nobody.
   Rows that need not be asked about stay at home (`asked`): keys that come again, and those that
   no shard has, as a filter says whose bits the task has asked the owners for (`sieve`).
-  Every request names epoch and incarnation; a shard at another one raises `IndexLost`.
+  Every request names epoch and incarnation; a shard at another one raises `IndexChanged` or
+  `IndexLost`. A handle then asks the registry for the newest epoch, and all shards again at that.
 * Changing (`change.carry_out`), by phases on all owners at once (`phase.on_workers`): *open* an
   inbox; tasks *put* the rows of the partitions (`put`, through an `exchange.Exchange`); *prepare*
   does all that can fail, with one attempt of each partition; *publish* the descriptor of the next

@@ -63,16 +63,18 @@ async def on_scheduler(client: Client, function: Callable[..., Any], *args: Any)
     return pickle.loads(answer["post"])
 
 
-def ask_scheduler(client: Client, function: Callable[..., Any], *args: Any) -> Any:
-    """As `on_scheduler`, for threads that wait.
+def ask_scheduler(
+    client: Client, function: Callable[..., Any], *args: Any, limit: float | None = None
+) -> Any:
+    """As `on_scheduler`, for threads that wait, by default for as long as it takes.
 
     Raises
     ------
     IndexLost
-        When the scheduler is gone.
+        When the scheduler is gone, or has not answered for `limit` seconds.
     """
     with asking_the_scheduler():
-        return client.sync(on_scheduler, client, function, *args)
+        return client.sync(on_scheduler, client, function, *args, callback_timeout=limit)
 
 
 def handlers_of(client: Client) -> Any:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from html import escape
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import pandas as pd
 from distributed import Client
@@ -22,13 +22,19 @@ from dgpuhash.distributed.exchange import Receipt
 from dgpuhash.distributed.figures import row_count, shard_figures
 from dgpuhash.distributed.history import History, Step, acts_of
 from dgpuhash.distributed.merging import Merging
-from dgpuhash.distributed.registry import Registry, taken, unknown
+from dgpuhash.distributed.phase import SILENCE
+from dgpuhash.distributed.registry import Registry, still, taken, unknown
 from dgpuhash.distributed.shard import Change
 from dgpuhash.distributed.skew import Heavy
 from dgpuhash.distributed.source import check_library, collection_of
-from dgpuhash.errors import ClosedError, DgpuhashError
+from dgpuhash.errors import ClosedError, DgpuhashError, IndexChanged, IndexLost, IndexNotFound
 
 __all__ = ["Handle"]
+
+Result = TypeVar("Result")
+
+# Epochs at which a call asks, each of which another client ended meanwhile.
+READS = 16
 
 
 class Handle:
@@ -95,7 +101,7 @@ class Handle:
         return self._descriptor.workers
 
     def __len__(self) -> int:
-        return row_count(self._client, self._current())
+        return self._reading(partial(row_count, self._client))
 
     def stats(self) -> pd.DataFrame:
         """One row for each shard: ``part``, ``worker``, rows, bytes and the kind of its table.
@@ -104,15 +110,17 @@ class Handle:
         ``repeated_rows``: rows that merges and lookups there asked no shard about since the last
         change, as the filter had no such key, and as other rows had the same.
         """
-        return shard_figures(self._client, self._current())
+        return self._reading(partial(shard_figures, self._client))
 
     def refresh(self) -> None:
         """Bring this handle to the newest epoch.
 
         Raises
         ------
-        IndexLost
+        IndexNotFound
             When the index was closed by another client, or the scheduler has forgotten it.
+        IndexLost
+            When the scheduler is gone.
         """
         self._check_open()
         self._go_to(self._registry.find(self.name))
@@ -213,10 +221,44 @@ class Handle:
             yield self._go_to(self._registry.begin(self.name))
 
     def _go_to(self, newest: Descriptor | None) -> Descriptor:
-        if newest is None or newest.uid != self._descriptor.uid:
-            raise unknown(self.name)
-        self._descriptor = newest
-        return newest
+        self._descriptor = still(self._descriptor, newest)
+        return self._descriptor
+
+    def _reading(self, read: Callable[[Descriptor], Result]) -> Result:
+        """What `read` answers, all of it at one epoch.
+
+        That is the handle's, or the newest where another client has changed the index: then the
+        handle is brought up to date, and asks again.
+        """
+        for _ in range(READS):
+            descriptor = self._current()
+            try:
+                return read(descriptor)
+            except IndexLost as error:
+                if not self._refreshed(descriptor, error):
+                    raise
+        raise IndexChanged(
+            f"index {self.name!r} was changed {READS} times while this call asked it; call it "
+            "again when its other clients have done what they do"
+        )
+
+    def _refreshed(self, before: Descriptor, error: IndexLost | None = None) -> bool:
+        """Bring the handle up to date; whether there was a newer epoch than that of `before`.
+
+        Nobody waits long for the scheduler after an `error`, which is the better one to raise.
+        """
+        try:
+            newest = self._registry.newest(before, None if error is None else SILENCE)
+        except IndexNotFound as gone:
+            raise gone from error
+        except IndexLost:
+            if error is None:
+                raise
+            return False
+        # Another thread may have made a change of its own since.
+        if newest.epoch > self._descriptor.epoch:
+            self._descriptor = newest
+        return newest.epoch > before.epoch
 
     def _current(self) -> Descriptor:
         self._check_open()

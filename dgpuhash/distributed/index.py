@@ -25,7 +25,7 @@ from dgpuhash.distributed.reading import Reading
 from dgpuhash.distributed.registry import Registry, check_name, drawn_name, taken
 from dgpuhash.distributed.source import collection_of
 from dgpuhash.distributed.upkeep import Upkeep
-from dgpuhash.errors import DgpuhashError, IndexLost, SpecError, UnsupportedError
+from dgpuhash.errors import DgpuhashError, IndexNotFound, SpecError, UnsupportedError
 from dgpuhash.frames import keys_frame
 
 __all__ = ["DistributedIndex"]
@@ -35,9 +35,9 @@ class DistributedIndex(Reading, Upkeep):
     """Rows on the workers of a Dask cluster, found by the values of some of their columns.
 
     Make one with `build`, `load` or `open`. It lives on the workers until it is closed, and any
-    client of the cluster finds it by its name. Every change moves it to the next epoch: reading
-    with a handle, or computing a lazy merge, from before a change raises `IndexLost` and never
-    answers wrongly; `refresh` brings a handle up to date. The handle that makes the change is.
+    client of the cluster finds it by its name. Every change moves it to the next epoch. Each answer
+    is of one epoch: a handle from before a change of another client is brought up to date by its
+    next verb, as by `refresh`; computing a lazy merge from before a change raises `IndexChanged`.
     Verbs of one that was closed, or whose client is, raise `ClosedError`.
     A handle can be pickled and given to tasks; there it uses the client that it finds, and reads at
     once. A task that changes an index leaves its worker's thread to other tasks until it is done.
@@ -200,8 +200,10 @@ class DistributedIndex(Reading, Upkeep):
         ------
         FormatError
             When there is no saved index, or it is damaged; nothing is changed then.
+        IndexChanged
+            When the index whose log it goes on with was changed meanwhile.
         IndexLost
-            When a worker is lost, or the index whose log it goes on with was changed meanwhile.
+            When a worker is lost.
         SpecError, UnsupportedError, DeviceError, OutOfMemoryError, OSError
             As for `build`; and when fsspec does not know the URL, or cuDF is not installed.
         """
@@ -244,8 +246,10 @@ class DistributedIndex(Reading, Upkeep):
 
         Raises
         ------
-        IndexLost
+        IndexNotFound
             When there is none.
+        IndexLost
+            When the scheduler is gone, or a worker meanwhile.
         UnsupportedError
             When there is no client, or a process of the cluster cannot import this library.
         SpecError
@@ -259,7 +263,7 @@ class DistributedIndex(Reading, Upkeep):
         registry = Registry(client)
         descriptor = registry.find(name)
         if descriptor is None:
-            raise IndexLost(
+            raise IndexNotFound(
                 f"no index {name!r} on this cluster; there are {registry.names()!r}; build it, or "
                 "load it with DistributedIndex.load(url)"
             )
@@ -315,8 +319,13 @@ class DistributedIndex(Reading, Upkeep):
             When columns are missing or do not fit, or a key of a unique index is there twice.
         ShapeError, UnsupportedError
             When arrays differ in length, or one array is given for several columns.
+        IndexNotFound
+            When another client has closed the index, or the scheduler has forgotten it.
         IndexLost
             When a worker is lost.
+        IndexChanged
+            When this client stood still in the middle, so that another one went on; the rows were
+            not added.
         OutOfMemoryError
             When a worker's memory, or a device's, does not hold the rows, or what makes them.
         OSError

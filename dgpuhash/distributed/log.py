@@ -27,7 +27,7 @@ from dgpuhash.distributed.plugin import ShardHost
 from dgpuhash.distributed.remaining import seen_through
 from dgpuhash.distributed.rows_file import RowsFile, digest_of, write_rows
 from dgpuhash.distributed.shard import Change
-from dgpuhash.errors import FormatError, IndexLost
+from dgpuhash.errors import FormatError, IndexChanged, IndexLost
 
 __all__ = [
     "Continued",
@@ -177,7 +177,7 @@ def take_over(folder: Folder, continued: Continued, uid: str, revision: int) -> 
     ------
     FormatError
         When it was made short meanwhile.
-    IndexLost
+    IndexChanged
         When it went on meanwhile.
     """
     record = Record(revision, "load", uid, uuid.uuid4().hex, ())
@@ -294,8 +294,8 @@ def _check_unchanged(folder: Folder, continued: Continued, last: Record) -> None
         raise _changed(folder)
 
 
-def _changed(folder: Folder) -> IndexLost:
-    return IndexLost(
+def _changed(folder: Folder) -> IndexChanged:
+    return IndexChanged(
         f"the index in {folder.url} was changed while it was loaded; close it where it is "
         "open, and load it again"
     )

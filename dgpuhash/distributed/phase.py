@@ -24,7 +24,7 @@ from dgpuhash.distributed.worker_data import Given, Needed
 from dgpuhash.errors import IndexLost
 from dgpuhash.tables.scarcity import saying_memory
 
-__all__ = ["GRACE", "asked", "attended", "installed", "on_workers", "watched"]
+__all__ = ["GRACE", "SILENCE", "asked", "attended", "installed", "on_workers", "watched"]
 
 Result = TypeVar("Result")
 

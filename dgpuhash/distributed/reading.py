@@ -6,6 +6,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 from dgpuhash.distributed.bulk import merge_together
+from dgpuhash.distributed.descriptor import Descriptor
 from dgpuhash.distributed.handle import Handle
 from dgpuhash.distributed.held import persist_whole
 from dgpuhash.distributed.lookup import Lookups
@@ -40,7 +41,8 @@ class Reading(Handle):
         are numbered from 0 in each partition (semi and anti keep the labels of `left`). Rows of the
         index with one key come in the order of insertion; where they are so many that the index has
         spread them over its shards (thousands, and a sixteenth of a shard), shard by shard.
-        Computing it after the index was changed raises `IndexLost`.
+        It is of the epoch that is the newest when this is called, and of no other: computing it
+        after a later change raises `IndexChanged`.
 
         Parameters
         ----------
@@ -83,6 +85,10 @@ class Reading(Handle):
             persisted one of which Dask has lost partitions.
         ClosedError
             When the index was closed.
+        IndexNotFound
+            When another client has closed it, or the scheduler has forgotten it.
+        IndexLost
+            When the scheduler is gone; with `persist` also when a worker is lost.
         SpecError
             When `bloom_filter` or `deduplicate` is none of the three, `persist` no truth value, or
             `suffixes` no pair of texts.
@@ -111,18 +117,28 @@ class Reading(Handle):
         """
         if not isinstance(persist, bool):
             raise SpecError(f"persist={persist!r}; use True or False")
-        descriptor = self._current()
         left = frame_of(left)
-        if self._merging is None or self._merging.epoch != descriptor.epoch:
-            self._merging = Merging(descriptor)
         sparing = Sparing.of(bloom_filter, deduplicate)
-        plan = self._merging.plan(meta_of(left), on, left_on, how, columns, suffixes, sparing)
+        asked = meta_of(left), on, left_on, how, columns, suffixes, sparing
         if persist:
-            together = merge_together(self._client, plan, left, self._merging.absences)
-            if together is not None:
-                return together
-        lazy = plan.lazy(left, self._client)
+
+            def together(descriptor: Descriptor) -> Any:
+                merging = self._merging_at(descriptor)
+                return merge_together(self._client, merging.plan(*asked), left, merging.absences)
+
+            merged = self._reading(together)
+            if merged is not None:
+                return merged
+        # Tasks that nobody waits for here cannot be asked again at another epoch.
+        self._refreshed(self._current())
+        lazy = self._merging_at(self._current()).plan(*asked).lazy(left, self._client)
         return persist_whole(self._client, lazy) if persist else lazy
+
+    def _merging_at(self, descriptor: Descriptor) -> Merging:
+        merging = self._merging
+        if merging is None or merging.epoch != descriptor.epoch:
+            self._merging = merging = Merging(descriptor)
+        return merging
 
     def lookup(
         self, keys: Any, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
@@ -145,20 +161,22 @@ class Reading(Handle):
         1 was not asked about
         >>> client.close()
         """
-        return self._asking(bloom_filter, deduplicate).lookup(keys)
+        sparing = Sparing.of(bloom_filter, deduplicate)
+        return self._reading(lambda descriptor: self._asking(descriptor, sparing).lookup(keys))
 
     def contains(
         self, keys: Any, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
     ) -> Any:
         """As `FrameIndex.contains`, with the switches of `merge`."""
-        return self._asking(bloom_filter, deduplicate).contains(keys)
+        sparing = Sparing.of(bloom_filter, deduplicate)
+        return self._reading(lambda descriptor: self._asking(descriptor, sparing).contains(keys))
 
     def find(
         self, keys: Any, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
     ) -> Lookup:
         """As `FrameIndex.find`, with the switches of `merge`."""
-        return self._asking(bloom_filter, deduplicate).find(keys)
-
-    def _asking(self, bloom_filter: Switch, deduplicate: Switch) -> Lookups:
         sparing = Sparing.of(bloom_filter, deduplicate)
-        return Lookups(self._client, self._current(), sparing)
+        return self._reading(lambda descriptor: self._asking(descriptor, sparing).find(keys))
+
+    def _asking(self, descriptor: Descriptor, sparing: Sparing) -> Lookups:
+        return Lookups(self._client, descriptor, sparing)

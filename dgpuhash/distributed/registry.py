@@ -15,9 +15,9 @@ from dgpuhash.distributed.calls import ask_scheduler
 from dgpuhash.distributed.clients import asking_the_scheduler
 from dgpuhash.distributed.descriptor import Descriptor
 from dgpuhash.distributed.lock import forget_lock, locked
-from dgpuhash.errors import IndexLost, SpecError
+from dgpuhash.errors import IndexChanged, IndexLost, IndexNotFound, SpecError
 
-__all__ = ["Registry", "check_name", "drawn_name", "taken", "unknown"]
+__all__ = ["Registry", "check_name", "drawn_name", "still", "taken", "unknown"]
 
 PREFIX = "dgpuhash/"
 
@@ -36,6 +36,20 @@ class Registry:
     def find(self, name: str) -> Descriptor | None:
         """The newest descriptor under `name`; None when there is none."""
         return self._found(name, None)
+
+    def newest(self, descriptor: Descriptor, limit: float | None = None) -> Descriptor:
+        """That of the index of `descriptor`; the same one, which does not travel, where it is.
+
+        Raises
+        ------
+        IndexNotFound
+            When there is no such index any more.
+        IndexLost
+            When the scheduler is gone, or has not answered for `limit` seconds.
+        """
+        asked = PREFIX + descriptor.name, descriptor.uid, descriptor.epoch
+        found = ask_scheduler(self._client, packed_newer, *asked, limit=limit)
+        return descriptor if found is True else still(descriptor, _unpacked(found))
 
     def begin(self, name: str) -> Descriptor | None:
         """As `find`, for a change: whoever has begun one before can publish it no more."""
@@ -61,12 +75,13 @@ class Registry:
 
     def outdated(self, descriptor: Descriptor) -> IndexLost | None:
         """The error of a change of `descriptor`; None when that is the newest under its name."""
-        newest = self.find(descriptor.name)
-        if newest is None or newest.uid != descriptor.uid:
-            return unknown(descriptor.name)
+        try:
+            newest = still(descriptor, self.find(descriptor.name))
+        except IndexNotFound as gone:
+            return gone
         if newest.state == descriptor.state:
             return None
-        return IndexLost(
+        return IndexChanged(
             f"index {descriptor.name!r} was or is changed by another client, as this one stood "
             "still in the middle of its change; that was not made: repeat it"
         )
@@ -89,8 +104,11 @@ class Registry:
             yield
 
     def _found(self, name: str, turn: str | None) -> Descriptor | None:
-        found = ask_scheduler(self._client, packed_dataset, PREFIX + name, turn)
-        return None if found is None else replace(pickle.loads(found[0]), turn=found[1])
+        return _unpacked(ask_scheduler(self._client, packed_dataset, PREFIX + name, turn))
+
+
+def _unpacked(found: tuple[bytes, str] | None) -> Descriptor | None:
+    return None if found is None else replace(pickle.loads(found[0]), turn=found[1])
 
 
 def packed_dataset(name: str, turn: str | None, dask_scheduler: Any) -> tuple[bytes, str] | None:
@@ -101,6 +119,16 @@ def packed_dataset(name: str, turn: str | None, dask_scheduler: Any) -> tuple[by
     if turn is not None:
         found["state"] = (*found["state"][:-1], turn)
     return _packed(found), found["state"][-1]
+
+
+def packed_newer(
+    name: str, uid: str, epoch: int, dask_scheduler: Any
+) -> tuple[bytes, str] | bool | None:
+    """As `packed_dataset`; True where it is this epoch of this index."""
+    found = dask_scheduler.extensions["publish"].datasets.get(name)
+    if found is not None and found["state"][:2] == (uid, epoch):
+        return True
+    return packed_dataset(name, None, dask_scheduler)
 
 
 def put_dataset(
@@ -132,12 +160,32 @@ def _packed(found: dict[str, Any]) -> bytes:
     return packed
 
 
-def unknown(name: str) -> IndexLost:
+def unknown(name: str) -> IndexNotFound:
     """The error of a handle whose index the scheduler does not know."""
-    return IndexLost(
+    return IndexNotFound(
         f"index {name!r} is not known to the cluster: another client closed it, or the scheduler "
         "was started anew; build or load it again"
     )
+
+
+def still(descriptor: Descriptor, newest: Descriptor | None) -> Descriptor:
+    """`newest`, which was found under the name of `descriptor`, where it is the same index.
+
+    Raises
+    ------
+    IndexNotFound
+        When it is another one, or none.
+    """
+    name = descriptor.name
+    if newest is None:
+        raise unknown(name)
+    if newest.uid != descriptor.uid:
+        raise IndexNotFound(
+            f"index {name!r} is not known to the cluster: another client closed it, and another "
+            f"index has its name; go on with DistributedIndex.open({name!r}), or build or load "
+            "the first one again"
+        )
+    return newest
 
 
 def taken(name: str) -> SpecError:

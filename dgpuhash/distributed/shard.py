@@ -19,7 +19,7 @@ from dgpuhash.distributed.request import REMEDY
 from dgpuhash.distributed.sealed import WithMetas
 from dgpuhash.distributed.sieve import Sieve
 from dgpuhash.distributed.skew import NO_HEAVY, Heavy
-from dgpuhash.errors import IndexLost
+from dgpuhash.errors import IndexChanged, IndexLost
 from dgpuhash.frames import (
     FrameIndex,
     KeyEncoder,
@@ -316,8 +316,10 @@ class Shards:
 
         Raises
         ------
+        IndexChanged
+            When the index was changed since.
         IndexLost
-            When the shard is gone, or the index was changed since.
+            When the shard is gone.
         """
         if incarnation != self.incarnation:
             raise IndexLost(f"a worker with a shard of the index was restarted; {REMEDY}")
@@ -326,10 +328,15 @@ class Shards:
         if shard is None:
             why = self._broken.get(uid, "it was closed, or never finished")
             raise IndexLost(f"this worker holds no shard of the index: {why}; {REMEDY}")
-        if shard.epoch != epoch:
-            raise IndexLost(
+        if shard.epoch > epoch:
+            raise IndexChanged(
                 f"the index was changed (epoch {epoch} was asked for, the shard is at "
-                f"{shard.epoch}); call index.refresh() and make the merge anew"
+                f"{shard.epoch}); make the merge anew, or call index.refresh()"
+            )
+        if shard.epoch < epoch:
+            raise IndexLost(
+                f"a shard of the index has not seen its last change (epoch {epoch} was asked for, "
+                f"the shard is at {shard.epoch}); {REMEDY}"
             )
         return shard.index
 

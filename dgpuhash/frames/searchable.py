@@ -74,8 +74,8 @@ class Searchable(ABC):
             When keys are lazy; when a CuPy array cannot hold a column (text, dates, booleans
             beside nulls): ask with a cuDF Series or DataFrame.
         IndexLost
-            When a shard of a distributed index is lost, or was changed since its handle was up to
-            date.
+            When a shard of a distributed index is lost; as `IndexNotFound`, when another client
+            closed it, and as `IndexChanged`, when others change it all the time.
 
         Notes
         -----

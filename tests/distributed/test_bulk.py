@@ -397,15 +397,12 @@ def test_frames_of_another_kind_take_tasks(
         assert_same(merged.compute(), left.merge(right, on="k"))
 
 
-def test_old_handles_are_told(threads: Client) -> None:
+def test_old_handles_merge_at_the_newest_epoch(threads: Client) -> None:
     frame = pd.DataFrame({"k": np.arange(50), "v": np.arange(50)})
     lefts = placed(threads, frame, [0, 1])
     with DistributedIndex.build(placed(threads, frame, [0, 2]), on="k") as index:
         other = DistributedIndex.open(index.name)
         other.insert(lefts)
-        with pytest.raises(IndexLost, match=r"index\.refresh\(\)"):
-            index.merge(lefts, persist=True)
-        index.refresh()
         assert len(index.merge(lefts, persist=True)) == 100
 
 

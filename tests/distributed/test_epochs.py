@@ -17,13 +17,16 @@ import pytest
 from clusters import assert_same, cluster_of, set_status, until
 from distributed import Client, Status
 
-from dgpuhash.distributed import DistributedIndex, Placement
+from dgpuhash.distributed import DistributedIndex, Placement, handle
+from dgpuhash.distributed.lookup import Lookups
 from dgpuhash.distributed.plugin import NAME
 from dgpuhash.distributed.registry import Registry
 from dgpuhash.errors import (
     ClosedError,
     ColumnError,
+    IndexChanged,
     IndexLost,
+    IndexNotFound,
     KeyTypeError,
     OutOfMemoryError,
     UnsupportedError,
@@ -64,7 +67,7 @@ def test_a_merge_from_before_a_change_raises(threads, frame):
     with DistributedIndex.build(frame, on="k", client=threads) as index:
         before = index.merge(frame)
         index.insert(frame[:1])
-        with pytest.raises(IndexLost, match="refresh"):
+        with pytest.raises(IndexChanged, match="refresh"):
             before.compute()
         assert len(index.merge(frame).compute()) > 0
 
@@ -79,19 +82,71 @@ def test_a_second_client_finds_the_index_by_name(client, second, frame):
             probes = pd.DataFrame({"k": [3, 299, 300]})
             assert_same(other.merge(probes).compute(), probes.merge(frame, on="k"))
         assert other.insert(pd.DataFrame({"k": [300], "v": [0]})) == 1
-        with pytest.raises(IndexLost, match="refresh"):
-            index.lookup([300])
-        index.refresh()
+        assert index.lookup([300])["v"].tolist() == [0]
+        assert index.epoch == 2
         assert index.contains([300]).tolist() == [True]
         assert index.insert(frame[:2]) == 2
         assert other.erase([300]) == 1
         assert len(other) == 1002
-    with pytest.raises(IndexLost, match="closed"):
-        other.refresh()
-    with pytest.raises(IndexLost):
-        len(other)
-    with pytest.raises(IndexLost, match="no index 'numbers'"):
+    for verb in (other.refresh, other.stats, lambda: len(other), lambda: other.find([1])):
+        with pytest.raises(IndexNotFound, match="closed"):
+            verb()
+    with pytest.raises(IndexNotFound, match="no index 'numbers'"):
         DistributedIndex.open("numbers", second)
+
+
+READS = {
+    "lookup": lambda index: index.lookup([300])["v"].tolist() == [0],
+    "contains": lambda index: index.contains([300, 301]).tolist() == [True, False],
+    "find": lambda index: index.find([300]).found.tolist() == [True],
+    "merge": lambda index: len(index.merge(pd.DataFrame({"k": [300]})).compute()) == 1,
+    "persist": lambda index: len(index.merge(pd.DataFrame({"k": [300]}), persist=True)) == 1,
+    "len": lambda index: len(index) == 1001,
+    "stats": lambda index: index.stats()["rows"].sum() == 1001,
+    "in a task": lambda index: index._client.submit(
+        lambda given: given.lookup([300])["v"].tolist() == [0], index, pure=False
+    ).result(timeout=60),
+}
+
+
+@pytest.mark.parametrize("read", READS)
+def test_reads_with_an_outdated_handle_answer(threads, frame, read):
+    with DistributedIndex.build(frame, on="k", client=threads) as index:
+        other = DistributedIndex.open(index.name, threads)
+        index.insert(pd.DataFrame({"k": [300], "v": [0]}))
+        assert other.epoch == 1
+        assert READS[read](other)
+        assert other.epoch == (1 if read == "in a task" else 2)
+
+
+@pytest.mark.parametrize("read", READS)
+def test_reads_say_that_another_client_closed_the_index(threads, frame, read):
+    index = DistributedIndex.build(frame, on="k", client=threads, name="numbers")
+    other = DistributedIndex.open("numbers", threads)
+    index.close()
+    with pytest.raises(IndexNotFound, match="another client closed it"):
+        READS[read](other)
+    with (
+        DistributedIndex.build(frame, on="k", client=threads, name="numbers"),
+        pytest.raises(IndexNotFound, match="another index has its name"),
+    ):
+        READS[read](other)
+
+
+def test_a_read_gives_up_where_the_index_is_changed_all_the_time(threads, frame, monkeypatch):
+    answers = Lookups.contains
+    with DistributedIndex.build(frame, on="k", client=threads) as index:
+        other = DistributedIndex.open(index.name, threads)
+
+        def changing(self, keys):
+            other.insert(frame[:1])
+            return answers(self, keys)
+
+        monkeypatch.setattr(Lookups, "contains", changing)
+        monkeypatch.setattr(handle, "READS", 2)
+        with pytest.raises(IndexChanged, match="2 times"):
+            index.contains([1])
+        assert index.epoch == other.epoch == 3
 
 
 def test_clients_that_insert_at_once_wait_for_each_other(client, second, frame):
@@ -234,8 +289,7 @@ def test_handles_travel_into_tasks_that_hold_all_threads(client, frame):
             assert twin.insert(frame[:1]) == 1
             with pytest.raises(IndexLost, match="cannot be rebuilt"):
                 twin.rebuild(whole=True)
-        with pytest.raises(IndexLost, match="refresh"):
-            len(index)
+        assert len(index) == 1001
 
 
 def test_a_rebuild_reads_the_rows_that_were_given(threads):

@@ -16,7 +16,7 @@ from dgpuhash.distributed.lock import locked
 from dgpuhash.distributed.phase import GRACE, on_workers
 from dgpuhash.distributed.plugin import ShardHost
 from dgpuhash.distributed.worker_data import Elsewhere, Needed
-from dgpuhash.errors import DgpuhashError, IndexLost
+from dgpuhash.errors import DgpuhashError, IndexChanged, IndexLost
 
 __all__ = ["run_together"]
 
@@ -53,6 +53,9 @@ def run_together(
     group = _standing(client, shards)
     try:
         return _run(client, shards, group, function, args, needed)
+    except IndexChanged:
+        # Any group would say so.
+        raise
     except IndexLost as error:
         if not _all_answer(client, shards):
             raise
