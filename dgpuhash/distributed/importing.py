@@ -11,8 +11,10 @@ from weakref import WeakSet
 
 from distributed import Client
 
+from dgpuhash.distributed.calls import ask_scheduler
 from dgpuhash.distributed.clients import workers_of
 from dgpuhash.distributed.phase import attended
+from dgpuhash.distributed.worker_data import watch_departures
 from dgpuhash.errors import UnsupportedError
 
 __all__ = ["import_there"]
@@ -55,4 +57,5 @@ def import_there(client: Client) -> None:
             f"a process of the cluster cannot import dgpuhash ({error}); install the same version "
             "for its scheduler and workers, and start them again"
         ) from error
+    ask_scheduler(client, watch_departures)
     _done.add(client)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Awaitable, Sequence
 from typing import Any
 
 from distributed import Client, Future
 
 from dgpuhash.distributed.phase import attended
+from dgpuhash.distributed.worker_data import OURS
 from dgpuhash.errors import OutOfMemoryError
 
 __all__ = ["scattered"]
@@ -24,11 +26,14 @@ def scattered(client: Client, workers: Sequence[str], pieces: Sequence[Any]) -> 
         When one of these is lost.
     """
 
-    def begin() -> Awaitable[list[Future]]:
-        return client.scatter(list(pieces), workers=list(workers), hash=False, asynchronous=True)
+    name = f"{OURS}scattered-{uuid.uuid4().hex}"
+    named = {f"{name}-{number}": piece for number, piece in enumerate(pieces)}
+
+    def begin() -> Awaitable[dict[str, Future]]:
+        return client.scatter(named, workers=list(workers), asynchronous=True)
 
     try:
-        return attended(client, workers, begin)
+        return list(attended(client, workers, begin).values())
     except TimeoutError as error:
         raise OutOfMemoryError(
             f"no worker of {list(workers)} takes rows ({error}): Dask pauses workers whose memory "

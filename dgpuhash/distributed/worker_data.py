@@ -8,11 +8,25 @@ from time import time
 from typing import Any, Generic, Protocol, TypeVar
 
 import dask
-from distributed import Client, Future
+from distributed import Client, Future, SchedulerPlugin
 
-__all__ = ["Elsewhere", "Given", "Item", "Made", "Needed", "claim", "claimed", "free"]
+__all__ = [
+    "OURS",
+    "Elsewhere",
+    "Given",
+    "Item",
+    "Made",
+    "Needed",
+    "claim",
+    "claimed",
+    "free",
+    "watch_departures",
+]
 
 Result = TypeVar("Result")
+
+# Begins the names of all data that this library leaves on workers.
+OURS = "dgpuhash-"
 
 # Of a worker's memory, where Dask is not to spill.
 SPILLING = 0.6
@@ -144,6 +158,7 @@ def claim(scheduler: Any, client: str, left: Mapping[str, Mapping[Hashable, int]
     """Runs on the scheduler: note for `client` what workers have left, with its bytes."""
     sizes = {label: nbytes for mine in left.values() for label, nbytes in mine.items()}
     if sizes:
+        watch_departures(scheduler)
         holders = {label: [worker] for worker, mine in left.items() for label in mine}
         scheduler.update_data(who_has=holders, nbytes=sizes)
         wanting = scheduler.clients[client]
@@ -167,3 +182,38 @@ def free(scheduler: Any, worker: str, labels: Collection[Hashable]) -> None:
     if labels and worker in scheduler.workers:
         message = {"op": "free-keys", "keys": list(labels), "stimulus_id": f"dgpuhash-{time()}"}
         scheduler.worker_send(worker, message)
+
+
+class Departures(SchedulerPlugin):
+    """Forgets what a worker that is closed takes with it, before Dask reports it as an error.
+
+    So does a cluster that ends before its clients have let go their answers, as most do. Of workers
+    that are killed, nobody is told before, and Dask's report stays.
+    """
+
+    name = "dgpuhash-departures"
+
+    def __init__(self, scheduler: Any) -> None:
+        self._scheduler = scheduler
+
+    def log_event(self, topic: str, message: Any) -> None:
+        """Called with all events of the scheduler; those of a worker have its address for topic."""
+        if not isinstance(message, dict) or message.get("status") != "closing":
+            return
+        leaving = self._scheduler.workers.get(topic)
+        if leaving is not None:
+            gone = [task.key for task in leaving.has_what if _only_there(task)]
+            self._scheduler.transitions(dict.fromkeys(gone, "forgotten"), f"dgpuhash-{time()}")
+
+
+def watch_departures(dask_scheduler: Any) -> None:
+    """Runs on the scheduler: have it forget what workers that are closed have of ours."""
+    if Departures.name not in dask_scheduler.plugins:
+        dask_scheduler.add_plugin(Departures(dask_scheduler))
+
+
+def _only_there(task: Any) -> bool:
+    """Whether no other worker has it, nor can make it again."""
+    name = task.key[0] if isinstance(task.key, tuple) else task.key
+    ours = isinstance(name, str) and name.startswith(OURS)
+    return ours and not task.run_spec and len(task.who_has) == 1

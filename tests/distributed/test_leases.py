@@ -29,6 +29,30 @@ if __name__ == "__main__":
     sys.stdin.read()
 """
 
+# Of an index, a map and a multimap, with what they answered, all there when the cluster ends.
+ENDING = """
+import sys
+import dask.array as da, dask.dataframe as dd, numpy as np, pandas as pd
+from distributed import Client, LocalCluster
+from dgpuhash.distributed import DistributedIndex, DistributedMap, DistributedMultiMap
+
+if __name__ == "__main__":
+    cluster = LocalCluster(n_workers=2, processes=False, dashboard_address=None)
+    client = Client(cluster)
+    host, lying = np.arange(20_000), da.arange(1000, chunks=100)
+    table = DistributedMap.from_arrays(host, host)
+    table.insert(lying + 20_000, lying)
+    answers = table.find(host), table.find(lying), table.items()
+    lists = DistributedMultiMap.from_arrays(lying, lying)
+    answers += lists.find(lying), lists.find(host)
+    index = DistributedIndex.build(pd.DataFrame({"k": host}), on="k")
+    answers += (index.lookup(host),)
+    kept = client.scatter("theirs") if "theirs" in sys.argv else None
+    if "close" in sys.argv:
+        cluster.close()
+    print("end", flush=True)
+"""
+
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch):
@@ -113,3 +137,15 @@ def test_tables_that_are_closed_are_forgotten(processes):
         until(lambda: processes.run_on_scheduler(held) == before)
         table.close()
         until(lambda: processes.run_on_scheduler(held) == before - 1)
+
+
+@pytest.mark.parametrize("how", [["close"], ["exit"], ["close", "theirs"]])
+def test_a_cluster_that_ends_first_reports_no_loss_of_ours(how):
+    program = subprocess.run(
+        [sys.executable, "-c", ENDING, *how], capture_output=True, text=True, timeout=120
+    )
+    assert (program.returncode, program.stdout) == (0, "end\n")
+    lines = [line for line in program.stderr.splitlines() if " ERROR " in line]
+    # What users have scattered themselves is theirs to hear of.
+    assert len(lines) == ("theirs" in how)
+    assert "dgpuhash" not in program.stderr
