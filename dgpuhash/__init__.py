@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dgpuhash import errors
+from dgpuhash import errors, tables
 from dgpuhash.spec import TableSpec
 from dgpuhash.tables import (
     HashMap,
@@ -15,12 +15,16 @@ from dgpuhash.tables import (
     group_reduce,
     isin,
     join_indices,
-    load,
     unique,
     value_counts,
 )
 
 if TYPE_CHECKING:
+    import os
+    from typing import Any
+
+    from distributed import Client
+
     from dgpuhash.distributed import DistributedIndex
     from dgpuhash.frames import FrameIndex
 
@@ -44,6 +48,62 @@ __all__ = [
 
 # Imported at first use, since they need pandas or Dask, which take long to load.
 _LATER = {"DistributedIndex": "dgpuhash.distributed", "FrameIndex": "dgpuhash.frames"}
+
+
+def load(
+    path: str | os.PathLike[str], device: str | None = None, *, client: Client | None = None
+) -> Any:
+    """What was saved under `path`, whichever table or index it is, as an object of its class.
+
+    Parameters
+    ----------
+    path : path or fsspec URL
+        A file that ``save`` of a `HashSet`, `HashMap`, `MultiMap` or `FrameIndex` wrote; or a
+        folder that one of a `DistributedIndex`, `DistributedSet`, `DistributedMap` or
+        `DistributedMultiMap` did, which is loaded onto the workers of a cluster.
+    device : {"cpu", "cuda"}, optional
+        Where it shall live; None for the CPU.
+    client : distributed.Client, optional
+        For folders; default: the current one.
+
+    Raises
+    ------
+    FormatError
+        When the file or folder is foreign, truncated or damaged.
+    UnsupportedError
+        When it is a folder of a cluster's, and there is no client.
+    OSError
+        When there is nothing, or it cannot be read.
+    DeviceError
+        When there is no such device.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> import dgpuhash, pandas as pd
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> HashSet.from_keys([3, 1]).save(folder / "seen.dgph")
+    >>> len(load(folder / "seen.dgph"))
+    2
+    >>> rows = pd.DataFrame({"k": [1, 2]})
+    >>> dgpuhash.FrameIndex.build(rows, on="k").save(folder / "rows.dgph")
+    >>> type(load(folder / "rows.dgph")).__name__, len(load(folder / "rows.dgph"))
+    ('FrameIndex', 2)
+    """
+    import os
+
+    from dgpuhash.tables import persist
+
+    name = os.fspath(path)
+    if persist.is_there(f"{name.rstrip('/')}/manifest.json"):
+        from dgpuhash import distributed
+
+        return distributed.load(name, device, client=client)
+    if persist.header_of(name).get("kind") == "frame_index":
+        from dgpuhash.frames import FrameIndex
+
+        return FrameIndex.load(name, device=device)
+    return tables.load(name, device)
 
 
 def __getattr__(name: str) -> object:

@@ -13,6 +13,7 @@
     ├── DeviceError       (RuntimeError)  no such device, too old, or arrays on different ones
     │   └── CompileError                  a kernel or the extension could not be built
     ├── FormatError       (ValueError)    a saved file that is foreign, truncated or damaged
+    ├── ExistsError       (FileExistsError)  a place for a file that is taken
     ├── ClosedError       (RuntimeError)  an index that was closed
     └── IndexLost         (RuntimeError)  shards that are gone, or of another epoch than was asked
         ├── IndexChanged                  newer than the handle, or than what was made with it
@@ -30,6 +31,7 @@ __all__ = [
     "CompileError",
     "DeviceError",
     "DgpuhashError",
+    "ExistsError",
     "FormatError",
     "IndexChanged",
     "IndexLost",
@@ -86,6 +88,11 @@ class CompileError(DeviceError):
 
 class FormatError(DgpuhashError, ValueError):
     """A saved file that is foreign, truncated or damaged."""
+
+
+# FileExistsError comes first for the same reason as MemoryError.
+class ExistsError(FileExistsError, DgpuhashError):
+    """Something is where a file, or a folder, was to be written, and would be replaced."""
 
 
 class ClosedError(DgpuhashError, RuntimeError):

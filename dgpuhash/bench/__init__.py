@@ -24,6 +24,7 @@ from dgpuhash.bench import (
     tables,
 )
 from dgpuhash.errors import SpecError
+from dgpuhash.tables.persist import taken
 from dgpuhash.tables.scarcity import saying_memory
 
 __all__ = ["BENCHES", "run"]
@@ -46,6 +47,7 @@ def run(
     *,
     device: str | None = None,
     json_path: str | Path | None = None,
+    overwrite: bool = False,
     quiet: bool = False,
     **options: Any,
 ) -> list[dict[str, Any]]:
@@ -58,8 +60,9 @@ def run(
     device : {"cpu", "cuda", None}
         None: a GPU where there is one, except for the benchmark ``cpu``.
     json_path : path, optional
-        Where to write the figures, one JSON object a line, as they are measured. What the file held
-        before stays until the first of them is there.
+        Where to write the figures, one JSON object a line, as they are measured.
+    overwrite : bool
+        Whether to replace a file that is there; it stays until the first figure is.
     quiet : bool
         Print nothing.
     **options
@@ -69,6 +72,8 @@ def run(
     ------
     SpecError
         When there is no such benchmark, it has no such option, or it reads the file of its figures.
+    ExistsError
+        When the file is there, and is not to be replaced.
     OSError
         When the file cannot be written.
     DeviceError
@@ -93,26 +98,31 @@ def run(
     described = machine.describe(used)
     target = None if json_path is None else Path(json_path)
     if target is not None:
-        _check_target(target, options.get("measured"))
+        _check_target(target, options.get("measured"), overwrite)
+    # Where there was none, one that has come meanwhile stays.
+    fresh = target is not None and not target.exists()
     measured = BENCHES[name](used, **options)
     rows = []
     with saying_memory(f"the benchmark {name!r}"):
         for row in measured if quiet else report.watched(name, measured):
             rows.append({"bench": name, **row})
             if target is not None:
-                with _written(target, "w" if len(rows) == 1 else "a") as stream:
+                mode = "a" if len(rows) > 1 else "x" if fresh else "w"
+                with _written(target, mode) as stream:
                     stream.write(json.dumps({"machine": described, **rows[-1]}) + "\n")
     if not quiet:
         report.summary(name, rows[0].get("machine", described) if rows else described, rows)
     return rows
 
 
-def _check_target(target: Path, measured: str | Path | None) -> None:
+def _check_target(target: Path, measured: str | Path | None, overwrite: bool) -> None:
     """Refuse a file for figures that cannot be written, or that is read; it stays as it is."""
     if measured is not None and target.resolve() == Path(measured).resolve():
         raise SpecError(f"{target} holds what was measured; give --json another file")
+    if target.is_file() and not overwrite:
+        raise taken(target)
     fresh = not target.exists()
-    with _written(target, "a"):
+    with _written(target, "x" if fresh else "a"):
         pass
     if fresh:
         target.resolve().unlink()
@@ -124,6 +134,8 @@ def _written(target: Path, mode: str) -> Iterator[IO[str]]:
         target.parent.mkdir(parents=True, exist_ok=True)
         with target.open(mode) as stream:
             yield stream
+    except FileExistsError:
+        raise taken(target) from None
     except OSError as error:
         raise OSError(
             f"{target} cannot be written: {error.strerror}; give --json a file that can be"

@@ -60,6 +60,9 @@ def _several(*names: str, said: str, **settings: Any) -> Option:
 
 _DEVICE: Option = click.option("--device", type=click.Choice(["cpu", "cuda"]), help="A GPU if any.")
 _JSON: Option = click.option("--json", "json_path", metavar="FILE", help="For the figures.")
+_FORCE: Option = click.option(
+    "--force", "overwrite", is_flag=True, help="Replace files that are there."
+)
 _REPEATS: Option = click.option("--repeats", type=_COUNT, help="Measurements of each figure.")
 _COMPARE: Option = click.option("--compare", is_flag=True, help="Run installed peers, too.")
 _N = _several("--n", type=_COUNT, said="Rows")
@@ -86,16 +89,18 @@ def _question(
     """A command that runs the benchmark `name` with what is given of `options`."""
 
     def declare(described: Command) -> None:
-        def command(device: str | None, json_path: str | None, **given: Any) -> None:
+        def command(
+            device: str | None, json_path: str | None, overwrite: bool, **given: Any
+        ) -> None:
             from dgpuhash.bench import run
 
             # What was not given is left to the benchmark.
             chosen = {option: each for option, each in given.items() if each not in (None, ())}
-            run(name, device=device, json_path=json_path, **chosen)
+            run(name, device=device, json_path=json_path, overwrite=overwrite, **chosen)
 
         command.__doc__ = described.__doc__
         made: Command = command
-        for option in reversed((*options, *filter(None, [repeats]), _DEVICE, _JSON)):
+        for option in reversed((*options, *filter(None, [repeats]), _DEVICE, _JSON, _FORCE)):
             made = option(made)
         bench.command(name)(made)
 
@@ -226,9 +231,10 @@ def _model() -> None:
     "-o", "--output", "folder", default="bench-report", show_default=True, help="Folder to fill."
 )
 @click.option("--plots/--no-plots", default=True, help="Draw PNG files, which takes matplotlib.")
-def _report(files: tuple[str, ...], folder: str, plots: bool) -> None:
+@_FORCE
+def _report(files: tuple[str, ...], folder: str, plots: bool, overwrite: bool) -> None:
     """Tables and plots of FILES that the other commands wrote with --json."""
     from dgpuhash.bench import report
 
-    for path in report.write(files, folder, plots=plots):
+    for path in report.write(files, folder, plots=plots, overwrite=overwrite):
         click.echo(path)

@@ -22,6 +22,7 @@ __all__ = ["build"]
     default=None,
     help="Insist on unique keys, or expect duplicates; found out without it.",
 )
+@click.option("--force", "overwrite", is_flag=True, help="Replace a saved index that is there.")
 @types_option
 @scheduler_option
 def build(
@@ -30,13 +31,16 @@ def build(
     output: str,
     columns: list[str] | None,
     unique: bool | None,
+    overwrite: bool,
     dtypes: tuple[tuple[str, str], ...],
     scheduler: str | None,
 ) -> None:
     """Index SOURCE (Parquet or CSV: a path, a quoted glob or a URL) and save the index."""
     from dgpuhash.cli import files, targets
     from dgpuhash.distributed import DistributedIndex
+    from dgpuhash.distributed.checkpoint import check_target
 
+    check_target(output, overwrite=overwrite)
     frame = files.read(source, dict(dtypes))
     start = time.perf_counter()
     with (
@@ -47,5 +51,5 @@ def build(
     ):
         rows = len(index)
         with targets.writing(output):
-            index.save(output)
+            index.save(output, overwrite=overwrite)
     click.echo(f"{output}: {rows:,} rows on {', '.join(on)} in {time.perf_counter() - start:.1f} s")

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from dgpuhash.errors import DgpuhashError, KeyTypeError
+from dgpuhash.errors import DgpuhashError, ExistsError, KeyTypeError
 
 __all__ = ["OneLineErrors", "one_line"]
 
@@ -34,6 +34,8 @@ class OneLineErrors(click.Group):
             said = one_line(error)
             if isinstance(error, KeyTypeError) and "--dtype" not in said and self._takes_types(ctx):
                 said += "; here --dtype NAME=TYPE reads a column as another type"
+            if isinstance(error, ExistsError):
+                said = said.replace("overwrite=True", "--force")
             raise UserError(said) from error
 
     def _takes_types(self, ctx: click.Context) -> bool:

@@ -45,6 +45,9 @@ ROW = "dgpuhash row"
     show_default=True,
     help="Endings for columns that both sides have.",
 )
+@click.option(
+    "--force", "overwrite", is_flag=True, help="Replace a file that is there; no directory."
+)
 @types_option
 @scheduler_option
 def join(
@@ -54,6 +57,7 @@ def join(
     how: str,
     output: str,
     suffixes: list[str],
+    overwrite: bool,
     dtypes: tuple[tuple[str, str], ...],
     scheduler: str | None,
 ) -> None:
@@ -65,7 +69,7 @@ def join(
         raise click.BadParameter(
             "give two endings that differ, e.g. _left,_right", param_hint="--suffixes"
         )
-    targets.check_target(output, source)
+    targets.check_target(output, source, overwrite=overwrite)
     frame = files.read(source, dict(dtypes))
     start = time.perf_counter()
     with client_for(scheduler) as client, DistributedIndex.load(index, client) as loaded:
@@ -76,7 +80,7 @@ def join(
         joined = merge(frame, how=how)
         if how == "left":
             joined = _left_join(merge, frame)
-        rows = targets.write(joined, output, client)
+        rows = targets.write(joined, output, client, overwrite=overwrite)
     amount = "" if rows is None else f"{rows:,} rows "
     click.echo(f"{output}: {amount}in {time.perf_counter() - start:.1f} s")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,7 +18,7 @@ from dgpuhash.cli.arrow_schema import of_pandas, schema_of, unsaid_of
 from dgpuhash.cli.places import Form, files_of, form_of, is_directory, opened, place_of, system_of
 from dgpuhash.distributed.held import persist_whole
 from dgpuhash.errors import UnsupportedError
-from dgpuhash.tables.persist import check_plain, only_reads
+from dgpuhash.tables.persist import check_absent, check_plain, only_reads, publish
 
 __all__ = ["check_target", "write", "writing"]
 
@@ -27,7 +28,7 @@ _REMOVALS = 3
 _NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 
-def check_target(target: str, source: str | None = None) -> None:
+def check_target(target: str, source: str | None = None, *, overwrite: bool = False) -> None:
     """Refuse a target that could not be written, or is read, before any work is done.
 
     Parameters
@@ -36,9 +37,13 @@ def check_target(target: str, source: str | None = None) -> None:
         As for `write`.
     source : str, optional
         As for `read`: where the rows come from.
+    overwrite : bool
+        Whether a file that is there may be replaced.
 
     Raises
     ------
+    ExistsError
+        When a file is there, and there is no `overwrite`.
     UnsupportedError
         When the ending is neither Parquet nor CSV, no file system is known, a file's name is that
         of a directory, a directory of results is not empty, or the target is one of the sources.
@@ -52,7 +57,7 @@ def check_target(target: str, source: str | None = None) -> None:
     check_plain(target, filesystem)
     if target.endswith("/"):
         if filesystem.exists(path) and filesystem.ls(path):
-            raise UnsupportedError(f"{target} is not empty; remove it or name another directory")
+            raise _not_empty(target)
         return
     if is_directory(filesystem, path):
         raise UnsupportedError(
@@ -67,9 +72,10 @@ def check_target(target: str, source: str | None = None) -> None:
         places = {place_of(system, file) for file in files}
         if system == filesystem and place_of(filesystem, path) in places:
             raise UnsupportedError(f"{target} is one of the sources; name another file")
+    check_absent(target, overwrite=overwrite)
 
 
-def write(frame: Any, target: str, client: Client) -> int | None:
+def write(frame: Any, target: str, client: Client, *, overwrite: bool = False) -> int | None:
     """Write a Dask DataFrame; returns its number of rows where it is known.
 
     A target that ends with ``/`` becomes a directory with a file for each partition, written by the
@@ -79,6 +85,9 @@ def write(frame: Any, target: str, client: Client) -> int | None:
 
     Raises
     ------
+    ExistsError
+        When another file has got that name meanwhile, and there is no `overwrite`; best effort on
+        other than local file systems.
     OSError
         When the target cannot be written; before anything is computed, where that is known.
     """
@@ -88,7 +97,7 @@ def write(frame: Any, target: str, client: Client) -> int | None:
             with _whole_directory(target) as url:
                 _fill(frame, url, form, client)
             return None
-        with _whole_file(target, form) as stream:
+        with _whole_file(target, form, overwrite) as stream:
             futures = client.compute(frame.to_delayed())
             if form.kind == "csv":
                 return _save_csv(_results(futures), frame._meta, form.separator, stream)
@@ -129,14 +138,18 @@ def _is_local(filesystem: Any) -> bool:
 
 
 @contextmanager
-def _whole_file(target: str, form: Form) -> Iterator[IO[bytes]]:
+def _whole_file(target: str, form: Form, overwrite: bool) -> Iterator[IO[bytes]]:
     """A stream whose bytes are under the name `target` after the block, or nowhere."""
     filesystem, path = system_of(target)
-    partial = f"{path}.partial"
+    partial = _partial(path)
     try:
         with opened(filesystem, partial, form.compression, "wb") as stream:
             yield stream
-        _rename(filesystem, partial, path)
+        if _is_local(filesystem):
+            publish(Path(partial), path, overwrite=overwrite)
+        else:
+            check_absent(target, overwrite=overwrite)
+            filesystem.mv(partial, path)
     except BaseException:
         if not is_directory(filesystem, partial):
             _remove(filesystem, partial)
@@ -149,26 +162,30 @@ def _whole_directory(target: str) -> Iterator[str]:
     filesystem, path = system_of(target)
     # Through a link: the directory that is replaced is the one behind it.
     path = place_of(filesystem, path)
-    filled = f"{path}.partial" if _is_local(filesystem) else path
-    if filled != path:
-        # Of a run that was killed.
-        _remove(filesystem, filled)
+    filled = _partial(path) if _is_local(filesystem) else path
     try:
         filesystem.makedirs(filled, exist_ok=filled == path)
         yield filesystem.unstrip_protocol(filled)
         if filled != path:
-            _rename(filesystem, filled, path)
+            try:
+                Path(filled).replace(path)
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+                # Somebody else has filled it meanwhile.
+                raise _not_empty(target) from error
     except BaseException:
         _remove(filesystem, filled)
         raise
 
 
-def _rename(filesystem: Any, name: str, final: str) -> None:
-    if _is_local(filesystem):
-        # fsspec would move it into a directory of that name.
-        Path(name).replace(final)
-    else:
-        filesystem.mv(name, final)
+def _partial(path: str) -> str:
+    """A name that nothing has, for what is not whole."""
+    return f"{path}.{uuid.uuid4().hex[:12]}.partial"
+
+
+def _not_empty(target: str) -> UnsupportedError:
+    return UnsupportedError(f"{target} is not empty; remove it or name another directory")
 
 
 def _remove(filesystem: Any, path: str) -> None:

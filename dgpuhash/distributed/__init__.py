@@ -43,6 +43,7 @@ from dgpuhash.distributed.accessor import IndexAccessor
 from dgpuhash.distributed.arrays import DistributedMap, DistributedMultiMap, DistributedSet
 from dgpuhash.distributed.descriptor import Placement
 from dgpuhash.distributed.index import DistributedIndex
+from dgpuhash.distributed.opening import load
 from dgpuhash.distributed.upkeep import Rebuilt
 
 __all__ = [
@@ -53,4 +54,5 @@ __all__ = [
     "IndexAccessor",
     "Placement",
     "Rebuilt",
+    "load",
 ]

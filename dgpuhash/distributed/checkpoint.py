@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from distributed import Client
 
 from dgpuhash.distributed.descriptor import Descriptor, Saved
-from dgpuhash.distributed.envelope import MANIFEST, manifest_in, required_manifest
+from dgpuhash.distributed.envelope import MANIFEST, holds_another, manifest_in, required_manifest
 from dgpuhash.distributed.folder import Folder
 from dgpuhash.distributed.log import (
     Continued,
@@ -27,7 +27,7 @@ from dgpuhash.distributed.plugin import ShardHost
 from dgpuhash.distributed.remaining import seen_through
 from dgpuhash.distributed.rows_file import RowsFile, check_shared, check_sizes, write_rows
 from dgpuhash.distributed.shard import Change
-from dgpuhash.errors import FormatError
+from dgpuhash.errors import ExistsError, FormatError
 from dgpuhash.frames import frames_of
 
 __all__ = [
@@ -36,6 +36,7 @@ __all__ = [
     "begin",
     "changes_in",
     "check_free",
+    "check_target",
     "fenced",
     "forget",
     "read_manifest",
@@ -73,7 +74,7 @@ def fenced(descriptor: Descriptor, url: str, outdated: Outdated) -> Descriptor:
     return end
 
 
-def save(client: Client, descriptor: Descriptor, url: str) -> Descriptor:
+def save(client: Client, descriptor: Descriptor, url: str, *, overwrite: bool) -> Descriptor:
     """Write all shards and then the manifest, which makes them a saved index.
 
     A new local folder appears under its name when it is complete. Elsewhere, and where `url`
@@ -88,8 +89,9 @@ def save(client: Client, descriptor: Descriptor, url: str) -> Descriptor:
 
     Raises
     ------
-    FormatError
-        When there is something else under `url`.
+    ExistsError
+        When there is something else under `url`, as the log of another index, or a save of another
+        one without `overwrite`.
     IndexLost
         When another index goes on with the log there, or a worker is lost.
     OSError
@@ -97,8 +99,8 @@ def save(client: Client, descriptor: Descriptor, url: str) -> Descriptor:
     """
     folder, revision = Folder(url), descriptor.revision
     logged = folder.url == descriptor.log
-    there = _replaced_in(folder, descriptor)
-    written, replaced = _write(client, descriptor, folder, there, None, logged)
+    there = _replaced_in(folder, descriptor, overwrite)
+    written, replaced = _write(client, descriptor, folder, there, None, logged, overwrite)
     names = folder.names()
     if logged and last_revision(names) > revision:
         # Another index may put the manifest back that it has read.
@@ -129,15 +131,29 @@ def begin(
 
 
 def check_free(descriptor: Descriptor) -> None:
-    """Raise FormatError when something is where the index's log shall begin."""
+    """Raise ExistsError when something is where the index's log shall begin."""
     if descriptor.log is None:
         return
     folder = Folder(descriptor.log)
     if _manifest_in(folder) is not None:
-        raise FormatError(
+        raise ExistsError(
             f"{folder.url} holds a saved index; choose another place for the log, or go on with "
             "that index by DistributedIndex.load(url, durable=url)"
         )
+
+
+def check_target(url: str, *, overwrite: bool) -> None:
+    """Refuse a place to which a new index could not be saved, before there is one.
+
+    Raises
+    ------
+    ExistsError
+        As for `save`.
+    """
+    folder = Folder(url)
+    there = _manifest_in(folder)
+    if there is not None:
+        _check_replaceable(folder, there, frozenset(), overwrite)
 
 
 def forget(descriptor: Descriptor) -> None:
@@ -214,6 +230,7 @@ def _write(
     there: Manifest | None,
     change: Change | None,
     logged: bool,
+    overwrite: bool = False,
 ) -> tuple[Sequence[RowsFile], Sequence[RowsFile]]:
     """The files that were written, and those that a manifest named before."""
     mark = _mark(descriptor)
@@ -229,7 +246,7 @@ def _write(
         check_shared(folder, files)
         if there is not None:
             # Another index may have been saved here meanwhile, or go on with the log.
-            there = _replaced_in(folder, descriptor)
+            there = _replaced_in(folder, descriptor, overwrite)
         return Manifest.of(descriptor, files, frames_of(descriptor.meta), logged=logged).to_bytes()
 
     target.fill(names, MANIFEST, write, fresh=there is None, mark=mark)
@@ -241,7 +258,7 @@ def _mark(descriptor: Descriptor) -> str:
     return f"{descriptor.uid[:12]}-"
 
 
-def _replaced_in(folder: Folder, descriptor: Descriptor) -> Manifest | None:
+def _replaced_in(folder: Folder, descriptor: Descriptor, overwrite: bool) -> Manifest | None:
     """Of the saved index that a save of `descriptor` replaces; None where there is none."""
     there = _manifest_in(folder)
     if there is None:
@@ -250,11 +267,24 @@ def _replaced_in(folder: Folder, descriptor: Descriptor) -> Manifest | None:
         last = max(there.revision + 1, last_revision(folder.names()))
         if there.uid != descriptor.uid or last > descriptor.revision:
             raise gone_on(folder)
-    elif there.logged:
-        raise FormatError(
+        return there
+    own = {descriptor.uid}
+    if descriptor.saved is not None and descriptor.saved.url == folder.url:
+        # What it was loaded from.
+        own.add(descriptor.saved.uid)
+    _check_replaceable(folder, there, own, overwrite)
+    return there
+
+
+def _check_replaceable(
+    folder: Folder, there: Manifest, own: Collection[str], overwrite: bool
+) -> None:
+    if there.logged:
+        raise ExistsError(
             f"{folder.url} is the log of a durable index; choose another place, or remove it"
         )
-    return there
+    if there.uid not in own and not overwrite:
+        raise holds_another(folder, WHAT)
 
 
 def _manifest_in(folder: Folder) -> Manifest | None:

@@ -10,11 +10,12 @@ import pyarrow as pa
 
 from dgpuhash.distributed.folder import Folder
 from dgpuhash.distributed.rows_file import digest_of
-from dgpuhash.errors import DgpuhashError, FormatError
+from dgpuhash.errors import DgpuhashError, ExistsError, FormatError
 
 __all__ = [
     "MANIFEST",
     "body_digest",
+    "holds_another",
     "loaded_from",
     "manifest_in",
     "opened",
@@ -107,18 +108,31 @@ def manifest_in(folder: Folder, what: str, made_of: Callable[[bytes, str], Made]
     """As `required_manifest`, of what is to be replaced.
 
     None when the folder is empty, or is not there.
+
+    Raises
+    ------
+    ExistsError
+        When there is something else, or it is damaged.
     """
     if folder.has(MANIFEST):
         try:
             return made_of(folder.read(MANIFEST), f"{folder.url}/{MANIFEST}")
         except FormatError as error:
-            raise FormatError(
+            raise ExistsError(
                 f"{folder.url} holds no saved {what} that can be replaced; choose another place "
                 f"({error})"
             ) from error
     if folder.names() or (folder.exists() and not folder.system.isdir(folder.path)):
-        raise FormatError(f"{folder.url} exists and holds no saved {what}; choose another place")
+        raise ExistsError(f"{folder.url} exists and holds no saved {what}; choose another place")
     return None
+
+
+def holds_another(folder: Folder, what: str) -> ExistsError:
+    """The error of a folder with a save that a save of another `what` would replace."""
+    return ExistsError(
+        f"{folder.url} holds another saved {what}; choose another place, or replace it with "
+        "overwrite=True"
+    )
 
 
 def loaded_from(folder: Folder, load: Callable[[], Made]) -> Made:

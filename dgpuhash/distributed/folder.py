@@ -13,7 +13,7 @@ from typing import Any
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
-from dgpuhash.errors import DgpuhashError, FormatError, SpecError
+from dgpuhash.errors import DgpuhashError, ExistsError, FormatError, SpecError
 from dgpuhash.tables.persist import check_plain, only_reads
 
 __all__ = ["Folder"]
@@ -207,7 +207,7 @@ class Folder:
 
         Raises
         ------
-        FormatError
+        ExistsError
             When a fresh `last` is there by now.
         """
         # One that is there may be somebody's working folder, a link, or where a disk begins.
@@ -227,9 +227,9 @@ class Folder:
             except OSError as error:
                 if not fresh or not self.has(last) or self.may_hold(last, data):
                     raise
-                raise FormatError(
-                    f"somebody else saved to {self.url} at the same time; save again to replace "
-                    "that, or choose another place"
+                raise ExistsError(
+                    f"somebody else saved to {self.url} at the same time; choose another place, or "
+                    "replace that with overwrite=True"
                 ) from error
         except BaseException:
             if apart:

@@ -137,7 +137,7 @@ class DistributedIndex(Reading, Upkeep):
             which `durable` has rows, has no type for a column.
         DeviceError
             When a worker has no such device.
-        FormatError, OSError
+        ExistsError, OSError
             When `durable` is not empty, or cannot be written.
         IndexLost
             When a worker is lost; nothing remains of the index then.

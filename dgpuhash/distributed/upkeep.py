@@ -66,7 +66,7 @@ class Rebuilt:
 class Upkeep(Handle):
     """The verbs of `DistributedIndex` that change where its rows are, and not which."""
 
-    def save(self, url: str) -> None:
+    def save(self, url: str, *, overwrite: bool = False) -> None:
         """Write the index to a directory: an Arrow file for each shard, and a manifest.
 
         Any Arrow library reads the columns by their names, or numbered where these are no texts.
@@ -74,16 +74,19 @@ class Upkeep(Handle):
         Parameters
         ----------
         url : str
-            A path that client and workers see, or such an fsspec URL. A saved index that is there
-            is replaced; at the URL of a durable index's log, the log begins anew after the save,
-            and is short again. A client that is killed meanwhile leaves files behind, which nothing
-            reads, and which go with the next save of this index there; from a folder that was
-            there and empty you remove them.
+            A path that client and workers see, or such an fsspec URL. What this index saved there
+            before, or was loaded from, is replaced; at the URL of a durable index's log, the log
+            begins anew after the save, and is short again. A client that is killed meanwhile leaves
+            files behind, which nothing reads, and which go with the next save of this index there;
+            from a folder that was there and empty you remove them.
+        overwrite : bool
+            Whether to replace a save of another index; nothing else is ever replaced.
 
         Raises
         ------
-        FormatError
-            When there is something else, or the log of another index.
+        ExistsError
+            When there is something else, as the log of another index; or a save of another index,
+            and no `overwrite`: before anything is written, and where it comes meanwhile.
         IndexLost
             When a worker is lost, or another index goes on with the log that is there.
         OSError
@@ -99,7 +102,7 @@ class Upkeep(Handle):
             fenced = checkpoint.fenced(current, url, outdated)
             if fenced is not current:
                 self._publish(fenced, current)
-            self._descriptor = checkpoint.save(self._client, fenced, url)
+            self._descriptor = checkpoint.save(self._client, fenced, url, overwrite=overwrite)
             # It is written, whether or not the scheduler still knows the index.
             self._registry.publish(self._descriptor, after=fenced)
 

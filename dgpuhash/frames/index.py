@@ -374,19 +374,19 @@ class FrameIndex(Searchable):
         """Bytes of the rows and the key table."""
         return self._rows.store.nbytes + self._rows.table.nbytes
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the index to one file, at a path or an fsspec URL, whole or not at all.
 
         The file holds the rows as an Arrow stream, a JSON description and checksums; no pickle.
 
         Raises
         ------
-        OSError
-            When the disk is full or may not be written; what was under `path` is untouched then.
+        ExistsError, OSError
+            When something is there, and no `overwrite`; or it cannot be written. As `HashSet.save`.
         UnsupportedError
             When a column cannot be written as Arrow.
         """
-        write_index(path, self.frame(), self._encoder, self._unique)
+        write_index(path, self.frame, self._encoder, self._unique, overwrite=overwrite)
 
     @classmethod
     @call_says_memory

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from dgpuhash.errors import FormatError
 from dgpuhash.frames.arrow_stream import frame_from_bytes, frame_to_bytes
 from dgpuhash.frames.keys import KeyEncoder
-from dgpuhash.tables.persist import read_file, write_file
+from dgpuhash.tables.persist import check_absent, read_file, write_file
 
 __all__ = ["read_index", "write_index"]
 
@@ -18,11 +19,19 @@ KIND = "frame_index"
 
 
 def write_index(
-    path: str | os.PathLike[str], rows: Any, encoder: KeyEncoder, unique: bool | None
+    path: str | os.PathLike[str],
+    frame: Callable[[], Any],
+    encoder: KeyEncoder,
+    unique: bool | None,
+    *,
+    overwrite: bool,
 ) -> None:
-    """Write rows and how they are indexed to one file, whole or not at all."""
+    """Write the rows of `frame()` and how they are indexed to one file, whole or not at all."""
+    check_absent(path, overwrite=overwrite)
+    rows = frame()
     header = {"kind": KIND, "encoder": encoder.to_json(), "unique": unique, "rows": len(rows)}
-    write_file(path, header, {"rows": np.frombuffer(frame_to_bytes(rows), np.uint8)})
+    buffers = {"rows": np.frombuffer(frame_to_bytes(rows), np.uint8)}
+    write_file(path, header, buffers, overwrite=overwrite)
 
 
 def read_index(
@@ -37,7 +46,7 @@ def read_index(
     """
     header, buffers = read_file(path)
     if header.get("kind") != KIND or "rows" not in buffers:
-        raise FormatError(f"{os.fspath(path)} holds no saved index; dgpuhash.load reads tables")
+        raise FormatError(f"{os.fspath(path)} holds no frame index; use dgpuhash.load for any kind")
     encoder = KeyEncoder.from_json(header.get("encoder", {}))
     try:
         rows = frame_from_bytes(buffers["rows"], library)

@@ -30,7 +30,7 @@ __all__ = [
 
 
 def load(path: str | os.PathLike[str], device: str | None = None) -> HashSet | HashMap | MultiMap:
-    """The table saved under `path`, whichever kind it is.
+    """The table saved under `path`, whichever kind it is; `dgpuhash.load` opens indexes as well.
 
     Parameters
     ----------

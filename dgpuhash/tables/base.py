@@ -18,7 +18,7 @@ from dgpuhash.tables.arrays import Taken, take
 from dgpuhash.tables.asked import Asked, ask
 from dgpuhash.tables.bits import key_bits, key_memory, keys_of, word, words_of
 from dgpuhash.tables.intake import adopt, same_length
-from dgpuhash.tables.persist import read_file, write_file
+from dgpuhash.tables.persist import check_absent, read_file, write_file
 from dgpuhash.tables.scarcity import says_memory
 from dgpuhash.tables.stats import TableStats, bytes_in_words, html_table
 from dgpuhash.tables.storage import Storage
@@ -215,18 +215,38 @@ class Table:
 
     @says_memory
     @reads
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the table to one file, at a path or an fsspec URL, whole or not at all.
+
+        Parameters
+        ----------
+        path : path or fsspec URL
+        overwrite : bool
+            Whether to replace a file that is there.
 
         Raises
         ------
+        ExistsError
+            When something is there, or has come meanwhile, and is not to be replaced. On other than
+            local file systems, two who save at the same moment are not told apart.
         OSError
             When the disk is full or may not be written; what was under `path` is untouched then.
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> from dgpuhash import HashSet
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "seen.dgph"
+        >>> HashSet.from_keys([3, 1]).save(path)
+        >>> HashSet.from_keys([3, 1, 4]).save(path, overwrite=True)
+        >>> len(HashSet.load(path))
+        3
         """
+        check_absent(path, overwrite=overwrite)
         self._opened()
         spec = replace(self._spec, seed=self._seed)
         header = {"spec": spec.to_json(), "size": len(self)}
-        write_file(path, header, self._saved_buffers())
+        write_file(path, header, self._saved_buffers(), overwrite=overwrite)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], device: str | None = None) -> Self:
@@ -238,6 +258,10 @@ class Table:
             When the file is foreign, truncated or damaged, or holds another kind of table.
         """
         header, buffers = read_file(path)
+        if "spec" not in header and "kind" in header:
+            raise FormatError(
+                f"{path} holds a {header['kind']} and not a table; use dgpuhash.load for any kind"
+            )
         try:
             spec = TableSpec.from_json(header["spec"])
             size = check_capacity(header["size"], "size")

@@ -10,7 +10,8 @@
         buffers   one after the other, each from the next multiple of 64; the last one ends the file
 
 Everything that the manifest claims is checked against the file's length before memory is
-allocated. A file is written under a temporary name and renamed when it is complete and on disk.
+allocated. A file is written under a temporary name and gets its own when it is complete and on
+disk, and only where nothing has that name, unless it is to be replaced.
 """
 
 from __future__ import annotations
@@ -27,9 +28,19 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from dgpuhash.errors import FormatError, SpecError, UnsupportedError
+from dgpuhash.errors import ExistsError, FormatError, SpecError, UnsupportedError
 
-__all__ = ["check_plain", "only_reads", "read_file", "write_file"]
+__all__ = [
+    "check_absent",
+    "check_plain",
+    "header_of",
+    "is_there",
+    "only_reads",
+    "publish",
+    "read_file",
+    "taken",
+    "write_file",
+]
 
 MAGIC = b"dgpuhash"
 VERSION = 1
@@ -60,26 +71,104 @@ def only_reads(name: str) -> UnsupportedError:
     )
 
 
-def write_file(
-    path: str | os.PathLike[str], header: Mapping[str, Any], buffers: Mapping[str, np.ndarray]
-) -> None:
-    """Write `header` (JSON) and `buffers` to a path or fsspec URL, whole or not at all.
+def taken(name: str | os.PathLike[str]) -> ExistsError:
+    """The error of a name that something else has, which may be replaced if the caller says so."""
+    return ExistsError(
+        f"{os.fspath(name)} is there already; choose another name, or replace it with "
+        "overwrite=True"
+    )
+
+
+def check_absent(path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+    """Refuse a path or fsspec URL that something is under, before any work is done.
+
+    Parameters
+    ----------
+    path : path or fsspec URL
+    overwrite : bool
+        Whether a file that is there may be replaced; a folder never is.
 
     Raises
     ------
+    ExistsError
+    SpecError
+        When a URL is a pattern.
+    """
+    system, name = _place(os.fspath(path))
+    if system is None:
+        there, folder = os.path.lexists(name), Path(name).is_dir()
+    else:
+        there = False if overwrite else bool(system.exists(name))
+        folder = False
+    if folder:
+        raise ExistsError(f"{os.fspath(path)} is a directory; choose another name for the file")
+    if there and not overwrite:
+        raise taken(path)
+
+
+def publish(part: Path, name: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+    """Give a local file that is complete its name.
+
+    Of several programs that do so at once without `overwrite`, one is first and the others fail.
+
+    Raises
+    ------
+    ExistsError
+        When something has that name by now; `part` is still there then.
+    """
+    if overwrite:
+        part.replace(name)
+        return
+    try:
+        os.link(part, name)
+    except FileExistsError:
+        raise taken(name) from None
+    except OSError:
+        # Not all file systems have links. Where this is not why, what follows fails as well.
+        try:
+            Path(name).open("xb").close()
+        except FileExistsError:
+            raise taken(name) from None
+        try:
+            part.replace(name)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+    else:
+        part.unlink()
+
+
+def write_file(
+    path: str | os.PathLike[str],
+    header: Mapping[str, Any],
+    buffers: Mapping[str, np.ndarray],
+    *,
+    overwrite: bool = False,
+) -> None:
+    """Write `header` (JSON) and `buffers` to a path or fsspec URL, whole or not at all.
+
+    On a local file system one of several writers is first; on others, those that begin at the same
+    moment are not told apart.
+
+    Raises
+    ------
+    ExistsError
+        When something is under `path`, also by the time that all is written, and `overwrite` does
+        not say to replace it.
     OSError
         When the disk is full or may not be written; nothing is left under `path` then, and what
         was there before is untouched.
     UnsupportedError
         When the file system only reads, as that of HTTP.
     """
+    check_absent(path, overwrite=overwrite)
     raw = {name: _as_bytes(array) for name, array in buffers.items()}
     described = [
         {"name": name, "nbytes": len(data), "blake2b": _digest(data).hex()}
         for name, data in raw.items()
     ]
     manifest = json.dumps({"header": header, "buffers": described}, sort_keys=True).encode()
-    with _complete(path) as file:
+    with _complete(path, overwrite) as file:
         file.write(_PREFIX.pack(MAGIC, VERSION, len(manifest), _digest(manifest)))
         file.write(manifest)
         position = _PREFIX.size + len(manifest)
@@ -88,6 +177,30 @@ def write_file(
             position += -position % _ALIGNMENT + len(data)
             for start in range(0, len(data), _PIECE):
                 file.write(data[start : start + _PIECE])
+
+
+def is_there(path: str | os.PathLike[str]) -> bool:
+    """Whether there is a file under a path or fsspec URL."""
+    name = os.fspath(path)
+    if "://" not in name:
+        return Path(name).is_file()
+    import fsspec
+
+    system, inner = fsspec.core.url_to_fs(name)
+    return bool(system.isfile(inner))
+
+
+def header_of(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The header of a file that `write_file` wrote; its buffers are not read.
+
+    Raises
+    ------
+    FormatError, FileNotFoundError
+        As `read_file`, as far as these are not damaged.
+    """
+    name = os.fspath(path)
+    with _existing(name) as (file, nbytes):
+        return _manifest(file, nbytes, name)[0]
 
 
 def read_file(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -155,22 +268,18 @@ def _manifest(
 
 
 @contextmanager
-def _complete(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+def _complete(path: str | os.PathLike[str], overwrite: bool) -> Iterator[BinaryIO]:
     """A file to write to, which appears under `path` only when the block ends without an error."""
-    name = os.fspath(path)
+    system, name = _place(os.fspath(path))
     part = f"{name}.{uuid.uuid4().hex}.part"
-    if "://" in name:
-        import fsspec
-
-        system, final = fsspec.core.url_to_fs(name)
-        check_plain(name, system)
-        _, part = fsspec.core.url_to_fs(part)
+    if system is not None:
         try:
             with system.open(part, "wb") as file:
                 yield file
-            system.mv(part, final)
+            check_absent(path, overwrite=overwrite)
+            system.mv(part, name)
         except NotImplementedError as error:
-            raise only_reads(name) from error
+            raise only_reads(os.fspath(path)) from error
         except BaseException:
             if system.exists(part):
                 system.rm(part)
@@ -181,7 +290,7 @@ def _complete(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        Path(part).replace(name)
+        publish(Path(part), name, overwrite=overwrite)
     except BaseException:
         Path(part).unlink(missing_ok=True)
         raise
@@ -190,6 +299,18 @@ def _complete(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def _place(name: str) -> tuple[Any, str]:
+    """The file system, None for a local one, and the path in it, of a file to be written."""
+    if "://" not in name:
+        return None, name
+    import fsspec
+    from fsspec.implementations.local import LocalFileSystem
+
+    system, path = fsspec.core.url_to_fs(name)
+    check_plain(name, system)
+    return None if isinstance(system, LocalFileSystem) else system, path
 
 
 @contextmanager
@@ -201,6 +322,11 @@ def _existing(name: str) -> Iterator[tuple[BinaryIO, int]]:
         with system.open(inner, "rb") as file:
             yield file, int(system.size(inner))
     else:
+        if Path(name).is_dir():
+            raise FormatError(
+                f"{name} is a directory; pass a file, or what an index or table of a cluster was "
+                "saved to, which dgpuhash.load opens"
+            )
         with Path(name).open("rb") as file:
             yield file, os.fstat(file.fileno()).st_size
 

@@ -13,7 +13,7 @@ from dgpuhash import bench
 from dgpuhash.bench import report
 from dgpuhash.bench.report import plots, steps
 from dgpuhash.bench.report.grids import grids
-from dgpuhash.errors import FormatError, UnsupportedError
+from dgpuhash.errors import ExistsError, FormatError, UnsupportedError
 
 RUNS: dict[str, dict[str, Any]] = {
     "limits": {"footprints": [2**12, 2**14], "n": 1000},
@@ -141,8 +141,24 @@ def test_each_chunk_size_has_its_own_bars_and_lines(
 
 def test_a_document_that_cannot_be_written(files: list[Path], tmp_path: Path) -> None:
     (tmp_path / "report.md").mkdir()
-    with pytest.raises(OSError, match=r"report\.md cannot be written: Is a dir.*; name a folder"):
-        report.write(files[:1], tmp_path, plots=False)
+    with pytest.raises(ExistsError, match=r"report\.md is a directory; choose another name"):
+        report.write(files[:1], tmp_path, plots=False, overwrite=True)
+
+
+def test_a_report_replaces_nothing_without_a_word(files: list[Path], tmp_path: Path) -> None:
+    path = next(path for path in files if path.stem == "limits")
+    plot = tmp_path / "limits-footprint.png"
+    plot.write_text("mine")
+    with pytest.raises(ExistsError, match=r"limits-footprint\.png is there .*overwrite=True"):
+        report.write([path], tmp_path)
+    assert plot.read_text() == "mine"
+    assert list(tmp_path.iterdir()) == [plot]
+    document, again = report.write([path], tmp_path, overwrite=True)
+    assert again == plot
+    assert plot.stat().st_size > 1000
+    with pytest.raises(ExistsError, match=r"report\.md is there already"):
+        report.write([path], tmp_path, plots=False)
+    assert sorted(tmp_path.iterdir()) == [plot, document]
 
 
 def test_the_rows_of_the_cpu_are_its_distinct_keys(files: list[Path]) -> None:
@@ -234,7 +250,7 @@ def test_the_receipts_of_gpu_figures(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Each kind of plot is painted in other tests, and these have dozens of panels.
-    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda figure, path: None)
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda figure, path: path.touch())
     receipt = Path(__file__).resolve().parents[2] / "receipts" / name
     document, *plots = report.write([receipt], tmp_path)
     assert plots

@@ -77,13 +77,19 @@ def test_figures_stay_until_there_are_others(
     kept = tmp_path / "kept.jsonl"
     kept.write_text("figures")
     for path in (kept, tmp_path / "new.jsonl"):
-        result = run(*arguments, "--device", "cpu", "--json", path)
+        result = run(*arguments, "--device", "cpu", "--json", path, "--force")
         assert result.exit_code == 2
         assert said in result.output
     assert kept.read_text() == "figures"
     assert list(tmp_path.iterdir()) == [kept]
     again = ["limits", "--footprint", 2**14, "--n", 1000, "--repeats", 1, "--device", "cpu"]
-    assert run(*again, "--json", kept).exit_code == 0
+    result = run(*again, "--json", kept)
+    assert result.exit_code == 2
+    assert f"{kept} is there already; choose another name, or replace it with --force" in (
+        " ".join(result.output.split())
+    )
+    assert kept.read_text() == "figures"
+    assert run(*again, "--json", kept, "--force").exit_code == 0
     assert all(json.loads(line)["bench"] == "limits" for line in kept.read_text().splitlines())
 
 

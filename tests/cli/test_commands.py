@@ -98,6 +98,35 @@ def test_join_on_a_column_of_another_name_into_a_directory(folder, tmp_path):
     pd.testing.assert_frame_equal(pd.read_parquet(target), expected)
 
 
+def test_join_and_build_replace_nothing_without_a_word(folder, tmp_path, monkeypatch):
+    target = tmp_path / "out.csv"
+    target.write_text("mine")
+    shutil.copytree(folder / "planes.dgph", tmp_path / "planes.dgph")
+    joining = ["join", folder / "flights-0.parquet", folder / "planes.dgph", "-o", target]
+    building = ["build", folder / "planes.csv", "--on", "seats", "-o", tmp_path / "planes.dgph"]
+    with monkeypatch.context() as patch:
+        # Before the work.
+        patch.setattr("dgpuhash.cli.join.client_for", None)
+        patch.setattr("dgpuhash.cli.build.client_for", None)
+        for command, said in (
+            (joining, f"{target} is there already; choose another name, or"),
+            (building, "planes.dgph holds another saved index; choose another place, or"),
+        ):
+            result = CliRunner().invoke(main, [str(each) for each in command])
+            assert result.exit_code == 2
+            assert f"{said} replace it with --force" in " ".join(result.output.split())
+            assert "overwrite" not in result.output
+    assert target.read_text() == "mine"
+    assert "seats" in run("lookup", tmp_path / "planes.dgph", "N7")
+    run(*joining, "--force")
+    assert len(pd.read_csv(target)) == 50
+    run(*building, "--force")
+    assert "N7" in run("lookup", tmp_path / "planes.dgph", "7")
+    (tmp_path / "planes.dgph" / "manifest.json").unlink()
+    said = CliRunner().invoke(main, [str(each) for each in [*building, "--force"]]).output
+    assert "exists and holds no saved index; choose another place" in " ".join(said.split())
+
+
 def test_lookup(folder):
     said = run("lookup", folder / "planes.dgph", "N7", "N14228", "N3", "--format", "json")
     rows = [json.loads(line) for line in said.splitlines()]
@@ -189,9 +218,8 @@ def test_keys_of_several_columns_are_named_together_or_one_by_one(tmp_path):
     for on in (["--on", "a,b"], ["--on", "a", "--on", "b"]):
         options = [*on, "--columns", "v", "--columns", "w", "-o", tmp_path / "rows.dgph"]
         assert "3 rows on a, b" in run("build", tmp_path / "rows.parquet", *options)
-        run(
-            "join", tmp_path / "rows.parquet", tmp_path / "rows.dgph", *on, "-o", tmp_path / "o.csv"
-        )
+        sides = [tmp_path / "rows.parquet", tmp_path / "rows.dgph"]
+        run("join", *sides, *on, "-o", tmp_path / "o.csv", "--force")
         expected = rows.merge(rows, on=["a", "b"])
         pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "o.csv"), expected)
         shutil.rmtree(tmp_path / "rows.dgph")

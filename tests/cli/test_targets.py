@@ -191,8 +191,49 @@ def test_a_directory_without_its_slash_is_refused(tmp_path):
 def test_a_file_is_not_moved_into_a_directory(tmp_path, client):
     (tmp_path / "a.csv").mkdir()
     with pytest.raises(OSError, match=r"a\.csv cannot be written: Is a directory"):
-        targets.write(dd.from_pandas(FRAME, npartitions=1), f"{tmp_path}/a.csv", client)
+        targets.write(
+            dd.from_pandas(FRAME, npartitions=1), f"{tmp_path}/a.csv", client, overwrite=True
+        )
     assert [*tmp_path.rglob("*")] == [tmp_path / "a.csv"]
+
+
+@pytest.mark.parametrize("target", ["a.parquet", "a.csv.gz", "memory://targets/a.csv"])
+def test_a_file_that_comes_meanwhile_is_not_replaced(tmp_path, client, monkeypatch, target):
+    frame, results = dd.from_pandas(FRAME, npartitions=1), targets._results
+    target = target if "://" in target else f"{tmp_path}/{target}"
+    filesystem, path = fsspec.url_to_fs(target)
+
+    def meanwhile(futures):
+        yield from results(futures)
+        with filesystem.open(path, "wb") as file:
+            file.write(b"mine")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(targets, "_results", meanwhile)
+        with pytest.raises(FileExistsError, match=r"there already; .*overwrite=True"):
+            targets.write(frame, target, client)
+        assert filesystem.cat_file(path) == b"mine"
+    with pytest.raises(FileExistsError):
+        targets.check_target(target)
+    targets.check_target(target, overwrite=True)
+    targets.write(frame, target, client, overwrite=True)
+    assert len(files.read(target).compute()) == 3
+    filesystem.rm(path)
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_directory_that_is_filled_meanwhile_stays(tmp_path, client, monkeypatch):
+    (tmp_path / "a.csv").mkdir()
+    fill = targets._fill
+
+    def meanwhile(*args):
+        fill(*args)
+        (tmp_path / "a.csv" / "mine").touch()
+
+    monkeypatch.setattr(targets, "_fill", meanwhile)
+    with pytest.raises(UnsupportedError, match=r"a\.csv/ is not empty; .*name another directory"):
+        targets.write(dd.from_pandas(FRAME, npartitions=1), f"{tmp_path}/a.csv/", client)
+    assert [*tmp_path.rglob("*")] == [tmp_path / "a.csv", tmp_path / "a.csv" / "mine"]
 
 
 @pytest.mark.parametrize("target", ["a.parquet/", "a.csv/"])
@@ -204,14 +245,15 @@ def test_a_directory_is_whole_or_as_it_was(tmp_path, client, target, there):
     with pytest.raises(RuntimeError, match="cannot be computed"):
         targets.write(broken(), f"{tmp_path}/{target}", client)
     assert [*tmp_path.rglob("*")] == [into] * there
-    # What a run that was killed left is no part of the next one.
-    leftover = into.with_name(f"{into.name}.partial")
-    leftover.mkdir()
-    (leftover / f"part-9{into.suffix}").touch()
+    # Nobody else's folder is filled or removed, whatever it is called.
+    other = into.with_name(f"{into.name}.partial")
+    other.mkdir()
+    (other / f"part-9{into.suffix}").touch()
     targets.check_target(f"{tmp_path}/{target}")
     targets.write(dd.from_pandas(FRAME, npartitions=2), f"{tmp_path}/{target}", client)
     assert len(files.read(str(into)).compute()) == 3
-    assert [*tmp_path.iterdir()] == [into]
+    assert sorted(tmp_path.iterdir()) == [into, other]
+    assert len([*other.iterdir()]) == 1
 
 
 def test_a_directory_that_others_write_into_is_removed(tmp_path, client, monkeypatch):
@@ -220,7 +262,7 @@ def test_a_directory_that_others_write_into_is_removed(tmp_path, client, monkeyp
 
     def with_a_late_file(path, **options):
         if late and str(path).endswith(".partial"):
-            (tmp_path / "a.csv.partial" / late.pop()).touch()
+            (Path(path) / late.pop()).touch()
         rmdir(path, **options)
 
     monkeypatch.setattr(os, "rmdir", with_a_late_file)
@@ -244,7 +286,8 @@ def test_of_a_directory_that_is_not_local_nothing_stays_after_a_failure(client, 
 
 
 @pytest.mark.parametrize("target", ["a.parquet", "a.csv", "a.csv.gz"])
-def test_a_full_disk(tmp_path, client, target):
+def test_a_full_disk(tmp_path, client, monkeypatch, target):
+    monkeypatch.setattr(targets, "_partial", lambda path: f"{path}.partial")
     (tmp_path / f"{target}.partial").symlink_to("/dev/full")
     said = f"^{tmp_path}/{target} cannot be written: No space left on device; make room there"
     with pytest.raises(OSError, match=said):

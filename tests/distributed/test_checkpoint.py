@@ -21,9 +21,24 @@ import pytest
 from clusters import assert_same, interrupting
 from fsspec.implementations.memory import MemoryFileSystem
 
-from dgpuhash.distributed import DistributedIndex, checkpoint, history, log
+import dgpuhash
+from dgpuhash.distributed import (
+    DistributedIndex,
+    DistributedMultiMap,
+    DistributedSet,
+    checkpoint,
+    history,
+    log,
+)
 from dgpuhash.distributed.folder import Folder
-from dgpuhash.errors import FormatError, IndexLost, KeyTypeError, SpecError, UnsupportedError
+from dgpuhash.errors import (
+    ExistsError,
+    FormatError,
+    IndexLost,
+    KeyTypeError,
+    SpecError,
+    UnsupportedError,
+)
 
 pytestmark = pytest.mark.cluster
 
@@ -385,13 +400,84 @@ def test_other_things_are_not_overwritten(threads, frame, tmp_path):
     (tmp_path / "empty").mkdir()
     with DistributedIndex.build(frame, on="count", client=threads) as index:
         for name in ("mine", "file"):
-            with pytest.raises(FormatError, match="no saved index"):
-                index.save(tmp_path / name)
+            for overwrite in (False, True):
+                with pytest.raises(FileExistsError, match="no saved index"):
+                    index.save(tmp_path / name, overwrite=overwrite)
         index.save(tmp_path / "empty")
     assert (tmp_path / "mine" / "letter.txt").read_text() == "dear"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "file", "mine"]
     with pytest.raises(FormatError, match="holds no saved index"):
         DistributedIndex.load(tmp_path / "mine", threads)
+
+
+def test_a_save_of_another_index_is_replaced_when_told_so(threads, frame, tmp_path, monkeypatch):
+    where = tmp_path / "saved"
+    with (
+        DistributedIndex.build(frame[:300], on="count", client=threads) as index,
+        DistributedIndex.build(frame[:100], on="count", client=threads) as other,
+    ):
+        index.save(where)
+        before = {path.name: path.read_bytes() for path in where.iterdir()}
+        with monkeypatch.context() as patch:
+            patch.setattr(checkpoint, "write_rows", None)
+            with pytest.raises(ExistsError, match=r"another saved index.*overwrite=True"):
+                other.save(where)
+        assert {path.name: path.read_bytes() for path in where.iterdir()} == before
+        with DistributedIndex.load(where, threads) as loaded:
+            # What it was loaded from is its own.
+            loaded.save(where)
+            # Whose save that was is another's now.
+            with pytest.raises(ExistsError):
+                index.save(where)
+        other.save(where, overwrite=True)
+        assert len(list(where.iterdir())) == 4
+    with DistributedIndex.load(where, threads) as loaded:
+        assert len(loaded) == 100
+
+
+def test_one_that_comes_meanwhile_is_not_replaced(threads, frame, tmp_path, monkeypatch):
+    where = tmp_path / "saved"
+    with (
+        DistributedIndex.build(frame[:300], on="count", client=threads) as index,
+        DistributedIndex.build(frame[:100], on="count", client=threads) as other,
+    ):
+        index.save(where)
+        shared = checkpoint.check_shared
+
+        def meanwhile(*args):
+            monkeypatch.setattr(checkpoint, "check_shared", shared)
+            other.save(where, overwrite=True)
+            return shared(*args)
+
+        monkeypatch.setattr(checkpoint, "check_shared", meanwhile)
+        with pytest.raises(ExistsError, match="another saved index"):
+            index.save(where)
+    with DistributedIndex.load(where, threads) as loaded:
+        assert len(loaded) == 100
+    assert len(list(where.iterdir())) == 4
+
+
+def test_one_load_opens_any_folder(threads, frame, tmp_path, monkeypatch):
+    keys = np.arange(50)
+    with DistributedIndex.build(frame, on="count", client=threads) as index:
+        index.save(tmp_path / "index")
+    with DistributedSet.from_keys(keys) as some:
+        some.save(tmp_path / "set")
+    with DistributedMultiMap.from_arrays(keys % 7, keys) as lists:
+        lists.save("memory://any/lists")
+    for place, kind, size in (
+        (tmp_path / "index", DistributedIndex, len(frame)),
+        (tmp_path / "set", DistributedSet, 50),
+        ("memory://any/lists", DistributedMultiMap, 50),
+    ):
+        with dgpuhash.load(place) as loaded:
+            assert type(loaded) is kind
+            assert len(loaded) == size
+    with dgpuhash.load(tmp_path / "set", client=threads) as loaded:
+        assert len(loaded) == 50
+    (tmp_path / "set" / "manifest.json").write_text('{"format": "of others"}')
+    with pytest.raises(FormatError, match="foreign or damaged"):
+        dgpuhash.load(tmp_path / "set")
 
 
 class FullFileSystem(MemoryFileSystem):
@@ -525,6 +611,8 @@ def test_a_save_that_fails_when_its_manifest_is_there(
     log = tmp_path / "log"
     where = place if "://" in place else f"{tmp_path}/{place}"
     (tmp_path / "empty").mkdir()
+    if "://" in where:
+        Folder(where).remove(Folder(where).names())
     with DistributedIndex.build(frame[:300], on="count", client=threads, durable=log) as index:
         if place in ("saved", "memory://interrupted"):
             index.save(where)
@@ -586,7 +674,7 @@ def test_two_that_begin_in_one_folder(tmp_path, there):
 
         return rows
 
-    with pytest.raises(FormatError, match="at the same time; save again"):
+    with pytest.raises(ExistsError, match="at the same time; choose another place"):
         Folder(path).fill(["second"], "last", write("second"), fresh=True)
     assert sorted(each.name for each in path.iterdir()) == ["first", "last"]
     assert (path / "last").read_bytes() == b"first"

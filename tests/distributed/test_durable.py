@@ -28,7 +28,7 @@ from dgpuhash.distributed import DistributedIndex
 from dgpuhash.distributed.log import Record
 from dgpuhash.distributed.plugin import host_of
 from dgpuhash.distributed.registry import Registry
-from dgpuhash.errors import ColumnError, FormatError, IndexLost
+from dgpuhash.errors import ColumnError, ExistsError, FormatError, IndexLost
 
 pytestmark = pytest.mark.cluster
 
@@ -231,7 +231,7 @@ def test_one_index_writes_a_log(threads, frame, tmp_path):
                 lambda: DistributedIndex.load(other, threads, durable=log),
                 lambda: stranger.save(log),
             ):
-                with pytest.raises(FormatError, match="another place"):
+                with pytest.raises(ExistsError, match="another place"):
                     refused()
         assert len(index) == 300
         assert index.insert(frame[300:310]) == 10

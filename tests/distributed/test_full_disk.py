@@ -169,7 +169,7 @@ def test_two_indexes_saved_to_one_place_at_once(threads, tmp_path):
         def save(index: DistributedIndex) -> None:
             try:
                 for _ in range(8):
-                    index.save(where)
+                    index.save(where, overwrite=True)
             except Exception as error:
                 errors.append(error)
 

@@ -26,6 +26,7 @@ from dgpuhash.distributed.envelope import body_digest
 from dgpuhash.distributed.rows_file import batches_in
 from dgpuhash.errors import (
     ClosedError,
+    ExistsError,
     FormatError,
     IndexLost,
     OutOfMemoryError,
@@ -214,7 +215,7 @@ def test_a_save_is_read_by_arrow_and_replaced(threads, tmp_path):
         )
         assert read.schema == pa.schema([("key", pa.int64()), ("value", pa.float64())])
         assert sorted(read["key"].to_pylist()) == list(range(500, 1000))
-        with pytest.raises(FormatError, match="holds no saved table; choose another place"):
+        with pytest.raises(ExistsError, match="holds no saved table; choose another place"):
             table.save(tmp_path)
         with pytest.raises(FormatError, match="a map and not a set"):
             DistributedSet.load(folder)
@@ -604,7 +605,9 @@ def test_a_change_that_failed_is_taken_back_by_a_rebuild(threads, tmp_path, monk
         assert len(table) == 100
         table.save(tmp_path / "saved")
         with DistributedSet.from_keys([1]) as other:
-            other.save(tmp_path / "saved")
+            with pytest.raises(FileExistsError, match=r"another saved table.*overwrite=True"):
+                other.save(tmp_path / "saved")
+            other.save(tmp_path / "saved", overwrite=True)
         threads.run(lambda dask_worker: dask_worker.plugins["dgpuhash"].tables.clear())
         with pytest.raises(FormatError, match="holds another state"):
             table.rebuild()

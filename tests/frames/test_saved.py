@@ -118,7 +118,7 @@ def test_hostile_files_are_refused(saved):
         (header, {"rows": np.frombuffer(b"\x80\x04cos\nsystem\n", np.uint8)}),
     ]
     for changed, parts in cases:
-        write_file(saved, changed, parts)
+        write_file(saved, changed, parts, overwrite=True)
         with pytest.raises(FormatError):
             FrameIndex.load(saved)
 

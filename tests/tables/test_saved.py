@@ -7,18 +7,22 @@ import resource
 import struct
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import fsspec
 import numpy as np
+import pandas as pd
 import pytest
 from agreement import agree
 from fsspec.implementations.memory import MemoryFileSystem
 from model import MapModel, MultiMapModel, SetModel
 from strategies import KEY_DTYPES, VALUE_DTYPES, random_keys, random_values
 
+import dgpuhash
 import dgpuhash.tables
-from dgpuhash.errors import FormatError, SpecError, UnsupportedError
+from dgpuhash.errors import ExistsError, FormatError, SpecError, UnsupportedError
+from dgpuhash.frames import FrameIndex
 from dgpuhash.tables import HashMap, HashSet, MultiMap, persist
 from dgpuhash.tables.persist import read_file, write_file
 
@@ -49,7 +53,7 @@ def test_map_and_multimap_round_trip(device, value, tmp_path):
         else:
             table.insert(device.array(keys), device.array(values))
         model.insert(keys, values)
-        table.save(tmp_path / "table")
+        table.save(tmp_path / "table", overwrite=True)
         loaded = dgpuhash.tables.load(tmp_path / "table", device.name)
         assert type(loaded) is type(table)
         assert loaded.device == device.name
@@ -66,7 +70,7 @@ def test_a_table_of_one_device_loads_on_the_other(device, host, value, tmp_path)
         table, model = MultiMap("M8[ns]", value, device=one.name), MultiMapModel()
         table.insert(one.array(keys), one.array(values))
         model.insert(keys, values)
-        table.save(tmp_path / "table")
+        table.save(tmp_path / "table", overwrite=True)
         agree(other, MultiMap.load(tmp_path / "table", device=other.name), model)
 
 
@@ -81,6 +85,9 @@ def test_urls(tmp_path):
     table = HashSet.from_keys(np.arange(100))
     for url in ("memory://folder/set", f"file://{tmp_path}/set"):
         table.save(url)
+        with pytest.raises(ExistsError, match=r"overwrite=True"):
+            table.save(url)
+        table.save(url, overwrite=True)
         assert len(HashSet.load(url)) == 100
     assert [path.name for path in tmp_path.iterdir()] == ["set"]
     table.save(f"file://{tmp_path}/set?[1]*")
@@ -95,6 +102,37 @@ def test_wrong_kind_is_refused(tmp_path):
         HashMap.load(tmp_path / "set")
     with pytest.raises(FileNotFoundError):
         HashSet.load(tmp_path / "absent")
+
+
+def test_one_load_opens_any_file(tmp_path):
+    made = {
+        "set": HashSet.from_keys([1, 2]),
+        "map": HashMap.from_arrays([1, 2], [3, 4]),
+        "lists": MultiMap.from_arrays([1, 1], [3, 4]),
+        "rows": FrameIndex.build(pd.DataFrame({"k": [1, 2]}), "k"),
+    }
+    for name, each in made.items():
+        for place in (tmp_path / name, f"memory://any/{name}"):
+            each.save(place)
+            loaded = dgpuhash.load(place)
+            assert type(loaded) is type(each)
+            assert len(loaded) == len(each)
+            with pytest.raises(FormatError, match=r"use dgpuhash\.load for any kind"):
+                next(kind for kind in (HashMap, MultiMap) if name != kind.kind).load(place)
+    fsspec.filesystem("memory").rm("/any", recursive=True)
+    with pytest.raises(FormatError, match=r"holds no frame index; use dgpuhash\.load"):
+        FrameIndex.load(tmp_path / "set")
+    for load in (dgpuhash.load, HashSet.load, FrameIndex.load):
+        with pytest.raises(FormatError, match=r"is a directory.* dgpuhash\.load"):
+            load(tmp_path)
+        with pytest.raises(FileNotFoundError):
+            load(tmp_path / "absent")
+
+
+def test_a_folder_of_a_cluster_takes_a_client(tmp_path):
+    (tmp_path / "manifest.json").write_text("{}")
+    with pytest.raises(UnsupportedError, match=r"no Dask client; make one .* or pass client="):
+        dgpuhash.load(tmp_path)
 
 
 @pytest.fixture
@@ -219,7 +257,7 @@ def test_offsets_that_lie_are_refused(tmp_path, offsets):
     table.save(tmp_path / "table")
     header, buffers = read_file(tmp_path / "table")
     buffers["offsets"] = np.array(offsets)
-    write_file(tmp_path / "table", header, buffers)
+    write_file(tmp_path / "table", header, buffers, overwrite=True)
     with pytest.raises(FormatError, match="offsets"):
         dgpuhash.tables.load(tmp_path / "table")
 
@@ -238,10 +276,10 @@ def test_a_file_system_that_only_reads():
 
 def test_doubled_keys_are_refused(tmp_path):
     for table in (HashSet.from_keys([1, 2]), MultiMap.from_arrays([1, 2], [1, 2])):
-        table.save(tmp_path / "table")
+        table.save(tmp_path / "table", overwrite=True)
         header, buffers = read_file(tmp_path / "table")
         buffers["keys"] = np.array([7, 7])
-        write_file(tmp_path / "table", header, buffers)
+        write_file(tmp_path / "table", header, buffers, overwrite=True)
         with pytest.raises(FormatError, match="distinct"):
             dgpuhash.tables.load(tmp_path / "table")
 
@@ -254,9 +292,72 @@ def test_an_error_while_writing_keeps_the_old_file(saved, monkeypatch):
 
     monkeypatch.setattr(persist.os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
-        HashSet.from_keys([1]).save(saved)
+        HashSet.from_keys([1]).save(saved, overwrite=True)
     assert saved.read_bytes() == old
     assert [path.name for path in saved.parent.iterdir()] == [saved.name]
+
+
+@pytest.mark.parametrize("kind", ["set", "frame"])
+def test_what_is_there_is_not_replaced_without_a_word(saved, tmp_path, monkeypatch, kind):
+    """It is refused before the work, and a directory always."""
+    table = HashSet.from_keys([1])
+    if kind == "frame":
+        table = FrameIndex.build(pd.DataFrame({"k": [1]}), "k")
+    (tmp_path / "link").symlink_to("nowhere")
+    before = saved.read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(HashSet, "_saved_buffers", None)
+        patch.setattr(FrameIndex, "frame", None)
+        for place in (saved, str(saved), f"file://{saved}", tmp_path / "link"):
+            with pytest.raises(FileExistsError, match=r"there already; .*overwrite=True"):
+                table.save(place)
+        for overwrite in (False, True):
+            with pytest.raises(FileExistsError, match="is a directory"):
+                table.save(tmp_path, overwrite=overwrite)
+    assert saved.read_bytes() == before
+    table.save(saved, overwrite=True)
+    assert len(type(table).load(saved)) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", saved.name]
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_what_comes_while_a_table_is_saved_is_not_replaced(tmp_path, monkeypatch, links):
+    """Also on file systems without links."""
+    table, path, sync = HashSet.from_keys([1]), tmp_path / "table", persist.os.fsync
+
+    def refuse(*_):
+        raise PermissionError(1, "Operation not permitted")
+
+    def meanwhile(file_descriptor):
+        sync(file_descriptor)
+        path.write_text("mine")
+
+    if not links:
+        monkeypatch.setattr(persist.os, "link", refuse)
+    with monkeypatch.context() as patch:
+        patch.setattr(persist.os, "fsync", meanwhile)
+        with pytest.raises(ExistsError, match="there already"):
+            table.save(path)
+    assert path.read_text() == "mine"
+    path.unlink()
+    table.save(path)
+    assert len(HashSet.load(path)) == 1
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_of_many_who_save_to_one_place_one_does(tmp_path):
+    table = HashSet.from_keys(np.arange(100))
+
+    def save(_):
+        try:
+            table.save(tmp_path / "table")
+        except ExistsError:
+            return 0
+        return 1
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(save, range(32))) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["table"]
 
 
 def test_a_full_disk_leaves_no_half_file(tmp_path):

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from dgpuhash.bench.report.grids import Grid, grids
 from dgpuhash.bench.report.plots import draw
 from dgpuhash.bench.report.reading import BENCHES, Row, by_bench, read
 from dgpuhash.bench.report.steps import draw_steps
-from dgpuhash.errors import FormatError
+from dgpuhash.errors import ExistsError, FormatError
+from dgpuhash.tables.persist import check_absent, publish
 
 __all__ = ["markdown_table", "write"]
 
+_DOCUMENT = "report.md"
 _QUESTIONS = {
     "limits": "What this machine can do",
     "tables": "Sets and maps",
@@ -27,7 +30,13 @@ _QUESTIONS = {
 }
 
 
-def write(paths: Sequence[str | Path], folder: str | Path, *, plots: bool = True) -> list[Path]:
+def write(
+    paths: Sequence[str | Path],
+    folder: str | Path,
+    *,
+    plots: bool = True,
+    overwrite: bool = False,
+) -> list[Path]:
     """Write ``report.md`` and its plots into `folder`; returns the files, the document first.
 
     What was measured on other machines, or with other versions, has tables and plots of its own.
@@ -40,9 +49,13 @@ def write(paths: Sequence[str | Path], folder: str | Path, *, plots: bool = True
         Made when it is not there.
     plots : bool
         Whether to draw, for which matplotlib is needed.
+    overwrite : bool
+        Whether to replace files of these names that are in the folder.
 
     Raises
     ------
+    ExistsError
+        When there are such, and they are not to be replaced; nothing is written then.
     FormatError
         When a file holds something else, or nothing.
     UnsupportedError
@@ -59,22 +72,35 @@ def write(paths: Sequence[str | Path], folder: str | Path, *, plots: bool = True
     target = Path(folder)
     with _named(target, "made"):
         target.mkdir(parents=True, exist_ok=True)
-    benches = by_bench(rows)
+    check_absent(target / _DOCUMENT, overwrite=overwrite)
+    # Drawn apart, as it is known then which files there are.
+    with _named(target, "written"), TemporaryDirectory(prefix=".report-", dir=target) as apart:
+        made = _written(by_bench(rows), Path(apart), plots)
+        names = [path.name for path in made]
+        for name in names:
+            check_absent(target / name, overwrite=overwrite)
+        # A document is there when its plots are.
+        for path in reversed(made):
+            publish(path, target / path.name, overwrite=overwrite)
+    return [target / name for name in names]
+
+
+def _written(benches: dict[str, list[Row]], folder: Path, plots: bool) -> list[Path]:
+    """The document and its plots in a folder."""
     drawn: list[tuple[str, Path]] = []
     lines = ["# dgpuhash bench", ""]
-    with _named(target, "written"):
-        for bench in sorted(benches, key=BENCHES.index):
-            lines += [f"## {_QUESTIONS[bench]}", ""]
-            for number, (machine, theirs) in enumerate(_by_machine(benches[bench]).items(), 1):
-                lines += [machine, ""] if machine else []
-                for grid in grids(bench, theirs):
-                    title = f"{grid.title[0].upper()}{grid.title[1:]}."
-                    lines += [title, "", *markdown_table(grid), ""]
-                made = _draw(bench, theirs, target, number) if plots else []
-                lines += [line for title, path in made for line in (f"![{title}]({path.name})", "")]
-                drawn += made
-        document = target / "report.md"
-        document.write_text("\n".join(lines))
+    for bench in sorted(benches, key=BENCHES.index):
+        lines += [f"## {_QUESTIONS[bench]}", ""]
+        for number, (machine, theirs) in enumerate(_by_machine(benches[bench]).items(), 1):
+            lines += [machine, ""] if machine else []
+            for grid in grids(bench, theirs):
+                title = f"{grid.title[0].upper()}{grid.title[1:]}."
+                lines += [title, "", *markdown_table(grid), ""]
+            made = _draw(bench, theirs, folder, number) if plots else []
+            lines += [line for title, path in made for line in (f"![{title}]({path.name})", "")]
+            drawn += made
+    document = folder / _DOCUMENT
+    document.write_text("\n".join(lines))
     return [document, *(path for _, path in drawn)]
 
 
@@ -82,6 +108,8 @@ def write(paths: Sequence[str | Path], folder: str | Path, *, plots: bool = True
 def _named(folder: Path, done: str) -> Iterator[None]:
     try:
         yield
+    except ExistsError:
+        raise
     except OSError as error:
         raise OSError(
             f"{error.filename or folder} cannot be {done}: {error.strerror}; name a folder to "

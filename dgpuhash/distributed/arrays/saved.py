@@ -19,7 +19,7 @@ from dgpuhash.errors import DgpuhashError
 from dgpuhash.frames.key_seeds import LEGACY, is_seed
 from dgpuhash.spec import TableSpec
 
-__all__ = ["SavedBatch", "SavedTable"]
+__all__ = ["WHAT", "SavedBatch", "SavedTable"]
 
 WHAT = "table"
 VERSION = 1
@@ -70,7 +70,7 @@ class SavedTable:
 
         Raises
         ------
-        FormatError
+        ExistsError
             When there is something else.
         """
         return manifest_in(folder, WHAT, cls._from_bytes)

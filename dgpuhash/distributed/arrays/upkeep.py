@@ -15,12 +15,12 @@ from dgpuhash.distributed.arrays.batch import array_of, check_arrays
 from dgpuhash.distributed.arrays.claims import columns_of
 from dgpuhash.distributed.arrays.loss import losing
 from dgpuhash.distributed.arrays.part import Verb
-from dgpuhash.distributed.arrays.saved import SavedBatch, SavedTable
+from dgpuhash.distributed.arrays.saved import WHAT, SavedBatch, SavedTable
 from dgpuhash.distributed.arrays.sharing import joined
 from dgpuhash.distributed.change import places
 from dgpuhash.distributed.clients import client_of, giving_way, workers_of
 from dgpuhash.distributed.descriptor import Saved
-from dgpuhash.distributed.envelope import MANIFEST, loaded_from
+from dgpuhash.distributed.envelope import MANIFEST, holds_another, loaded_from
 from dgpuhash.distributed.folder import Folder
 from dgpuhash.distributed.group import Transport
 from dgpuhash.distributed.phase import on_workers
@@ -113,7 +113,7 @@ class Upkeep(DistributedTable):
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self.copy()
 
-    def save(self, url: str | os.PathLike[str]) -> None:
+    def save(self, url: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the table to a directory: an Arrow file for each part, and a manifest.
 
         Any Arrow library reads the columns ``key`` and ``value``: numbers and times as such, times
@@ -124,13 +124,16 @@ class Upkeep(DistributedTable):
         Parameters
         ----------
         url : str or path
-            A path that this program and all workers see, or any fsspec URL. A saved table that is
-            there is replaced, at once and when all is written.
+            A path that this program and all workers see, or any fsspec URL. What this table saved
+            there before, or was loaded from, is replaced, at once and when all is written.
+        overwrite : bool
+            Whether to replace a save of another table; nothing else is ever replaced.
 
         Raises
         ------
-        FormatError
-            When there is something else.
+        ExistsError
+            When there is something else, or a save of another table, and no `overwrite`: before
+            anything is written, and where it comes meanwhile.
         UnsupportedError
             When this program does not see there what the workers have written.
         SpecError
@@ -146,7 +149,7 @@ class Upkeep(DistributedTable):
         names = {
             worker: f"{mark}{token}-{rank:05}.arrow" for rank, worker in enumerate(self._workers)
         }
-        replaced = SavedTable.replaced_in(folder)
+        replaced = self._replaced_in(folder, overwrite)
 
         def write(place: Folder) -> bytes:
             self._settle(None)
@@ -155,6 +158,9 @@ class Upkeep(DistributedTable):
                 self._uid, self._epoch, names, place.url,
             )  # fmt: skip
             check_shared(place, files)
+            if replaced is not None:
+                # Another table may have been saved here meanwhile.
+                self._replaced_in(folder, overwrite)
             size = sum(sum(rows.batches) for rows in files)
             return SavedTable(
                 self._spec, self._owner_seed, size, self._uid, self._epoch, tuple(files)
@@ -169,6 +175,16 @@ class Upkeep(DistributedTable):
                 stale = {rows.file for rows in replaced.files}
                 stale |= {name for name in folder.names() if name.startswith(mark)}
                 folder.remove(stale - set(names.values()))
+
+    def _replaced_in(self, folder: Folder, overwrite: bool) -> SavedTable | None:
+        """What is saved where this table shall be; None where nothing is."""
+        there = SavedTable.replaced_in(folder)
+        own = {self._uid}
+        if self._saved is not None and self._saved[0].url == folder.url:
+            own.add(self._saved[0].uid)
+        if there is not None and there.uid not in own and not overwrite:
+            raise holds_another(folder, WHAT)
+        return there
 
     @classmethod
     def load(
