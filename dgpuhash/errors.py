@@ -15,6 +15,8 @@
     ├── FormatError       (ValueError)    a saved file that is foreign, truncated or damaged
     ├── ExistsError       (FileExistsError)  a place for a file that is taken
     ├── ClosedError       (RuntimeError)  an index that was closed
+    ├── ReentranceError   (RuntimeError)  a table that its own thread is in the middle of using
+    ├── TableBroken       (RuntimeError)  a table in which a change was cut off half-way
     └── IndexLost         (RuntimeError)  shards that are gone, or of another epoch than was asked
         ├── IndexChanged                  newer than the handle, or than what was made with it
         └── IndexNotFound                 a name, or the index of a handle, that is not known
@@ -38,8 +40,10 @@ __all__ = [
     "IndexNotFound",
     "KeyTypeError",
     "OutOfMemoryError",
+    "ReentranceError",
     "ShapeError",
     "SpecError",
+    "TableBroken",
     "UnsupportedError",
 ]
 
@@ -97,6 +101,17 @@ class ExistsError(FileExistsError, DgpuhashError):
 
 class ClosedError(DgpuhashError, RuntimeError):
     """An index that was closed."""
+
+
+class ReentranceError(DgpuhashError, RuntimeError):
+    """A table used by a thread that is in the middle of using it, which would wait for itself."""
+
+
+class TableBroken(DgpuhashError, RuntimeError):
+    """A table in which a change was interrupted or failed half-way.
+
+    Load it from a save or build it anew.
+    """
 
 
 class IndexLost(DgpuhashError, RuntimeError):

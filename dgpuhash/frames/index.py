@@ -184,6 +184,7 @@ class FrameIndex(Searchable):
         check_same_library(frame, self._frames)
         key_names(frame, list(self._rows.store.meta.columns))
         join_columns(frame, self._encoder)
+        self._turns.begin()
         self._rows.insert(*self._rows.fitting(frame, self._unique))
 
     @property
@@ -195,6 +196,7 @@ class FrameIndex(Searchable):
     @changes_whole
     def insert_arrays(self, arrays: Sequence[Any]) -> None:
         """As `insert`, for the stored columns as `Frames.arrays` gives them, in their dtypes."""
+        self._turns.begin()
         self._rows.insert_arrays(arrays, self._unique)
 
     @call_says_memory
@@ -288,10 +290,8 @@ class FrameIndex(Searchable):
 
         Raises
         ------
-        ColumnError, KeyTypeError
-            When columns are missing, never compare or overlap.
-        UnsupportedError, SpecError
-            For other kinds of join; when `suffixes` is no pair of texts.
+        ColumnError, KeyTypeError, UnsupportedError, SpecError
+            When columns are missing, never compare or overlap; for other joins, other suffixes.
 
         Notes
         -----
@@ -349,6 +349,7 @@ class FrameIndex(Searchable):
         (2, 1)
         """
         check_same_library(keys, self._frames)
+        self._turns.begin()
         return self._rows.erase(self._encoder.encode(keys, on))
 
     @property

@@ -106,6 +106,7 @@ class Table:
     @changes
     def clear(self) -> None:
         """Forget every key; the capacity stays."""
+        self._turns.begin()
         if self._store is not None:
             self._store.clear()
 
@@ -123,6 +124,7 @@ class Table:
             decided on a device, it is they that are refused, once.
         """
         wanted = check_capacity(keys, "reserve")
+        self._turns.begin()
         if self._store is None:
             self._least_capacity = max(self._least_capacity, wanted)
         else:
@@ -361,6 +363,7 @@ class Table:
         taken = take(keys, "keys")
         backend = self._home(taken)
         bits = key_memory(backend, adopt(backend, taken, self._key, "keys"))
+        self._turns.begin()
         if self._store is None:
             self._open(backend)
         return taken, bits
@@ -382,6 +385,7 @@ class Table:
         adopted = adopt(backend, taken, self._key, "keys")
         rows = adopt(backend, given, self._value, "values")
         same_length(adopted, rows)
+        self._turns.begin()
         if self._store is None:
             self._open(backend)
         return taken, key_memory(backend, adopted), rows

@@ -26,8 +26,9 @@ def uninterrupted(work: Callable[Rest, Answer]) -> Callable[Rest, Answer]:
         if not callable(handler) or threading.current_thread() is not threading.main_thread():
             return work(*args, **kwargs)
         caught: list[Any] = []
-        signal.signal(signal.SIGINT, lambda *interrupt: caught.append(interrupt))
         try:
+            # Inside, as another signal's handler may raise as soon as this one is set.
+            signal.signal(signal.SIGINT, lambda *interrupt: caught.append(interrupt))
             return work(*args, **kwargs)
         finally:
             signal.signal(signal.SIGINT, handler)

@@ -268,6 +268,7 @@ class MultiMap(Table):
         >>> lists.find([1])[0]
         array([10, 11])
         """
+        self._turns.begin()
         if self._store is not None and not (
             self._lists.compact and self._lists.appended == self._size
         ):
@@ -296,11 +297,12 @@ class MultiMap(Table):
         return word(self._value) if self._value.itemsize in (1, 2, 4, 8) else np.dtype(np.uint64)
 
     def _open(self, backend: Backend) -> None:
-        super()._open(backend)
         self._size = 0
         wide = self._value.itemsize not in (1, 2, 4, 8)
         self._payload = Payload(backend, self._value) if wide else None
         self._lists = self._new_lists(backend)
+        # At last, as others may read at once and take a table with a store for an open one.
+        super()._open(backend)
 
     def _new_lists(self, backend: Backend) -> Lists:
         spec = self._spec

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +25,7 @@ from dgpuhash.distributed.split import split
 from dgpuhash.distributed.worker_data import Elsewhere, Given, Needed
 from dgpuhash.errors import DgpuhashError
 from dgpuhash.frames import frames_of
+from dgpuhash.tables.kept import kept
 
 if TYPE_CHECKING:
     from dgpuhash.distributed.change import Act
@@ -197,7 +197,7 @@ class Leaving:
         """How many there are."""
         return 0 if self.refused else len(self._columns[0])
 
-    @cached_property
+    @kept
     def tally(self) -> Tally:
         """The keys that may be heavy, where the change is to find them."""
         if self._change.heavy is not None or self.refused:

@@ -9,13 +9,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dgpuhash import backend
 from dgpuhash.errors import ClosedError, IndexLost, ShapeError, UnsupportedError
+from dgpuhash.tables.kept import kept
 
 __all__ = [
     "CarrierLost",
@@ -283,7 +284,7 @@ class Outgoing:
         """As of `Places`."""
         return self._to is not None and self._to.put
 
-    @cached_property
+    @kept
     def kind(self) -> Kind:
         """What all ranks' columns have in common."""
         rows = [(column.dtype, column.shape[1:]) for column in self.columns]

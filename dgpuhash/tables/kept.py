@@ -1,0 +1,42 @@
+"""Attributes that are worked out once, without a lock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+__all__ = ["kept"]
+
+if TYPE_CHECKING:
+    from functools import cached_property as kept
+else:
+
+    class kept:  # noqa: N801
+        """As `functools.cached_property`, which up to Python 3.11 has one lock for all objects.
+
+        A process that is forked while another thread works one out would find it locked for ever,
+        and a signal handler in one could wait for a thread that waits for another. Threads that
+        want one at once each work it out.
+
+        Examples
+        --------
+        >>> class Circle:
+        ...     def __init__(self, radius):
+        ...         self.radius = radius
+        ...
+        ...     @kept
+        ...     def area(self):
+        ...         return 3 * self.radius**2
+        >>> circle = Circle(2)
+        >>> circle.area, vars(circle)
+        (12, {'radius': 2, 'area': 12})
+        """
+
+        def __init__(self, work: Callable[[Any], Any]) -> None:
+            self.work, self.__doc__ = work, work.__doc__
+
+        def __get__(self, instance: Any, owner: type | None = None) -> Any:
+            if instance is None:
+                return self
+            found = vars(instance)[self.work.__name__] = self.work(instance)
+            return found
