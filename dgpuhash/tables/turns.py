@@ -119,8 +119,11 @@ class Turns:
         bell.acquire()
         try:
             _waits[me] = self, own, kind
-            self._waiting[bell] = None
-            while any(self._before(own, kind)):
+            while True:
+                # Before the look: who leaves after it rings.
+                self._waiting[bell] = None
+                if not any(self._before(own, kind)):
+                    return
                 # Who leaves may be interrupted before it rings.
                 if not bell.acquire(timeout=_LOOK):
                     self._forget_the_gone()
@@ -143,11 +146,9 @@ class Turns:
     def ring(self) -> None:
         """Wake those that wait."""
         for bell in list(self._waiting):
-            try:
+            # Its owner puts it back, if it waits on; two may be here at once.
+            if self._waiting.pop(bell, bell) is None:
                 bell.release()
-            except RuntimeError:
-                # It has been rung.
-                continue
 
     def after_fork(self) -> None:
         """In a forked child: only the thread that forked is inside, if it was."""
