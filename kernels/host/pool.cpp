@@ -118,27 +118,23 @@ struct Holder {
   unsigned wanted = 0;
 };
 
-std::atomic<Holder*> holder{nullptr};
+/// Made when the extension is loaded: a child that is forked while another thread makes it would
+/// wait for that thread.
+std::atomic<Holder*> holder{new Holder};
 
 /// A forked child has none of its parent's threads: it starts with a new holder and leaks the
 /// parent's, whose mutexes may be locked for ever. Launches that were in progress in other threads
 /// do not exist in the child.
 void forget_in_child() {
   const Holder* parent = holder.load(std::memory_order_relaxed);
-  if (!parent) return;
   auto* fresh = new Holder;
   fresh->wanted = parent->wanted;
   holder.store(fresh, std::memory_order_relaxed);
 }
 
-Holder& held() {
-  static const bool registered = [] {
-    holder.store(new Holder, std::memory_order_release);
-    return pthread_atfork(nullptr, nullptr, forget_in_child) == 0;
-  }();
-  static_cast<void>(registered);
-  return *holder.load(std::memory_order_acquire);
-}
+[[maybe_unused]] const int registered = pthread_atfork(nullptr, nullptr, forget_in_child);
+
+Holder& held() { return *holder.load(std::memory_order_acquire); }
 
 std::shared_ptr<Pool> pool() {
   Holder& here = held();
