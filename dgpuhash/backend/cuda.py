@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -47,18 +48,30 @@ class CudaBackend(Backend):
     Raises
     ------
     DeviceError
-        When CuPy or a GPU of compute capability 7.5 or newer is missing.
+        When CuPy or a GPU of compute capability 7.5 or newer is missing; from all that is done with
+        memory or kernels in a process that was forked from one that uses a GPU.
     """
 
     name = "cuda"
+    # Whether this process was forked from one that has made a backend.
+    _forked: ClassVar[bool] = False
 
     def __init__(self) -> None:
+        if CudaBackend._forked:
+            _refuse_forked()
         self._cupy = _import_cupy()
         self._loaded: dict[tuple[int, str, int], _Loaded] = {}
         self._processor_counts: dict[int, int] = {}
         self._passed = Passed()
         _require_gpu_machine(self._cupy)
         self._capability(self._device())
+        os.register_at_fork(after_in_child=self._after_fork)
+
+    def _after_fork(self) -> None:
+        """In a forked child, where CUDA fails in ways that tell little."""
+        CudaBackend._forked = True
+        # What is called often does not ask.
+        vars(self).update(dict.fromkeys(("_device", "empty", "to_host", "memory"), _refuse_forked))
 
     @property
     def xp(self) -> ModuleType:
@@ -286,6 +299,14 @@ class CudaBackend(Backend):
             f"{total:,} are free on {self.device_name()}; use a smaller capacity or batch, or free "
             "arrays and call cupy.get_default_memory_pool().free_all_blocks()"
         )
+
+
+def _refuse_forked(*_: Any, **__: Any) -> NoReturn:
+    raise DeviceError(
+        "this process was forked from one that uses a GPU, whose memory and kernels it has no way "
+        "to; start processes by 'spawn' (multiprocessing.get_context('spawn')), and make or load "
+        "tables there, or use device='cpu' in this one"
+    )
 
 
 def _import_cupy() -> ModuleType:
