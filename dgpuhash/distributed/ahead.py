@@ -38,7 +38,8 @@ class Ahead:
     """Lets tasks of one worker leave its thread to others, as long as they are small together."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        # What the collector runs may begin a task on the same thread.
+        self._lock = threading.RLock()
         self._nbytes: list[int] = []
         self._stayed = 0
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
+from weakref import WeakSet
 
 from distributed import Client, Future, get_client, get_worker, rejoin, secede
 
@@ -17,6 +19,7 @@ __all__ = [
     "connected",
     "giving_way",
     "in_task_of",
+    "inherited",
     "processes_of",
     "taking_tasks",
     "workers_of",
@@ -53,8 +56,24 @@ def client_of(client: Client | None) -> Client:
     return client
 
 
+# In a process that was forked: the clients of its parent.
+_parents: WeakSet[Client] = WeakSet()
+os.register_at_fork(after_in_child=lambda: _parents.update(Client._instances))
+
+
+def inherited(client: Client) -> bool:
+    """Whether the client is of the process that this one was forked from, as its event loop is."""
+    return bool(_parents) and client in _parents
+
+
 def _check_thread(client: Client) -> None:
-    """Raise UnsupportedError on the client's event loop, which would wait for itself."""
+    """Raise UnsupportedError where nobody would end the wait for the client's event loop."""
+    if inherited(client):
+        raise UnsupportedError(
+            "this process was forked from the one that made the Dask client, whose event loop is "
+            "not here; make one here with distributed.Client(address), and open the index with "
+            "DistributedIndex.open(name, client) or make the table anew"
+        )
     if client.asynchronous:
         raise UnsupportedError(
             "indexes and tables wait for their cluster, which an asynchronous client cannot; use a "

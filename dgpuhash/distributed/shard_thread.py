@@ -33,7 +33,8 @@ class ShardThread:
     def __init__(self) -> None:
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._closed = False
-        self._closing = threading.Lock()
+        # A finaliser of this very thread may ask for work, or close it.
+        self._closing = threading.RLock()
         threading.Thread(target=self._work, name="dgpuhash-shards", daemon=True).start()
 
     async def run(
@@ -74,9 +75,11 @@ class ShardThread:
     def _put(self, job: Job) -> None:
         # Behind the last one nothing is looked at.
         with self._closing:
+            if not self._closed:
+                self._jobs.put(job)
+            # It may have been closed in between.
             if self._closed:
                 raise ending()
-            self._jobs.put(job)
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:

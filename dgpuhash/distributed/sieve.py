@@ -42,7 +42,8 @@ class Sieve:
         self.replica: Replica | None = None
         self.absent_rows = self.repeated_rows = 0
         self._recent = Recent()
-        self._lock, self._fetching = threading.Lock(), threading.Lock()
+        # What the collector runs may ask on the same thread.
+        self._lock, self._fetching = threading.RLock(), threading.RLock()
         self._refused = False
         self._own: Any = None
 

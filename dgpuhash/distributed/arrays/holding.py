@@ -11,6 +11,7 @@ from distributed import Client
 
 from dgpuhash.distributed.arrays.leases import Lease, forget, give_back, take
 from dgpuhash.distributed.arrays.sharing import Use
+from dgpuhash.distributed.clients import inherited
 from dgpuhash.distributed.request import begun
 
 __all__ = ["LIMIT", "Holding"]
@@ -61,6 +62,9 @@ class Holding:
         async def wait() -> None:
             await asyncio.wait([begun(self._tell(parts))], timeout=seconds)
 
+        if inherited(self._client):
+            # A forked child gives up nothing that its parent has.
+            return
         if self._client.asynchronous:
             # Its event loop cannot wait for itself.
             with suppress(RuntimeError):
@@ -78,6 +82,8 @@ class Holding:
         def begin() -> None:
             begun(self._tell(parts=True))
 
+        if inherited(self._client):
+            return
         atexit.unregister(self.free)
         loop = self._client.loop
         if loop is not None and self._client.status == "running":

@@ -42,9 +42,11 @@ class Use:
     def give_up(self) -> None:
         """Let no other table begin to use the group, which is of no use any more."""
         with _lock:
-            for groups in _shared.values():
-                for key in [key for key, (group, _) in groups.items() if group == self.group]:
-                    del groups[key]
+            # Lists, as a signal handler of this thread may come in between.
+            for groups in list(_shared.values()):
+                for key, (group, _) in list(groups.items()):
+                    if group == self.group:
+                        groups.pop(key, None)
 
 
 # Tables end on their client's event loop.
