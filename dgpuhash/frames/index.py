@@ -366,9 +366,8 @@ class FrameIndex(Searchable):
             table_nbytes=self._rows.table.nbytes,
             packing=self._encoder.packing,
             table=type(self._rows.table.table).__name__,
-            frames=self._frames.name,
-            device=self._device,
-        )
+            frames=self._frames.name, device=self._device,
+        )  # fmt: skip
 
     @property
     def nbytes(self) -> int:
@@ -396,7 +395,7 @@ class FrameIndex(Searchable):
 
         Parameters
         ----------
-        path : path or fsspec URL
+        path : path or URL
         device : {"cpu", "cuda"}, optional
             ``"cuda"`` reads the rows into cuDF, default: pandas rows and a table on the CPU.
 

@@ -18,13 +18,13 @@ from dgpuhash.tables.arrays import Taken, take
 from dgpuhash.tables.asked import Asked, ask
 from dgpuhash.tables.bits import key_bits, key_memory, keys_of, word, words_of
 from dgpuhash.tables.intake import adopt, same_length
-from dgpuhash.tables.persist import check_absent, read_file, write_file
+from dgpuhash.tables.persist import Buffers, check_absent, read_file, write_file
 from dgpuhash.tables.scarcity import says_memory
 from dgpuhash.tables.stats import TableStats, bytes_in_words, html_table
 from dgpuhash.tables.storage import Storage
 from dgpuhash.tables.turns import Turns, changes, reads
 
-__all__ = ["Buffers", "Table"]
+__all__ = ["Table"]
 
 _BOOL = np.dtype(bool)
 
@@ -404,37 +404,6 @@ class Table:
         """Saved key words on this table's device, canonical whatever the file held."""
         backend = self._home()
         return key_bits(backend, keys_of(backend, backend.from_host(raw), self._key))
-
-
-class Buffers:
-    """Buffers of a saved table, each checked for its length when it is read."""
-
-    def __init__(self, path: str, buffers: dict[str, np.ndarray]) -> None:
-        self._path = path
-        self._buffers = buffers
-
-    def get(self, name: str, dtype: np.dtype[Any], length: int | None = None) -> np.ndarray:
-        """Buffer `name` as `length` elements of `dtype`.
-
-        Raises
-        ------
-        FormatError
-            When it is missing or has another length.
-        """
-        raw = self._buffers.get(name)
-        self.check(raw is not None, f"buffer {name!r} is missing")
-        assert raw is not None
-        self.check(len(raw) % dtype.itemsize == 0, f"buffer {name!r} ends inside an element")
-        found = raw.view(dtype)
-        self.check(
-            length in (None, len(found)), f"it has {len(found):,} instead of {length} {name}"
-        )
-        return found
-
-    def check(self, sound: bool, otherwise: str) -> None:
-        """Raise FormatError, saying `otherwise`, unless the file is `sound`."""
-        if not sound:
-            raise FormatError(f"{self._path} is damaged: {otherwise}; save the table again")
 
 
 def _kinds(cls: type[Table]) -> dict[str, type[Table]]:

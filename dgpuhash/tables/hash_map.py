@@ -12,10 +12,11 @@ from dgpuhash.backend import Backend
 from dgpuhash.errors import SpecError
 from dgpuhash.spec import TableSpec
 from dgpuhash.tables.arrays import Taken, take
-from dgpuhash.tables.base import Buffers, Table
+from dgpuhash.tables.base import Table
 from dgpuhash.tables.bits import word, words_of
 from dgpuhash.tables.found import found_rows
 from dgpuhash.tables.intake import adopt, adopt_host, default_row, natural_dtype
+from dgpuhash.tables.persist import Buffers
 from dgpuhash.tables.scarcity import says_memory
 from dgpuhash.tables.turns import changes, changes_whole, reads
 from dgpuhash.tables.values import Values, values_for

@@ -10,9 +10,10 @@ from numpy.typing import DTypeLike
 
 from dgpuhash.spec import TableSpec
 from dgpuhash.tables.arrays import take
-from dgpuhash.tables.base import Buffers, Table
+from dgpuhash.tables.base import Table
 from dgpuhash.tables.bits import word
 from dgpuhash.tables.intake import natural_dtype
+from dgpuhash.tables.persist import Buffers
 from dgpuhash.tables.scarcity import says_memory
 from dgpuhash.tables.turns import changes, reads
 

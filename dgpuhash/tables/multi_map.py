@@ -11,13 +11,14 @@ from numpy.typing import DTypeLike
 from dgpuhash.backend import Backend
 from dgpuhash.spec import TableSpec
 from dgpuhash.tables.arrays import Taken, take
-from dgpuhash.tables.base import Buffers, Table
+from dgpuhash.tables.base import Table
 from dgpuhash.tables.bits import value_bits, values_of, word, words_of
 from dgpuhash.tables.intake import adopt, natural_dtype
 from dgpuhash.tables.key_runs import KeyRuns, key_runs
 from dgpuhash.tables.keyed_lists import append, contents, fill, handles, settle
 from dgpuhash.tables.lists import Lists, owners_of
 from dgpuhash.tables.payload import Payload
+from dgpuhash.tables.persist import Buffers
 from dgpuhash.tables.scarcity import says_memory
 from dgpuhash.tables.turns import changes_whole, reads
 

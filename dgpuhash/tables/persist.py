@@ -31,6 +31,7 @@ import numpy as np
 from dgpuhash.errors import ExistsError, FormatError, SpecError, UnsupportedError
 
 __all__ = [
+    "Buffers",
     "check_absent",
     "check_plain",
     "header_of",
@@ -353,3 +354,34 @@ def _digest(data: bytes | memoryview) -> bytes:
 
 def _damaged(name: str, why: str) -> FormatError:
     return FormatError(f"{name} is damaged: {why}; save the table again or take a backup")
+
+
+class Buffers:
+    """Buffers of a saved table, each checked for its length when it is read."""
+
+    def __init__(self, path: str, buffers: dict[str, np.ndarray]) -> None:
+        self._path = path
+        self._buffers = buffers
+
+    def get(self, name: str, dtype: np.dtype[Any], length: int | None = None) -> np.ndarray:
+        """Buffer `name` as `length` elements of `dtype`.
+
+        Raises
+        ------
+        FormatError
+            When it is missing or has another length.
+        """
+        raw = self._buffers.get(name)
+        self.check(raw is not None, f"buffer {name!r} is missing")
+        assert raw is not None
+        self.check(len(raw) % dtype.itemsize == 0, f"buffer {name!r} ends inside an element")
+        found = raw.view(dtype)
+        self.check(
+            length in (None, len(found)), f"it has {len(found):,} instead of {length} {name}"
+        )
+        return found
+
+    def check(self, sound: bool, otherwise: str) -> None:
+        """Raise FormatError, saying `otherwise`, unless the file is `sound`."""
+        if not sound:
+            raise FormatError(f"{self._path} is damaged: {otherwise}; save the table again")
