@@ -5,18 +5,22 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from threading import get_ident
 from typing import Any
 
 from distributed import Client, Lock
 
 from dgpuhash.distributed.calls import ask_scheduler, handlers_of
 from dgpuhash.distributed.clients import asking_the_scheduler, connected, giving_way
-from dgpuhash.errors import IndexLost
+from dgpuhash.errors import IndexLost, ReentranceError
 
 __all__ = ["forget_lock", "locked"]
 
 # Seconds between two looks whether the client in the block is alive.
 PATIENCE = 2.0
+
+# The threads of this process that are in a block, or wait for it, for which client.
+_inside: set[tuple[int, str, str]] = set()
 
 
 @contextmanager
@@ -30,9 +34,21 @@ def locked(client: Client, name: str) -> Iterator[None]:
     ------
     IndexLost
         When the scheduler is gone.
+    ReentranceError
+        When this thread is in the block, which it would wait for itself to leave.
     """
-    with giving_way(client), _lock(client, name):
-        yield
+    place = get_ident(), client.id, name
+    if place in _inside:
+        raise ReentranceError(
+            f"a thread that is changing {name} came to change it (in a signal handler, or a "
+            "finaliser): keep what is to be changed, and change it when that call has returned"
+        )
+    try:
+        _inside.add(place)
+        with giving_way(client), _lock(client, name):
+            yield
+    finally:
+        _inside.discard(place)
 
 
 class ClientLock(Lock):

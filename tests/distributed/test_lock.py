@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from typing import Any
 
 import pytest
 from clusters import until
 from distributed import Client
 
+from dgpuhash.distributed import DistributedSet
+from dgpuhash.distributed.clients import client_of
 from dgpuhash.distributed.lock import ClientLock, free_of_the_dead, locked
+from dgpuhash.errors import ReentranceError, UnsupportedError
 
 pytestmark = pytest.mark.cluster
 
@@ -39,6 +44,38 @@ def test_the_place_of_a_client_that_is_there_is_its_own(threads: Client) -> None
         assert not waiting.acquire(timeout=0.1)
     assert waiting.acquire(timeout=10)
     waiting.release()
+
+
+def test_a_thread_does_not_wait_for_itself(threads: Client) -> None:
+    with locked(threads, "held"):
+        with pytest.raises(ReentranceError, match=r"held.*returned"), locked(threads, "held"):
+            pass
+        with locked(threads, "other"):
+            pass
+    with locked(threads, "held"):
+        pass
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_forked_process_does_not_wait_for_the_event_loop_of_its_parent(threads: Client) -> None:
+    table = DistributedSet("i8", client=threads)
+    table.insert([1, 2])
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            signal.alarm(20)
+            for work in (lambda: client_of(threads), lambda: len(table), lambda: table.insert([3])):
+                with pytest.raises(UnsupportedError, match="forked"):
+                    work()
+            # Neither ends what the parent has.
+            table.close()
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+    assert table.contains([1, 3]).tolist() == [True, False]
+    table.close()
 
 
 def known(dask_scheduler: Any) -> list[str]:

@@ -172,3 +172,21 @@ def test_an_end_that_a_thread_was_not_told(monkeypatch):
         assert thread.submit(int, "7").outcome() == 7
     finally:
         thread.close()
+
+
+def test_closed_by_the_thread_that_asks():
+    """As by a finaliser, which the collector may run in the middle of the question."""
+    thread = ShardThread()
+    jobs = thread._jobs
+
+    class Closing:
+        def put(self, job):
+            thread._jobs = jobs
+            jobs.put(job)
+            thread.close()
+
+    thread._jobs = Closing()
+    with pytest.raises(IndexLost, match="ending"):
+        thread.submit(lambda: 1)
+    with pytest.raises(IndexLost, match="ending"):
+        thread.submit(lambda: 1)
