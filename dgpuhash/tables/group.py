@@ -12,9 +12,9 @@ from dgpuhash.backend import Backend
 from dgpuhash.spec import key_dtype_of
 from dgpuhash.tables.arrays import take
 from dgpuhash.tables.bits import key_bits, keys_of
+from dgpuhash.tables.cached import cached
 from dgpuhash.tables.compacting import Estimate, Groups
 from dgpuhash.tables.intake import adopt, natural_dtype
-from dgpuhash.tables.kept import kept
 from dgpuhash.tables.scarcity import call_says_memory
 from dgpuhash.tables.totals import Reduced, adds_at_once, reduce_groups, reduce_keys
 
@@ -34,17 +34,17 @@ class GroupedKeys:
         self.bits = key_bits(self.backend, adopt(self.backend, self._taken, self._dtype, "keys"))
         self._estimate = Estimate.of(self.backend, self.bits)
 
-    @kept
+    @cached
     def groups(self) -> Groups:
         """The keys, numbered."""
         return Groups(self.backend, self.bits, self._estimate)
 
-    @kept
+    @cached
     def first_rows(self) -> Any:
         """The first row of each distinct key, by number."""
         return self.groups.first_rows
 
-    @kept
+    @cached
     def _distinct(self) -> Any:
         """The words of each distinct key, by number."""
         return self.bits[self.first_rows]

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from dgpuhash.backend import Backend, args, region_args
+from dgpuhash.tables.cached import cached
 from dgpuhash.tables.extent import Extent, State, slot_nbytes
-from dgpuhash.tables.kept import kept
 
 __all__ = ["Slots"]
 
@@ -82,7 +82,7 @@ class Slots:
         """Pieces of the table that blocks build in memory of their own."""
         return -(-self.buckets >> self._backend.region_shift)
 
-    @kept
+    @cached
     def storage(self) -> bytes:
         """The table as kernels get it."""
         return self._backend.pack(
@@ -369,17 +369,17 @@ class Slots:
         rows = len(keys)
         self._insert_rows(rows, keys, values, fresh, pending, rows, limit, int(overwrite))
 
-    @kept
+    @cached
     def _insert_rows(self) -> Callable[..., None]:
         kernel = args.open_insert(self._key, self._value)
         return self._backend.bound(kernel, args.OPEN_INSERT, self.storage)
 
-    @kept
+    @cached
     def _find_rows(self) -> Callable[..., None]:
         kernel = args.open_find(self._key, self._value)
         return self._backend.bound(kernel, args.OPEN_FIND, self.storage)
 
-    @kept
+    @cached
     def _erase_rows(self) -> Callable[..., None]:
         kernel = args.open_erase(self._key, self._value)
         return self._backend.bound(kernel, args.OPEN_ERASE, self.storage)

@@ -19,7 +19,7 @@ from dgpuhash.distributed.sparing import Sparing
 from dgpuhash.spec import TableSpec
 from dgpuhash.tables import HashMap, HashSet, MultiMap
 from dgpuhash.tables.bits import keys_of
-from dgpuhash.tables.kept import kept
+from dgpuhash.tables.cached import cached
 from dgpuhash.tables.region_intake import RegionIntake
 from dgpuhash.tables.storage import Storage
 
@@ -209,7 +209,7 @@ class Part:
             *(self.layout.answer(self.backend, self.layout.from_store(each)) for each in values),
         ]
 
-    @kept
+    @cached
     def no_rows(self) -> list[Any]:
         """Columns of no rows, as those that travel: of keys, and values."""
         keys = self.backend.empty(0, self.layout.stored_key)

@@ -25,7 +25,7 @@ from dgpuhash.distributed.split import split
 from dgpuhash.distributed.worker_data import Elsewhere, Given, Needed
 from dgpuhash.errors import DgpuhashError
 from dgpuhash.frames import frames_of
-from dgpuhash.tables.kept import kept
+from dgpuhash.tables.cached import cached
 
 if TYPE_CHECKING:
     from dgpuhash.distributed.change import Act
@@ -197,7 +197,7 @@ class Leaving:
         """How many there are."""
         return 0 if self.refused else len(self._columns[0])
 
-    @kept
+    @cached
     def tally(self) -> Tally:
         """The keys that may be heavy, where the change is to find them."""
         if self._change.heavy is not None or self.refused:

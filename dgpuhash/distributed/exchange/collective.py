@@ -16,7 +16,7 @@ import numpy as np
 
 from dgpuhash import backend
 from dgpuhash.errors import ClosedError, IndexLost, ShapeError, UnsupportedError
-from dgpuhash.tables.kept import kept
+from dgpuhash.tables.cached import cached
 
 __all__ = [
     "CarrierLost",
@@ -284,7 +284,7 @@ class Outgoing:
         """As of `Places`."""
         return self._to is not None and self._to.put
 
-    @kept
+    @cached
     def kind(self) -> Kind:
         """What all ranks' columns have in common."""
         rows = [(column.dtype, column.shape[1:]) for column in self.columns]

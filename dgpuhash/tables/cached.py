@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["kept"]
+__all__ = ["cached"]
 
 if TYPE_CHECKING:
-    from functools import cached_property as kept
+    from functools import cached_property as cached
 else:
 
-    class kept:  # noqa: N801
+    class cached:  # noqa: N801
         """As `functools.cached_property`, which up to Python 3.11 has one lock for all objects.
 
         A process that is forked while another thread works one out would find it locked for ever,
@@ -24,7 +24,7 @@ else:
         ...     def __init__(self, radius):
         ...         self.radius = radius
         ...
-        ...     @kept
+        ...     @cached
         ...     def area(self):
         ...         return 3 * self.radius**2
         >>> circle = Circle(2)
