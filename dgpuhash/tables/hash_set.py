@@ -56,6 +56,9 @@ class HashSet(Table):
     Notes
     -----
     Threads may share a table: lookups run at once, a change waits for its turn and runs alone.
+    A thread that comes back to a table that it is using, by a signal handler or a finaliser, may
+    read what it reads; what would wait for itself raises ReentranceError. A forked process may use
+    tables on the CPU; one that another thread was changing at that moment raises TableBroken.
     On a GPU its work is that of CuPy's current stream; if streams differ, let each wait for the
     other, as for CuPy's arrays.
 

@@ -84,7 +84,7 @@ class Turns:
             if abs(inside) != me:
                 continue
             # The caller's caller, as what called this is no proof.
-            if not self._is_in(sys._getframe(2)):
+            if not self._is_in(sys._getframe(1).f_back):
                 self.entered.pop(own, None)
                 continue
             name = f"{type(table).__name__}.{verb}"
