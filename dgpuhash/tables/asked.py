@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,7 @@ from dgpuhash.tables.found import taken as rows_of
 from dgpuhash.tables.intake import adopt, adopt_host, on_host, one_dimension
 from dgpuhash.tables.objects import parts_of, rounded
 
-__all__ = ["Asked", "ask"]
+__all__ = ["Asked", "ask", "joined_rows"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +102,18 @@ def ask(backend: Backend, taken: Taken, dtype: np.dtype[Any], what: str) -> Aske
     asked = _held(np, *_of_values(host, dtype, what))
     rows = None if asked.rows is None else backend.from_host(asked.rows)
     return Asked(adopt_host(backend, asked.keys, dtype), asked.count, rows)
+
+
+def joined_rows(backend: Backend, asked: Sequence[Asked]) -> Any:
+    """The rows of the keys of several, one after the other; None: all."""
+    if all(each.rows is None for each in asked):
+        return None
+    rows, first = [], 0
+    for each in asked:
+        own = backend.xp.arange(each.count, dtype=np.int64) if each.rows is None else each.rows
+        rows.append(own + first)
+        first += each.count
+    return backend.xp.concatenate(rows)
 
 
 def _of_array(backend: Backend, taken: Taken, array: Any, dtype: np.dtype[Any], what: str) -> Asked:

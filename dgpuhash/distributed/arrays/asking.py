@@ -18,6 +18,7 @@ from dgpuhash.distributed.arrays.thinning import Thinned, thinned
 from dgpuhash.distributed.exchange.collective import Collective
 from dgpuhash.distributed.repeats import gathered
 from dgpuhash.errors import OutOfMemoryError, ShapeError
+from dgpuhash.tables.asked import Asked, joined_rows
 from dgpuhash.tables.region_intake import RegionIntake
 from dgpuhash.tables.regions import fill_ones
 
@@ -53,7 +54,13 @@ class Asking:
         self._part, self._verb = part, verb
         self._chunks, self._mine = chunks, chunks[rank]
         self._backend = backends.get(part.table.device)
-        self._columns = [self._words(each) for each in columns]
+        self._asked: list[Asked] = []
+        if verb.mixed:
+            self._asked = [part.layout.asked(self._backend, keys) for (keys,) in columns]
+            columns = [[asked.keys] for asked in self._asked]
+        else:
+            columns = [self._words(each) for each in columns]
+        self._columns = columns
         self._check_rows()
         self._nothing = part.no_rows[: 2 if verb.stores else 1]
         self._rows = sum(chunk.rows for chunk in self._mine)
@@ -180,11 +187,18 @@ class Asking:
         """Leave questions out that need not travel, where the verb lets; and what is left."""
         part = self._part
         part.absent_rows = part.repeated_rows = 0
-        if self._verb.changes:
+        mixed = self._verb.mixed
+        if self._verb.changes and not mixed:
             return None, self._chunks
         most = max(sum(chunk.rows for chunk in chunks) for chunks in self._chunks)
         keys = [columns[0] for columns in self._columns] or self._nothing
-        found = thinned(part, collective, self._verb.sparing, keys, most)
+        rows = joined_rows(self._backend, self._asked) if mixed else None
+        found = None
+        if not self._verb.changes:
+            found = thinned(part, collective, self._verb.sparing, keys, most, rows)
+        if found is None and mixed:
+            fitting = Thinned(self._backend, keys, None, deduplicate=False, rows=rows)
+            found = fitting, collective.gather(len(fitting.keys))
         if found is None:
             return None, self._chunks
         spared, counts = found
@@ -216,11 +230,14 @@ class Asking:
         return int((told == 0).sum()) * self._rows // len(told)
 
     def _check_rows(self) -> None:
-        for chunk, columns in zip(self._mine, self._columns, strict=True):
-            for column in columns:
-                if len(column) != chunk.rows:
+        counts = [[len(column) for column in columns] for columns in self._columns]
+        if self._verb.mixed:
+            counts = [[asked.count] for asked in self._asked]
+        for chunk, rows_of in zip(self._mine, counts, strict=True):
+            for rows in rows_of:
+                if rows != chunk.rows:
                     raise ShapeError(
-                        f"a chunk of {len(column):,} rows was said to have {chunk.rows:,}; give "
+                        f"a chunk of {rows:,} rows was said to have {chunk.rows:,}; give "
                         "its Dask array the right chunks (those of numpy.nan are counted)"
                     )
 

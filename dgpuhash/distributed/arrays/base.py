@@ -18,7 +18,8 @@ import pandas as pd
 from distributed import Client
 
 from dgpuhash.distributed.arrays import hosted
-from dgpuhash.distributed.arrays.batch import Batch, Shown, batch_of
+from dgpuhash.distributed.arrays.arguments import batch_of
+from dgpuhash.distributed.arrays.batch import Batch, Shown
 from dgpuhash.distributed.arrays.claims import columns_of
 from dgpuhash.distributed.arrays.foreseen import Foreseen
 from dgpuhash.distributed.arrays.holding import LIMIT, Holding
@@ -235,14 +236,12 @@ class DistributedTable:
         self, verb: Verb, keys: Any, *values: Any, shown: Sequence[Shown] = ()
     ) -> tuple[Any, ...]:
         """Carry out `verb`; the columns of its answer in the form of `keys`."""
-        arguments = [(keys, self.key_dtype, "keys")]
-        for each in values:
-            assert self.value_dtype is not None
-            arguments.append((each, self.value_dtype, "values"))
+        arguments: list[tuple[Any, Any, str]] = [(keys, self.key_dtype, "keys")]
+        arguments += [(each, self.value_dtype, "values") for each in values]
         with self._at_work():
-            batch = batch_of(self._client, self._workers, arguments)
+            batch = batch_of(self._client, self._workers, arguments, stores=verb.stores)
             self._settle(batch.device)
-            return self._order(verb, batch, shown)
+            return self._order(replace(verb, mixed=batch.mixed), batch, shown)
 
     def _order(self, verb: Verb, batch: Batch, shown: Sequence[Shown] = ()) -> tuple[Any, ...]:
         """Let all ranks carry out `verb`; its answers."""

@@ -12,36 +12,30 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-from dask.array.core import Array
 from dask.core import flatten
 from distributed import Client, Future, futures_of, wait
 
 from dgpuhash import backend as backends
 from dgpuhash.distributed.arrays.plan import Chunk
-from dgpuhash.distributed.clients import check_home, taking_tasks, workers_of
+from dgpuhash.distributed.clients import taking_tasks, workers_of
 from dgpuhash.distributed.phase import attended, watched
 from dgpuhash.distributed.scattering import scattered
 from dgpuhash.distributed.worker_data import Needed
 from dgpuhash.errors import (
     IndexLost,
-    KeyTypeError,
-    ShapeError,
     UnsupportedError,
 )
-from dgpuhash.tables.arrays import Taken, take
+from dgpuhash.tables.arrays import Taken
+from dgpuhash.tables.asked import Asked
 from dgpuhash.tables.bits import carrier
-from dgpuhash.tables.casts import cast
-from dgpuhash.tables.intake import adopt, natural_dtype, same_length
+from dgpuhash.tables.intake import adopt_host, default_row, same_length
 
 __all__ = [
     "Batch",
     "Kept",
     "Shown",
     "array_of",
-    "batch_of",
-    "check_arrays",
     "dealt",
-    "dtype_of",
     "until_done",
 ]
 
@@ -60,11 +54,17 @@ class Shown:
         Whether element *i* is about row *i*.
     offsets : bool
         Whether these are offsets into another column, from 0 in each chunk.
+    numbers : bool
+        Whether these are row numbers.
+    default : scalar, optional
+        Of rows that are absent.
     """
 
     dtype: np.dtype[Any]
     by_row: bool = True
     offsets: bool = False
+    numbers: bool = False
+    default: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +87,14 @@ class Batch(ABC):
         Of each chunk.
     hosted : bool
         Whether the chunks are host arrays wherever the table is.
+    mixed : bool
+        Whether keys may be no values of the table's dtype, which are absent.
     """
 
     columns: list[list[Future]]
     rows: list[int]
     hosted: bool
+    mixed: bool = False
 
     @property
     @abstractmethod
@@ -195,9 +198,15 @@ class HostBatch(Batch):
     """Arrays of the client's own, spread over the workers in order."""
 
     def __init__(
-        self, client: Client, workers: Sequence[str], taken: Taken, arrays: Sequence[Any]
+        self,
+        client: Client,
+        workers: Sequence[str],
+        taken: Taken,
+        asked: Asked,
+        values: Sequence[Any] = (),
     ) -> None:
-        self._taken, self._workers = taken, list(workers)
+        self._taken, self._asked, self._workers = taken, asked, list(workers)
+        arrays = [asked.keys, *values]
         # Dask copies them on another thread, whose stream does not wait for this one's.
         backends.get(None, *arrays).synchronize()
         rows = len(arrays[0])
@@ -224,7 +233,20 @@ class HostBatch(Batch):
         joined = parts[0] if len(parts) == 1 else xp.concatenate(parts)
         if self.hosted and joined.dtype != shown.dtype:
             joined = np.ascontiguousarray(joined).view(shown.dtype).reshape(len(joined))
-        return self._taken.wrap(joined, shown.dtype, by_row=shown.by_row)
+        return self._taken.wrap(self._of_all(joined, shown), shown.dtype, by_row=shown.by_row)
+
+    def _of_all(self, joined: Any, shown: Shown) -> Any:
+        """An answer to the keys that the table's dtype holds as that to all."""
+        if self._asked.rows is None:
+            return joined
+        if shown.by_row:
+            absent = default_row(shown.default, shown.dtype)
+            return self._asked.by_row(
+                joined, adopt_host(backends.get(None, joined), absent, shown.dtype)
+            )
+        if shown.offsets:
+            return self._asked.offsets(joined)
+        return self._asked.numbers(joined) if shown.numbers else joined
 
 
 def array_of(kept: Kept, dtype: np.dtype[Any], device: str | None) -> Any:
@@ -239,96 +261,6 @@ def array_of(kept: Kept, dtype: np.dtype[Any], device: str | None) -> Any:
     }
     chunks = (tuple(shape[0] for shape in kept.shapes), *((size,) for size in inner))
     return da.Array(graph, kept.name, chunks, dtype=carried, meta=meta)
-
-
-def check_arrays() -> None:
-    """Raise UnsupportedError where Dask's arrays are expressions, which nothing here makes."""
-    if da.Array is not Array:
-        raise UnsupportedError(
-            "Dask's array.query-planning is on, and distributed tables take and give no arrays of "
-            "that kind; turn it off before dask.array is imported, as "
-            "DASK_ARRAY__QUERY_PLANNING=False in the environment does"
-        )
-
-
-def batch_of(
-    client: Client, workers: Sequence[str], arrays: Sequence[tuple[Any, np.dtype[Any], str]]
-) -> Batch:
-    """The batch of a call's arguments, checked for dtypes and lengths as far as they are known.
-
-    Parameters
-    ----------
-    client : distributed.Client
-    workers : sequence of str
-        Those of the table, over which the client's own arrays are spread.
-    arrays : sequence of (array, dtype, name)
-        Keys first.
-
-    Raises
-    ------
-    KeyTypeError, ShapeError, UnsupportedError
-        When they do not fit the table, or each other, or are on no worker any more.
-    IndexLost
-        When a worker is lost, or silent, before the arrays are there.
-    OutOfMemoryError
-        When all workers are paused, as their memory is nearly full.
-    """
-    lazy = [_is_dask(array, name) for array, _, name in arrays]
-    if all(lazy):
-        for array, dtype, name in arrays:
-            _check_dask(client, array, dtype, name)
-        return DaskBatch(client, workers, [array for array, *_ in arrays])
-    if any(lazy):
-        raise UnsupportedError(
-            "keys and values must both be Dask arrays, or both arrays of the client's; make one "
-            "of the other with dask.array.from_array(values, chunks=keys.chunks)"
-        )
-    taken = [take(array, name) for array, _, name in arrays]
-    home = backends.get(None, *(each.data for each in taken if each.location == "cuda"))
-    adopted = [
-        adopt(home, each, dtype, name) for each, (_, dtype, name) in zip(taken, arrays, strict=True)
-    ]
-    for column in adopted[1:]:
-        same_length(adopted[0], column)
-    return HostBatch(client, workers, taken[0], adopted)
-
-
-def dtype_of(array: Any, name: str) -> np.dtype[Any]:
-    """The dtype of an argument, which a new table has."""
-    if _is_dask(array, name):
-        return np.dtype(array.dtype)
-    return natural_dtype(take(array, name), name)
-
-
-def _is_dask(array: Any, name: str) -> bool:
-    if isinstance(array, da.Array):
-        check_arrays()
-        return True
-    if hasattr(array, "dask") or isinstance(array, Future):
-        raise UnsupportedError(
-            f"{name} are a {type(array).__name__}; give a Dask array (of a Series: "
-            ".to_dask_array(lengths=True)), or an array of the client's"
-        )
-    return False
-
-
-def _check_dask(client: Client, array: da.Array, dtype: np.dtype[Any], name: str) -> None:
-    check_home(client, futures_of(array), name)
-    on_gpu = backends.device_of(array._meta) == "cuda"
-    if on_gpu and array.ndim == 2 and array.dtype == np.uint8 and array.shape[1] == dtype.itemsize:
-        return
-    if array.ndim != 1:
-        raise ShapeError(
-            f"{name} have shape {array.shape} and must have one dimension; pass one column "
-            f"({name}[:, 0]) or all elements ({name}.ravel())"
-        )
-    if array.dtype.hasobject:
-        raise KeyTypeError(
-            f"{name} of dtype {array.dtype} have no fixed-size NumPy form; convert them with "
-            f".astype('{dtype}')"
-        )
-    if not (on_gpu and dtype.kind in "mM" and array.dtype == np.int64):
-        cast(np.zeros(0, array.dtype), dtype, name)
 
 
 def _measured(client: Client, workers: Sequence[str], array: Any) -> Any:

@@ -9,8 +9,9 @@ import numpy as np
 from distributed import Client
 from numpy.typing import DTypeLike
 
+from dgpuhash.distributed.arrays.arguments import dtype_of
 from dgpuhash.distributed.arrays.base import MASK
-from dgpuhash.distributed.arrays.batch import Shown, dtype_of
+from dgpuhash.distributed.arrays.batch import Shown
 from dgpuhash.distributed.arrays.pair_table import PairTable
 from dgpuhash.distributed.arrays.part import Verb
 from dgpuhash.distributed.group import Transport
@@ -181,7 +182,7 @@ class DistributedMap(PairTable):
         """
         assert self.value_dtype is not None
         default_row(default, self.value_dtype)
-        shown = [Shown(self.value_dtype), Shown(np.dtype(bool))]
+        shown = [Shown(self.value_dtype, default=default), Shown(np.dtype(bool))]
         verb = Verb("find", default=default, sparing=Sparing.of(bloom_filter, deduplicate))
         values, found = self._ask(verb, keys, shown=shown)
         return values, found

@@ -8,8 +8,8 @@ from typing import Any
 from distributed import Client
 from numpy.typing import DTypeLike
 
+from dgpuhash.distributed.arrays.arguments import dtype_of
 from dgpuhash.distributed.arrays.base import MASK
-from dgpuhash.distributed.arrays.batch import dtype_of
 from dgpuhash.distributed.arrays.part import Verb
 from dgpuhash.distributed.arrays.upkeep import Upkeep
 from dgpuhash.distributed.group import Transport
@@ -67,6 +67,7 @@ class DistributedSet(Upkeep):
     Keys are Dask arrays, computed where they are and asked for there; the answer is a Dask array
     with the same chunks on the same workers, which is computed already. Or they are arrays of the
     client's own (NumPy, pandas, CuPy, lists), which are sent to the workers and answered in kind.
+    One may ask for keys of another dtype: those that `key_dtype` does not hold are absent.
 
     A change that fails before anything was changed, such as for keys of another dtype, leaves the
     table as it was. One that fails later, when a worker is lost or has no memory, leaves it lost:

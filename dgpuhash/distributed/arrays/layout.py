@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from dgpuhash import backend as backends
 from dgpuhash.backend import Backend
 from dgpuhash.spec import TableSpec
 from dgpuhash.tables.arrays import Taken, take
+from dgpuhash.tables.asked import Asked, ask
 from dgpuhash.tables.bits import carrier, key_bits, value_bits, values_of, word
-from dgpuhash.tables.intake import adopt, default_row
+from dgpuhash.tables.intake import adopt, adopt_host, default_row
 
 __all__ = ["Layout"]
 
@@ -46,6 +48,17 @@ class Layout:
     def keys(self, backend: Backend, chunk: Any) -> Any:
         """The words of a chunk of keys, which may be on the host."""
         return key_bits(backend, _taken(backend, chunk, self.key, "keys"))
+
+    def asked(self, backend: Backend, chunk: Any) -> Asked:
+        """As `keys`, of a question: the words of those that are keys, and which these are."""
+        taken = take(chunk, "keys")
+        home = backends.get(taken.location)
+        asked = ask(home, taken, self.key, "keys")
+        keys, rows = asked.keys, asked.rows
+        if home is not backend:
+            keys = adopt_host(backend, keys, self.key)
+            rows = None if rows is None else backend.from_host(rows)
+        return Asked(key_bits(backend, keys), asked.count, rows)
 
     def values(self, backend: Backend, chunk: Any) -> Any:
         """The column of a chunk of values, which may be on the host."""

@@ -10,7 +10,8 @@ from distributed import Client
 from numpy.typing import DTypeLike
 
 from dgpuhash.distributed.arrays import contents
-from dgpuhash.distributed.arrays.batch import Shown, dtype_of
+from dgpuhash.distributed.arrays.arguments import dtype_of
+from dgpuhash.distributed.arrays.batch import Shown
 from dgpuhash.distributed.arrays.pair_table import PairTable
 from dgpuhash.distributed.arrays.part import Verb
 from dgpuhash.distributed.group import Transport

@@ -44,7 +44,7 @@ class PairTable(Upkeep):
         """
         assert self.value_dtype is not None
         shown = [
-            Shown(np.dtype(np.int64), by_row=False),
+            Shown(np.dtype(np.int64), by_row=False, numbers=True),
             Shown(self.value_dtype, by_row=False),
         ]
         verb = Verb("find", sparing=Sparing.of(bloom_filter, deduplicate), matching=True)

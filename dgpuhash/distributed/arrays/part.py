@@ -45,6 +45,8 @@ class Verb:
         Of the verbs that change nothing.
     matching : bool
         Of a find: the answer has the rows that were found, and their values.
+    mixed : bool
+        Keys may be no values of the table's dtype; these are absent.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Verb:
     default: Any = None
     sparing: Sparing = field(default_factory=Sparing)
     matching: bool = False
+    mixed: bool = False
 
     @property
     def changes(self) -> bool:

@@ -19,7 +19,12 @@ __all__ = ["Thinned", "thinned"]
 
 
 def thinned(
-    part: Part, collective: Collective, sparing: Sparing, keys: Sequence[Any], most_rows: int
+    part: Part,
+    collective: Collective,
+    sparing: Sparing,
+    keys: Sequence[Any],
+    most_rows: int,
+    rows: Any = None,
 ) -> tuple[Thinned, Sequence[int]] | None:
     """The questions of a rank that need to travel, and how many each rank has.
 
@@ -36,6 +41,8 @@ def thinned(
         The words of the rank's keys, chunk by chunk.
     most_rows : int
         The most rows that a rank has.
+    rows : array of int64, optional
+        Those of `keys`, where some have none; None: all.
     """
     backend = part.backend
     may_repeat = sparing.may_deduplicate(backend, most_rows)
@@ -46,13 +53,13 @@ def thinned(
     def made() -> Thinned:
         replica = part.replica if sparing.bloom_filter else None
         bloom = None if replica is None else replica.filter
-        return Thinned(backend, keys, bloom, deduplicate=repeats)
+        return Thinned(backend, keys, bloom, deduplicate=repeats, rows=rows)
 
     # Mostly the others have the same filter as before, and need to be told no more than once.
     early = made() if repeats or (sparing.bloom_filter and part.replica is not None) else None
-    rows = sum(map(len, keys)) if early is None else len(early.keys)
+    asking = sum(map(len, keys)) if early is None else len(early.keys)
     standing = Standing.of(part.replica, len(part.store), backend)
-    told, repeating, counts = zip(*collective.gather((standing, repeats, rows)), strict=True)
+    told, repeating, counts = zip(*collective.gather((standing, repeats, asking)), strict=True)
     if sparing.bloom_filter:
         part.replica = Replica.agreed(
             part.replica, told, sparing, collective, backend, lambda: part.store.items()[0],
@@ -78,6 +85,8 @@ class Thinned:
     bloom : BloomFilter or None
         Which says what keys are absent.
     deduplicate : bool
+    rows : array of int64, optional
+        Those of `keys`; None: all.
 
     Attributes
     ----------
@@ -94,20 +103,22 @@ class Thinned:
         bloom: BloomFilter | None,
         *,
         deduplicate: bool,
+        rows: Any = None,
     ) -> None:
         self._backend = backend
-        self._rows: Any = None
+        self._rows = rows
         self._codes: Any = None
-        rows = sum(map(len, keys))
+        asked = sum(map(len, keys))
         if bloom is not None:
-            self._rows, passed = _passed(backend, keys, bloom)
+            numbers, passed = _passed(backend, keys, bloom)
+            self._rows = numbers if rows is None else rows[numbers]
         else:
             passed = _joined(backend, keys)
         self.keys = passed
         if deduplicate:
             groups = Groups(backend, passed)
             self._codes, self.keys = groups.codes, passed[groups.first_rows]
-        self.absent, self.repeated = rows - len(passed), len(passed) - len(self.keys)
+        self.absent, self.repeated = asked - len(passed), len(passed) - len(self.keys)
 
     @property
     def nbytes(self) -> int:

@@ -10,8 +10,9 @@ from typing import Any, Self
 from distributed import Client
 
 from dgpuhash.distributed.arrays import contents, hosted
+from dgpuhash.distributed.arrays.arguments import check_arrays
 from dgpuhash.distributed.arrays.base import DistributedTable
-from dgpuhash.distributed.arrays.batch import array_of, check_arrays
+from dgpuhash.distributed.arrays.batch import array_of
 from dgpuhash.distributed.arrays.claims import columns_of
 from dgpuhash.distributed.arrays.loss import losing
 from dgpuhash.distributed.arrays.part import Verb
