@@ -16,7 +16,7 @@ from dgpuhash.distributed.clients import check_home
 from dgpuhash.errors import KeyTypeError, ShapeError, UnsupportedError
 from dgpuhash.spec import native_dtype
 from dgpuhash.tables.arrays import take
-from dgpuhash.tables.asked import Asked, ask
+from dgpuhash.tables.asked import ask
 from dgpuhash.tables.casts import cast, keeps_values
 from dgpuhash.tables.exact import comparable
 from dgpuhash.tables.intake import adopt, natural_dtype, same_length
@@ -78,13 +78,14 @@ def batch_of(
     taken = [take(array, name) for array, _, name in arrays]
     home = backends.get(None, *(each.data for each in taken if each.location == "cuda"))
     if not stores:
-        return HostBatch(client, workers, taken[0], ask(home, taken[0], *arrays[0][1:]))
+        asked = ask(home, taken[0], *arrays[0][1:])
+        return HostBatch(client, workers, taken[0], [asked.keys], asked)
     keys, *values = [
         adopt(home, each, dtype, name) for each, (_, dtype, name) in zip(taken, arrays, strict=True)
     ]
     for column in values:
         same_length(keys, column)
-    return HostBatch(client, workers, taken[0], Asked(keys, len(keys)), values)
+    return HostBatch(client, workers, taken[0], [keys, *values])
 
 
 def dtype_of(array: Any, name: str) -> np.dtype[Any]:

@@ -202,11 +202,11 @@ class HostBatch(Batch):
         client: Client,
         workers: Sequence[str],
         taken: Taken,
-        asked: Asked,
-        values: Sequence[Any] = (),
+        arrays: Sequence[Any],
+        asked: Asked | None = None,
     ) -> None:
-        self._taken, self._asked, self._workers = taken, asked, list(workers)
-        arrays = [asked.keys, *values]
+        self._taken, self._workers = taken, list(workers)
+        self._asked = asked or Asked(arrays[0], len(arrays[0]))
         # Dask copies them on another thread, whose stream does not wait for this one's.
         backends.get(None, *arrays).synchronize()
         rows = len(arrays[0])
