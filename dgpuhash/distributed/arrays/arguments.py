@@ -38,7 +38,6 @@ def batch_of(
     client: Client,
     workers: Sequence[str],
     arrays: Sequence[tuple[Any, np.dtype[Any], str]],
-    *,
     stores: bool,
 ) -> Batch:
     """The batch of a call's arguments, checked for dtypes and lengths as far as they are known.

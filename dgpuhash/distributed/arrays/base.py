@@ -239,7 +239,7 @@ class DistributedTable:
         arguments: list[tuple[Any, Any, str]] = [(keys, self.key_dtype, "keys")]
         arguments += [(each, self.value_dtype, "values") for each in values]
         with self._at_work():
-            batch = batch_of(self._client, self._workers, arguments, stores=verb.stores)
+            batch = batch_of(self._client, self._workers, arguments, verb.stores)
             self._settle(batch.device)
             return self._order(replace(verb, mixed=batch.mixed), batch, shown)
 
