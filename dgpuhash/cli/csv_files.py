@@ -1,20 +1,23 @@
-"""CSV files as one Dask DataFrame, in blocks of whole lines."""
+"""CSV files as one Dask DataFrame, in blocks of whole rows."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
-import dask.dataframe as dd
 import pandas as pd
+from dask._task_spec import Task, TaskRef
+from dask.base import tokenize
+from dask.dataframe.dask_expr import new_collection
+from dask.dataframe.dask_expr.io.io import FromGraph
 from dask.dataframe.utils import clear_known_categories
-from fsspec.utils import read_block
 from pandas.api.types import is_bool_dtype, is_object_dtype
 
+from dgpuhash.cli.csv_rows import Turn, row_end, turn_of, turned
 from dgpuhash.cli.places import Form, opened
 from dgpuhash.cli.reading import check_columns, of_each_file, reading
 from dgpuhash.errors import FormatError
@@ -25,6 +28,10 @@ __all__ = ["read_csv"]
 SAMPLE_NBYTES = 16_000_000
 BLOCK_NBYTES = 64_000_000
 _HEADER_NBYTES = 1 << 16
+# Of what follows a block, with the end of its last row.
+_TAIL_NBYTES = 1 << 16
+# What quotes that are never closed may take of the memory.
+LONGEST_ROW_NBYTES = 1 << 30
 # Up to here each integer is a float.
 _EXACT = 2.0**53
 
@@ -40,13 +47,20 @@ class _File:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """The lines that begin in a range of a file's bytes, or all of them."""
+    """The rows that begin in a range of a file's bytes, or all of them."""
 
     filesystem: Any
     path: str
     file: _File
     start: int
     nbytes: int | None
+
+
+class _Read(NamedTuple):
+    """A block's bytes, from the one before it on and with a part of what follows."""
+
+    data: bytes
+    turn: Turn
 
 
 def read_csv(filesystem: Any, paths: list[str], form: Form, dtypes: dict[str, str]) -> Any:
@@ -74,9 +88,34 @@ def read_csv(filesystem: Any, paths: list[str], form: Form, dtypes: dict[str, st
         for path, file in files.items()
         for start, nbytes in _ranges(file.nbytes, form)
     ]
-    return dd.from_map(
-        _read_block, blocks, form=form, dtypes=dtypes, like=like, meta=like, label="read-csv"
+    token = tokenize(blocks, form, dtypes, like)
+    graph, keys = _graph_of(
+        blocks, form, partial(_rows_of, form=form, dtypes=dtypes, like=like), token
     )
+    divisions = (None,) * (len(keys) + 1)
+    return new_collection(FromGraph(graph, like, divisions, keys, "read-csv", _determ_token=token))
+
+
+def _graph_of(
+    blocks: list[_Block], form: Form, rows_of: Callable[..., pd.DataFrame], token: str
+) -> tuple[dict[Any, Task], list[Any]]:
+    """Tasks that read the blocks, and the keys of those whose results are the frames."""
+    graph, keys = {}, []
+    inside: Any = False
+    for number, block in enumerate(blocks):
+        key = f"csv-rows-{token}", number
+        keys.append(key)
+        if block.nbytes is None:
+            graph[key] = Task(key, _whole, block, form, rows_of)
+            continue
+        read, after = (f"csv-bytes-{token}", number), (f"csv-quotes-{token}", number)
+        if not block.start:
+            inside = False
+        graph[read] = Task(read, _bytes_of, block, form)
+        graph[after] = Task(after, _after, TaskRef(read), inside)
+        graph[key] = Task(key, _cut, block, form, rows_of, TaskRef(read), inside, TaskRef(after))
+        inside = TaskRef(after)
+    return graph, keys
 
 
 def _looked_at(form: Form, filesystem: Any, path: str) -> _File:
@@ -113,18 +152,87 @@ def _parsed(source: IO[bytes], form: Form, dtypes: Any, **options: Any) -> pd.Da
     return rows
 
 
-def _read_block(
-    block: _Block, form: Form, dtypes: dict[str, str], like: pd.DataFrame
+def _where(block: _Block) -> str:
+    return f"{block.path}, from byte {block.start:,} on," if block.start else block.path
+
+
+def _whole(block: _Block, form: Form, rows_of: Callable[..., pd.DataFrame]) -> pd.DataFrame:
+    with (
+        reading(block.path, "csv"),
+        opened(block.filesystem, block.path, form.compression) as stream,
+    ):
+        lines = stream.read()
+    return rows_of(block, lines)
+
+
+def _bytes_of(block: _Block, form: Form) -> _Read:
+    assert block.nbytes is not None
+    # A file begins as if after a line break.
+    before = 1 if block.start else 0
+    with (
+        reading(_where(block), "csv"),
+        opened(block.filesystem, block.path, form.compression) as stream,
+    ):
+        stream.seek(block.start - before)
+        data = b"\n" * (1 - before) + stream.read(before + block.nbytes + _TAIL_NBYTES)
+        while data.endswith(b'"') and (more := stream.read(_TAIL_NBYTES)):
+            data += more
+    stop = min(1 + block.nbytes, len(data))
+    return _Read(data, turn_of(data, 1, stop, form.separator))
+
+
+def _after(read: _Read, inside: bool) -> bool:
+    return turned(inside, read.turn)
+
+
+def _cut(
+    block: _Block,
+    form: Form,
+    rows_of: Callable[..., pd.DataFrame],
+    read: _Read,
+    inside: bool,
+    inside_after: bool,
 ) -> pd.DataFrame:
-    where = f"{block.path}, from byte {block.start:,} on," if block.start else block.path
-    with reading(where, "csv"):
+    """The rows that begin in a block, which begins and ends within quotes or not.
+
+    Raises
+    ------
+    FormatError
+        When its last row is longer than all that may be read for it.
+    """
+    assert block.nbytes is not None
+    where, end = _where(block), 1 + block.nbytes
+    longest = end + LONGEST_ROW_NBYTES
+
+    def more(data: bytes) -> bytes:
+        if len(data) >= longest:
+            raise FormatError(
+                f"{where} cannot be read as csv: a row goes on for more than "
+                f"{LONGEST_ROW_NBYTES:,} bytes; close the quotes in it"
+            )
         with opened(block.filesystem, block.path, form.compression) as stream:
-            if block.nbytes is None:
-                lines = stream.read()
-            else:
-                lines = read_block(stream, block.start, block.nbytes, b"\n")
-        if not lines:
-            return like
+            stream.seek(block.start - 1 + len(data))
+            return data + stream.read(min(len(data), longest - len(data)))
+
+    with reading(where, "csv"):
+        data, start = read.data, 1
+        if block.start:
+            # One that ends after the block is no matter of it.
+            data, start = row_end(data, 1, inside, form.separator, lambda data: data)
+        if start <= end < len(data):
+            data, stop = row_end(data, end, inside_after, form.separator, more)
+        else:
+            # No row begins in it, or it is the last.
+            stop = len(data) if start <= end else start
+    return rows_of(block, data[start:stop])
+
+
+def _rows_of(
+    block: _Block, lines: bytes, *, form: Form, dtypes: dict[str, str], like: pd.DataFrame
+) -> pd.DataFrame:
+    if not lines:
+        return like
+    with reading(_where(block), "csv"):
         # What looks like a number in one block is text when the column is.
         texts = {name: each for name, each in like.dtypes.items() if each == "str"}
         names = {"names": block.file.columns, "header": None} if block.start else {}

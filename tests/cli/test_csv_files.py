@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
+from contextlib import contextmanager
+from types import SimpleNamespace
 
+import numpy as np
 import pandas as pd
 import pytest
 
-from dgpuhash.cli import csv_files, files
+from dgpuhash.cli import csv_files, csv_rows, files
 from dgpuhash.errors import FormatError
 
 
@@ -45,6 +49,81 @@ def test_quotes_may_hold_lines(tmp_path, monkeypatch):
     monkeypatch.setattr(csv_files, "SAMPLE_NBYTES", 9)
     (tmp_path / "a.csv").write_text('k,v\n1,"a\nb\nc"\n2,d\n')
     assert files.read(f"{tmp_path}/a.csv").compute()["v"].tolist() == ["a\nb\nc", "d"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("a\nb\n\nc", '"', '""\n"', ",\n", '\n",\n"', '5" pipe', "x" * 70 + "\n" + "y" * 70),
+        *("\r\n", "\n" * 300, '"\n' * 150, '"' * 301, "é\n"),
+    ],
+)
+@pytest.mark.parametrize("block", [37, 1000])
+def test_quotes_may_hold_lines_wherever_blocks_end(tmp_path, monkeypatch, text, block):
+    monkeypatch.setattr(csv_files, "SAMPLE_NBYTES", 100)
+    monkeypatch.setattr(csv_files, "BLOCK_NBYTES", block)
+    monkeypatch.setattr(csv_files, "_TAIL_NBYTES", 8)
+    monkeypatch.setattr(csv_rows, "_NEAR_NBYTES", 4)
+    rows = pd.DataFrame({"k": range(8), "v": [text, "plain", f"x{text}y", text] * 2})
+    rows["w"] = rows["v"].where(rows["k"] % 3 > 0, "last")
+    for number, options in enumerate([{}, {"quoting": csv.QUOTE_ALL}, {"encoding": "utf-8-sig"}]):
+        rows.to_csv(tmp_path / f"{number}.csv", index=False, **options)
+    frame = files.read(f"{tmp_path}/?.csv")
+    assert frame.npartitions >= 3
+    expected = pd.concat([rows] * 3, ignore_index=True)
+    pd.testing.assert_frame_equal(frame.compute().reset_index(drop=True), expected)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_quotes_anywhere_are_read_as_pandas_reads_them(tmp_path, monkeypatch, seed):
+    """Also those that begin no field, or end within one."""
+    monkeypatch.setattr(csv_files, "_TAIL_NBYTES", 3)
+    monkeypatch.setattr(csv_rows, "_NEAR_NBYTES", 2)
+    monkeypatch.setattr(csv_files, "BLOCK_NBYTES", 7 + 5 * seed)
+    rng = np.random.default_rng(seed)
+    path = tmp_path / "a.tsv"
+    for _ in range(15):
+        text = "".join(rng.choice(list('""""aa \n\n,\r'), 60))
+        path.write_bytes(f"k\n{text}\nz\n".encode())
+        try:
+            expected = pd.read_csv(path, sep="\t", dtype="str")
+        except pd.errors.ParserError:
+            with pytest.raises(FormatError, match="EOF inside string"):
+                files.read(str(path), {"k": "str"}).compute()
+            continue
+        found = files.read(str(path), {"k": "str"}).compute()
+        pd.testing.assert_frame_equal(found.reset_index(drop=True), expected)
+
+
+def test_quotes_that_are_not_closed_do_not_fill_the_memory(tmp_path, narrow, monkeypatch):
+    monkeypatch.setattr(csv_files, "LONGEST_ROW_NBYTES", 5000)
+    monkeypatch.setattr(csv_files, "_TAIL_NBYTES", 100)
+    (tmp_path / "a.csv").write_text("k,v\n" + "1,a\n" * 400 + '2,"b\n' + "3,c\n" * 10_000)
+    said = (
+        "from byte 1,000 on, cannot be read as csv: a row goes on for more than 5,000 bytes; close"
+    )
+    with pytest.raises(FormatError, match=said):
+        files.read(f"{tmp_path}/a.csv").compute()
+
+
+def test_each_byte_is_read_once(tmp_path, narrow, monkeypatch):
+    """But for the sample, and ends of blocks."""
+    monkeypatch.setattr(csv_files, "_TAIL_NBYTES", 100)
+    rows = pd.DataFrame({"k": range(5000), "v": ["a\nb"] * 5000})
+    rows.to_csv(tmp_path / "a.csv", index=False)
+    frame, read = files.read(f"{tmp_path}/a.csv"), []
+    whole = csv_files.opened
+
+    @contextmanager
+    def counted(*args, **options):
+        with whole(*args, **options) as stream:
+            yield SimpleNamespace(
+                seek=stream.seek, read=lambda size: read.append(data := stream.read(size)) or data
+            )
+
+    monkeypatch.setattr(csv_files, "opened", counted)
+    pd.testing.assert_frame_equal(frame.compute().reset_index(drop=True), rows)
+    assert sum(map(len, read)) < 1.15 * (tmp_path / "a.csv").stat().st_size
 
 
 def test_text_that_looks_like_numbers_stays_text(tmp_path, narrow):
