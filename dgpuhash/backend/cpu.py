@@ -7,6 +7,7 @@ import importlib
 import math
 import os
 import platform
+import threading
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,9 +20,11 @@ from dgpuhash.backend.kernel import Kernel
 from dgpuhash.backend.placement import reject_nulls, require_host
 from dgpuhash.errors import CompileError, OutOfMemoryError
 
-__all__ = ["CpuBackend", "native"]
+__all__ = ["VARIABLE", "CpuBackend", "Shares", "native"]
 
 ALIGNMENT = 64
+# Threads of a process that uses the extension, whatever else says how many.
+VARIABLE = "DGPUHASH_NUM_THREADS"
 
 
 @functools.cache
@@ -40,6 +43,48 @@ def native() -> ModuleType:
             f"the CPU kernels (dgpuhash._native) cannot be loaded: {error}; install a wheel with "
             "'pip install dgpuhash', or build from source with a C++20 compiler by 'pip install .'"
         ) from error
+
+
+class Shares:
+    """The threads that the workers of a cluster which are in this process may have.
+
+    All of them share one pool, which has as many threads as they have together, and no more than
+    the process has CPUs: so neither workers beside each other in one process nor several processes
+    of one host take more than they were given. When none is left it has one for each CPU again, as
+    where there is no worker. Where ``DGPUHASH_NUM_THREADS`` is set, that counts alone.
+
+    Examples
+    --------
+    >>> shares = Shares()
+    >>> shares.take("tcp://host:1", 1)
+    >>> native().threads()
+    1
+    >>> shares.give_back("tcp://host:1")
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._taken: dict[str, int] = {}
+
+    def take(self, worker: str, threads: int) -> None:
+        """A worker that has so many threads begins."""
+        with self._lock:
+            self._taken[worker] = threads
+            self._apply()
+
+    def give_back(self, worker: str) -> None:
+        """It ends."""
+        with self._lock:
+            if self._taken.pop(worker, None) is not None:
+                self._apply()
+
+    def _apply(self) -> None:
+        if os.environ.get(VARIABLE):
+            return
+        # None of them stands for as many as are usual.
+        threads = min(sum(self._taken.values()), len(os.sched_getaffinity(0)))
+        if threads != native().threads():
+            native().set_threads(threads)
 
 
 class CpuBackend(Backend):

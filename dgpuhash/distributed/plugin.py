@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from distributed import WorkerPlugin, get_worker
 from distributed.core import error_message
 
-from dgpuhash.backend.cpu import native
+from dgpuhash.backend.cpu import Shares, native
 from dgpuhash.distributed.ahead import Ahead
 from dgpuhash.distributed.exchange import Parcel
 from dgpuhash.distributed.exchange.worker_end import WorkerEnd
@@ -33,6 +33,9 @@ NAME = "dgpuhash"
 # Or an event loop would load it, the first time that it makes room for rows.
 with suppress(CompileError):
     native()
+
+# Of all workers in this process, which have one pool of threads.
+SHARES = Shares()
 
 # Groups that are not joined any more: a call to join one may come after that to close it.
 LEFT = 64
@@ -91,6 +94,8 @@ class ShardHost(WorkerPlugin):
         self.ends = {}
         self.left = deque(maxlen=LEFT)
         self.tables = {}
+        with suppress(CompileError):
+            SHARES.take(worker.id, worker.state.nthreads)
         worker.handlers["dgpuhash_match"] = answering(self.match)
         worker.handlers["dgpuhash_bits"] = answering(self.bits)
         worker.handlers["dgpuhash_known"] = answering(self.known)
@@ -100,6 +105,8 @@ class ShardHost(WorkerPlugin):
 
     def teardown(self, worker: Any) -> None:
         """Let the shards go."""
+        with suppress(CompileError):
+            SHARES.give_back(worker.id)
         for operation in [name for name in worker.handlers if name.startswith(f"{NAME}_")]:
             worker.handlers.pop(operation)
         for end in self.ends.values():
