@@ -13,7 +13,13 @@ from typing import Any
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
-from dgpuhash.errors import DgpuhashError, ExistsError, FormatError, SpecError
+from dgpuhash.errors import (
+    DgpuhashError,
+    ExistsError,
+    FormatError,
+    SpecError,
+    UnsupportedError,
+)
 from dgpuhash.tables.persist import check_plain, only_reads
 
 __all__ = ["Folder"]
@@ -183,6 +189,49 @@ class Folder:
                 raise
         self.sync()
 
+    def check_exclusive(self) -> None:
+        """Raise UnsupportedError where `create` may let two writers at once both be first.
+
+        Other than local file systems are tried, and what that makes is removed.
+        """
+        if self.local:
+            return
+        check_plain(self.url, self.system)
+        name, new, above = f"{uuid.uuid4().hex}.part", [], self.path
+        while above and not self.system.exists(above):
+            new.append(above)
+            above = above.rpartition("/")[0]
+        self.system.makedirs(self.path, exist_ok=True)
+        try:
+            if not self._is_exclusive(name):
+                raise UnsupportedError(
+                    f"{self.url} is on a file system ({type(self.system).__name__}) that cannot "
+                    "create a file only where none is, so that two who write one log at the same "
+                    "time would not be told apart; choose another place, such as a local disk, or "
+                    "pass single_writer=True if nobody else ever goes on with this log"
+                )
+        finally:
+            self.remove([name])
+            for each in new:
+                # Where folders are but names of files, there is none any more.
+                with suppress(OSError, NotImplementedError):
+                    self.system.rmdir(each)
+
+    def _is_exclusive(self, name: str) -> bool:
+        try:
+            with self.system.open(self._at(name), "xb") as file:
+                file.write(b"first")
+        except (ValueError, NotImplementedError):
+            # One that only reads says so.
+            self._new(name).close()
+            return False
+        try:
+            with self.system.open(self._at(name), "xb") as file:
+                file.write(b"second")
+        except OSError:
+            return True
+        return False
+
     def remove(self, names: Iterable[str]) -> None:
         """Remove files that are there, where the file system can."""
         for name in names:
@@ -263,7 +312,7 @@ class Folder:
         try:
             return self.system.open(self._at(name), "xb")
         except (ValueError, NotImplementedError):
-            # Not all file systems can; two writers at the same moment are not told apart then.
+            # Not all file systems can; `check_exclusive` tells of them.
             if self.has(name):
                 raise FileExistsError(name) from None
             return self._new(name)

@@ -77,6 +77,7 @@ class DistributedIndex(Reading, Upkeep):
         workers: Sequence[str] | None = None,
         device: str | None = None,
         durable: str | None = None,
+        single_writer: bool = False,
     ) -> DistributedIndex:
         """An index of the rows of `data`.
 
@@ -121,6 +122,10 @@ class DistributedIndex(Reading, Upkeep):
             not return is there whole or not at all. `save` to the same URL makes the log short
             again. Two processes and a local disk take 5 million rows of 16 bytes a second in
             batches of 2 million, 8 without a log; a batch of 10 rows takes 10 ms longer.
+        single_writer : bool
+            True: `durable` may be on a file system that cannot create a file only where none is.
+            Of two indexes or clients that write to the log at the same time there, none is refused,
+            and what one of them writes is lost: make sure yourself that there is but one.
 
         Raises
         ------
@@ -134,7 +139,8 @@ class DistributedIndex(Reading, Upkeep):
             When there is an index of this name, or an option is unknown or contradicts another.
         UnsupportedError
             When there is no client, or the cluster does not have these workers; when Arrow, in
-            which `durable` has rows, has no type for a column.
+            which `durable` has rows, has no type for a column, or two writers of that log would
+            not be told apart.
         DeviceError
             When a worker has no such device.
         ExistsError, OSError
@@ -168,7 +174,7 @@ class DistributedIndex(Reading, Upkeep):
             conflict=choice.conflict,
             log=None if durable is None else Folder(durable).url,
         )
-        return cls._create(descriptor, client, collection)
+        return cls._create(descriptor, client, collection, single_writer=single_writer)
 
     @classmethod
     def load(
@@ -180,6 +186,7 @@ class DistributedIndex(Reading, Upkeep):
         workers: Sequence[str] | None = None,
         device: str | None = None,
         durable: str | None = None,
+        single_writer: bool = False,
     ) -> DistributedIndex:
         """The index that was saved to `url`, or has its log there, onto the workers of now.
 
@@ -195,6 +202,8 @@ class DistributedIndex(Reading, Upkeep):
         durable : str, optional
             As in `build`; or `url`, to go on with the log that is there: an index that wrote it
             before can be read then, but changed no more.
+        single_writer : bool
+            As in `build`.
 
         Raises
         ------
@@ -236,7 +245,7 @@ class DistributedIndex(Reading, Upkeep):
                 log=log,
             )
             continued = Continued(manifest, changes) if goes_on else None
-            return cls._create(descriptor, client, saved, continued)
+            return cls._create(descriptor, client, saved, continued, single_writer=single_writer)
 
         return loaded_from(folder, load)
 
@@ -271,12 +280,24 @@ class DistributedIndex(Reading, Upkeep):
 
     @classmethod
     def _create(
-        cls, descriptor: Descriptor, client: Client, rows: Any, continued: Continued | None = None
+        cls,
+        descriptor: Descriptor,
+        client: Client,
+        rows: Any,
+        continued: Continued | None = None,
+        *,
+        single_writer: bool,
     ) -> DistributedIndex:
+        if not isinstance(single_writer, bool) or (single_writer and descriptor.log is None):
+            raise SpecError(
+                f"single_writer={single_writer!r}; give True or False, and True with durable= alone"
+            )
         index = cls(descriptor, client)
         change = change_to(descriptor, "build")
         if continued is None:
             checkpoint.check_free(descriptor)
+        if descriptor.log is not None and not single_writer:
+            Folder(descriptor.log).check_exclusive()
         registry = index._registry
         step = Step("build", rows, descriptor.revision)
         # Nobody else knows a name that was just drawn.

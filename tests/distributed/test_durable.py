@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import ClassVar
 
 import fsspec
 import numpy as np
@@ -28,7 +29,14 @@ from dgpuhash.distributed import DistributedIndex
 from dgpuhash.distributed.log import Record
 from dgpuhash.distributed.plugin import host_of
 from dgpuhash.distributed.registry import Registry
-from dgpuhash.errors import ColumnError, ExistsError, FormatError, IndexLost
+from dgpuhash.errors import (
+    ColumnError,
+    ExistsError,
+    FormatError,
+    IndexLost,
+    SpecError,
+    UnsupportedError,
+)
 
 pytestmark = pytest.mark.cluster
 
@@ -187,9 +195,10 @@ def test_every_file_is_read_by_arrow(processes, frame, tmp_path):
 def test_any_filesystem(threads, frame, tmp_path, url):
     fsspec.register_implementation("arrowfiles", ArrowFiles, clobber=True)
     url = url.format(tmp_path)
-    with durable(frame[:300], url, threads) as index:
+    alone = {"single_writer": url.startswith("arrowfiles")}
+    with durable(frame[:300], url, threads, **alone) as index:
         wanted = changed(index, frame)
-    with DistributedIndex.load(url, threads, durable=url) as loaded:
+    with DistributedIndex.load(url, threads, durable=url, **alone) as loaded:
         assert_same(rows_of(loaded), wanted)
         assert loaded.erase({"city": ["Rome"], "hour": [5]}) > 0
         wanted = rows_of(loaded)
@@ -200,6 +209,45 @@ def test_any_filesystem(threads, frame, tmp_path, url):
     folder = fsspec.core.url_to_fs(url)
     assert len(folder[0].ls(folder[1])) == 3 + 1 + 2
     folder[0].rm(folder[1], recursive=True)
+
+
+class Overwriting(MemoryFileSystem):
+    """Takes exclusive creation for any other."""
+
+    protocol = "overwriting"
+    store: ClassVar = {}
+    pseudo_dirs: ClassVar = [""]
+
+    def _open(self, path, mode="rb", **options):
+        return super()._open(path, mode.replace("x", "w"), **options)
+
+
+@pytest.mark.parametrize("url", ["arrowfiles://{}/new/log", "overwriting://new/log"])
+def test_writers_that_cannot_be_told_apart_are_refused(threads, frame, tmp_path, url):
+    fsspec.register_implementation("arrowfiles", ArrowFiles, clobber=True)
+    fsspec.register_implementation("overwriting", Overwriting, clobber=True)
+    system, path = fsspec.core.url_to_fs(url.format(tmp_path))
+    above, url = path.removesuffix("/new/log"), url.format(tmp_path)
+    refused = pytest.raises(UnsupportedError, match=r"log is on .*; .* single_writer=True if")
+    with refused:
+        durable(frame, url, threads)
+    assert not system.exists(f"{above}/new")
+    with durable(frame[:300], url, threads, single_writer=True) as index:
+        assert index.insert(frame[300:]) == 300
+        files = system.find(above)
+        with refused:
+            DistributedIndex.load(url, threads, durable=url)
+        assert system.find(above) == files
+        assert index.insert(frame[:1]) == 1
+    with DistributedIndex.load(url, threads, durable=url, single_writer=True) as loaded:
+        assert len(loaded) == 601
+    system.rm(f"{above}/new", recursive=True)
+
+
+def test_a_single_writer_of_no_log(threads, frame):
+    for given in ({"single_writer": True}, {"durable": "memory://log", "single_writer": "yes"}):
+        with pytest.raises(SpecError, match="single_writer"):
+            DistributedIndex.build(frame, on="v", client=threads, **given)
 
 
 def test_a_save_to_its_folder_makes_the_log_short(threads, frame, tmp_path):
