@@ -22,6 +22,9 @@ def normalise(column: KeyColumn, target: LogicalType, xp: ModuleType) -> NormalC
     float only when they are the same number. As in pandas, the two dtypes say whether a float's NaN
     equals a null.
     """
+    if target.kind == "null":
+        rows = len(column)
+        return NormalColumn(target, xp.zeros(rows, xp.uint64), valid=xp.zeros(rows, bool))
     if target.kind == "string" and column.strings is not None:
         return NormalColumn(target, strings=column.strings, nulls=column.strings.nulls)
     if column.type.kind == "null":

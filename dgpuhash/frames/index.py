@@ -300,7 +300,7 @@ class FrameIndex(Searchable):
         """
         check_how(how)
         check_same_library(left, self._frames)
-        names = join_columns(left, self._encoder, on, left_on)
+        names = join_columns(left, self._rows.asked, on, left_on)
         moved = moved_columns(self.meta, self._encoder, names, columns)
         matches = self.match(left, how=how, on=list(names), columns=moved)
         return assemble(
@@ -322,12 +322,12 @@ class FrameIndex(Searchable):
         def match(keys: Any, moved: Sequence[Hashable]) -> Matches:
             return self.match(keys, columns=moved)
 
-        return lookup_rows(asked, self._encoder, self.meta, match, columns)
+        return lookup_rows(asked, self._rows.asked, self.meta, match, columns)
 
     @call_says_memory
     @reads
     def _found(self, asked: Any) -> Any:
-        return self._rows.found(self._encoder.encode(asked))
+        return self._rows.found(self._rows.asked.encode(asked))
 
     @call_says_memory
     @changes_whole
@@ -350,7 +350,7 @@ class FrameIndex(Searchable):
         """
         check_same_library(keys, self._frames)
         self._turns.begin()
-        return self._rows.erase(self._encoder.encode(keys, on))
+        return self._rows.erase(self._rows.asked.encode(keys, on))
 
     @property
     def one_row_per_key(self) -> bool:
@@ -417,4 +417,4 @@ class FrameIndex(Searchable):
         if isinstance(keys, tuple):
             return self._encoder.encode_arrays(keys, self._frames)
         check_same_library(keys, self._frames)
-        return self._encoder.encode(keys, on)
+        return self._rows.asked.encode(keys, on)

@@ -40,6 +40,11 @@ class KeyedRows:
         return len(self.table)
 
     @property
+    def asked(self) -> KeyEncoder:
+        """How questions are encoded."""
+        return self._encoder if len(self) else self._encoder.without_rows(self.store.meta)
+
+    @property
     def erased(self) -> int:
         """Rows that cannot be found any more, but still take memory."""
         return len(self.store) - len(self.table)

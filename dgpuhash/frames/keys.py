@@ -117,7 +117,7 @@ class KeyEncoder:
     @property
     def packing(self) -> str:
         """``"packed"``, ``"reserved"`` (one nullable column of numbers) or ``"hashed"``."""
-        if any(type_.kind == "string" for type_ in self.types):
+        if any(type_.kind in {"string", "null"} for type_ in self.types):
             return "hashed"
         if len(self.types) == 1 and self.types[0].nullable and self.types[0].bits >= 32:
             return "reserved"
@@ -274,6 +274,17 @@ class KeyEncoder:
         """The part in ``[0, parts)`` that owns each code, as uint32: a function of the code."""
         device = backend.get(None, codes)
         return device.owner_of(device.hash_keys(codes, self.seeds.owners), parts)
+
+    def without_rows(self, meta: Any) -> KeyEncoder:
+        """The same for questions to an index without rows, like `meta`, whatever their types.
+
+        Key columns of objects say nothing of what they would hold, so they compare with all, and
+        nothing is equal.
+        """
+        frames, null = frames_of(meta), LogicalType("null")
+        typed = [frames.is_typed(meta[name]) for name in self.names]
+        types = (type_ if one else null for type_, one in zip(self.types, typed, strict=True))
+        return replace(self, types=tuple(types))
 
     def read_as(self, meta: Any) -> KeyEncoder:
         """The same for rows like `meta`, as which the rows of this one's save were read.

@@ -133,3 +133,22 @@ def test_nan_and_null_are_one_key_or_two_as_in_pandas(threads, mode, stored, tmp
         left = pd.DataFrame({"k": nullable(values, stored)[:1]})
         wanted = len(left.merge(right, on="k"))
         assert index.erase(left) == wanted and len(index) == 8 - wanted
+
+
+def test_objects_of_nulls_alone_are_of_the_type_of_the_index(threads, mode):
+    """Wherever partitions are cut."""
+    moments = pd.to_datetime(["2020-01-01", None, "2020-01-02"])
+    right = pd.DataFrame({"k": moments, "y": [1.0, 2.0, 3.0]})
+    nothing = pd.DataFrame(columns=["k", "x"])
+    nulls = pd.DataFrame({"k": pd.Series([pd.NaT, None], dtype=object), "x": [1, 2]})
+    with DistributedIndex.build(right, on="k", mode=mode) as index:
+        for how, rows in {"inner": 0, "left": 0, "semi": 0, "anti": 0}.items():
+            for left in (nothing, dd.from_pandas(nothing, npartitions=1)):
+                assert len(index.merge(left, how=how).compute()) == rows
+        for left in (nulls, dd.from_pandas(nulls, npartitions=2)):
+            assert index.merge(left).compute()["y"].tolist() == [2.0, 2.0]
+            assert index.merge(left, persist=True).compute()["x"].tolist() == [1, 2]
+        assert index.contains(nulls).tolist() == [True, True]
+        index.insert(nothing.rename(columns={"x": "y"}))
+        index.insert(partitions(right[:1], nulls.rename(columns={"x": "y"})))
+        assert len(index) == 6 and index.erase(nulls) == 3

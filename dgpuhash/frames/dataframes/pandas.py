@@ -151,6 +151,8 @@ class PandasFrames(Frames):
             if np.float16 in (left[label].dtype, right[other].dtype):
                 # pandas does not merge on them; they stand as what they are looked up as.
                 left, right = _widened(left, label), _widened(right, other)
+        given = left, right
+        left, right = _typed_alike(left, right, left_on, right_on)
         try:
             merged = _specimen(left, 1).merge(
                 _specimen(right, 2),
@@ -186,7 +188,7 @@ class PandasFrames(Frames):
             )
             if label == other and moments and not told:
                 merged[label] = merged[label].astype(_moments_merged(left, right, label))
-        return merged
+        return _as_given(merged, *given, left_on, right_on)
 
     def is_typed(self, series: Any) -> bool:
         return bool(series.dtype != object)
@@ -287,6 +289,44 @@ def _replaced(frame: Any, columns: Mapping[Hashable, Any]) -> Any:
 
 def _widened(frame: Any, label: Hashable) -> Any:
     return frame.astype({label: np.float32}) if frame[label].dtype == np.float16 else frame
+
+
+def _typed_alike(
+    left: Any, right: Any, left_on: Sequence[Hashable], right_on: Sequence[Hashable]
+) -> tuple[Any, Any]:
+    """Both, of whose key columns those of objects have the dtype that they are merged with.
+
+    Where pandas merges no objects with it they hold nulls alone, or nothing.
+    """
+    for label, other in zip(left_on, right_on, strict=True):
+        dtypes = left[label].dtype, right[other].dtype
+        objects = [dtype == np.dtype(object) for dtype in dtypes]
+        if all(objects) or not any(objects):
+            continue
+        alone = [_specimen(meta, 1) for meta in (left[[label]], right[[other]])]
+        try:
+            alone[0].merge(alone[1], left_on=[label], right_on=[other])
+        except ValueError:
+            if objects[0]:
+                left = left.astype({label: dtypes[1]})
+            else:
+                right = right.astype({other: dtypes[0]})
+    return left, right
+
+
+def _as_given(
+    merged: Any, left: Any, right: Any, left_on: Sequence[Hashable], right_on: Sequence[Hashable]
+) -> Any:
+    """An empty merge whose key columns are objects where those of a frame are."""
+    shared = {other for label, other in zip(left_on, right_on, strict=True) if label == other}
+    added = [label for label in right if label not in shared]
+    sides = ((left, list(left), left_on, 0), (right, added, right_on, left.shape[1]))
+    for frame, labels, names, first in sides:
+        for label in names:
+            position = first + labels.index(label) if label in labels else None
+            if position is not None and frame[label].dtype == np.dtype(object):
+                merged.isetitem(position, merged.iloc[:, position].astype(object))
+    return merged
 
 
 def _kinds(frame: Any, labels: Sequence[Hashable]) -> str:

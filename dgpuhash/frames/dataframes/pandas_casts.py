@@ -26,6 +26,13 @@ def cast(series: Any, like: Any) -> Any:
     if not len(series):
         # A reader that finds no rows has no dtypes either.
         return pd.Series(like.iloc[:0].array, index=series.index, name=series.name)
+    if own == np.dtype(object) and wanted != own and series.isna().all():
+        # Nulls of no type: of that of the index's, or of one that has them and goes with it.
+        typed = pd.Series(like.iloc[:0].array).reindex(range(len(series)))
+        series = pd.Series(typed.array, index=series.index, name=series.name)
+        own = series.dtype
+        if own == wanted:
+            return series
     categorical = isinstance(wanted, pd.CategoricalDtype)
     if categorical:
         remedy = f"convert it to categories of {wanted.categories.dtype} before inserting"

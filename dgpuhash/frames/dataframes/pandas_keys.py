@@ -134,11 +134,16 @@ def _nulls(rows: int) -> KeyColumn:
 
 def _from_objects(series: Any, name: object) -> KeyColumn:
     inferred = pd.api.types.infer_dtype(series, skipna=True)
-    if inferred == "empty" and len(series):
+    if inferred == "string":
+        return _from_texts(series, name)
+    # NaT and other nulls of a kind are nulls here, and say nothing of the column.
+    there = series.notna()
+    kept = pd.api.types.infer_dtype(series[there], skipna=True)
+    if kept == "empty":
         return _nulls(len(series))
-    if inferred not in {"string", "empty"}:
-        raise _refusal(name, series.dtype, inferred.removesuffix("64"))
-    return _from_texts(series, name)
+    if kept != "string":
+        raise _refusal(name, series.dtype, kept.removesuffix("64"))
+    return _from_texts(series.where(there, None), name)
 
 
 def _from_categories(series: Any, name: object) -> KeyColumn:
