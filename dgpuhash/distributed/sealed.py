@@ -114,5 +114,8 @@ def _kind(meta: Any) -> Hashable:
     dtypes = [*frames.dtypes(meta), getattr(labels, "dtype", None)]
     if not all(isinstance(dtype, np.dtype) and dtype.kind != "O" for dtype in dtypes):
         return None
+    if getattr(meta, "attrs", None):
+        # Which are whatever a user has put there.
+        return None
     columns = tuple(meta), tuple(meta.columns.names)
     return type(meta), columns, tuple(dtypes), type(labels), tuple(labels.names)

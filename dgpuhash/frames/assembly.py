@@ -9,7 +9,7 @@ from dgpuhash.errors import ColumnError, KeyTypeError, SpecError, UnsupportedErr
 from dgpuhash.frames.columns import check_comparable
 from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.keys import KeyEncoder
-from dgpuhash.frames.labels import key_names, stored_labels
+from dgpuhash.frames.labels import key_names, refuse_nulls, stored_labels
 from dgpuhash.frames.order import in_query_order
 from dgpuhash.frames.takeable import check_takeable
 from dgpuhash.tables.found import taken
@@ -90,6 +90,7 @@ def join_columns(
             f"left_on has {len(names)} columns {list(names)!r}, the index {len(encoder.names)}, "
             f"{list(encoder.names)!r}; give one column for each, in that order"
         )
+    refuse_nulls(names)
     check_takeable(left)
     frames = frames_of(left)
     for name, type_ in zip(names, encoder.types, strict=True):

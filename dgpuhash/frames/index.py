@@ -16,6 +16,7 @@ from dgpuhash.frames.assembly import (
     moved_columns,
 )
 from dgpuhash.frames.dataframes import check_same_library, frames_of
+from dgpuhash.frames.fractions import warn_of_fractions
 from dgpuhash.frames.keyed_rows import KeyedRows, first_double
 from dgpuhash.frames.keys import EncodedKeys, KeyEncoder
 from dgpuhash.frames.labels import kept_columns, key_names
@@ -293,6 +294,11 @@ class FrameIndex(Searchable):
         ColumnError, KeyTypeError, UnsupportedError, SpecError
             When columns are missing, never compare or overlap; for other joins, other suffixes.
 
+        Warns
+        -----
+        UserWarning
+            Where integers are compared with floats of which some are no integers, as pandas warns.
+
         Notes
         -----
         Null keys (None, NaN, NaT, NA) match each other. Large integers and floats are compared
@@ -301,6 +307,7 @@ class FrameIndex(Searchable):
         check_how(how)
         check_same_library(left, self._frames)
         names = join_columns(left, self._rows.asked, on, left_on)
+        warn_of_fractions(left, names, self._rows)
         moved = moved_columns(self.meta, self._encoder, names, columns)
         matches = self.match(left, how=how, on=list(names), columns=moved)
         return assemble(
@@ -359,15 +366,7 @@ class FrameIndex(Searchable):
 
     def stats(self) -> FrameStats:
         """Rows, bytes and how the keys are kept."""
-        return FrameStats(
-            rows=len(self),
-            erased_rows=self._rows.erased,
-            row_nbytes=self._rows.store.nbytes,
-            table_nbytes=self._rows.table.nbytes,
-            packing=self._encoder.packing,
-            table=type(self._rows.table.table).__name__,
-            frames=self._frames.name, device=self._device,
-        )  # fmt: skip
+        return FrameStats.of(self._rows, self._encoder.packing, self._device)
 
     @property
     def nbytes(self) -> int:

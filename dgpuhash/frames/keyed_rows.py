@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any
 
@@ -35,6 +35,7 @@ class KeyedRows:
         self.store = RowStore(meta)
         self._new_table = partial(KeyTable, encoder.code_dtype, device, frames.device)
         self.table = self._new_table()
+        self._told: dict[Hashable, bool] = {}
 
     def __len__(self) -> int:
         return len(self.table)
@@ -43,6 +44,21 @@ class KeyedRows:
     def asked(self) -> KeyEncoder:
         """How questions are encoded."""
         return self._encoder if len(self) else self._encoder.without_rows(self.store.meta)
+
+    @property
+    def key_names(self) -> tuple[Hashable, ...]:
+        """The key columns."""
+        return self._encoder.names
+
+    def told(self, label: Hashable, kind: Any, ask: Callable[[Any, Any], bool]) -> bool:
+        """What `ask` says of a column and `kind`, which is found out once, until rows change."""
+        asked = label, kind
+        if asked not in self._told:
+            rows = self.store.frame()
+            if self.erased:
+                rows = self.store.take(self.table.items()[1], [label])
+            self._told[asked] = ask(rows[label], kind)
+        return self._told[asked]
 
     @property
     def erased(self) -> int:
@@ -69,6 +85,7 @@ class KeyedRows:
     def insert(self, rows: Any, encoded: EncodedKeys, arrays: Sequence[Any] | None = None) -> None:
         """Add rows that have the stored columns, perhaps made of `arrays`, with their codes."""
         first = len(self.store)
+        self._told = {}
         self.table.insert(encoded.codes, self._xp.arange(first, first + len(rows)))
         self.store.append(rows, arrays)
 
@@ -133,6 +150,7 @@ class KeyedRows:
 
     def erase(self, encoded: EncodedKeys) -> int:
         """Forget the rows that match; their memory is freed when they outnumber the others."""
+        self._told = {}
         if encoded.doubts is False:
             valid = encoded.valid
             gone = self.table.erase(encoded.codes if valid is None else encoded.codes[valid])

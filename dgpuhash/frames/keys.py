@@ -14,7 +14,7 @@ from dgpuhash.frames.columns import NUMERIC, KeyColumn, LogicalType, NormalColum
 from dgpuhash.frames.conversion import normalise
 from dgpuhash.frames.dataframes import Frames, frames_of
 from dgpuhash.frames.key_seeds import LEGACY, KeySeeds
-from dgpuhash.frames.labels import key_names
+from dgpuhash.frames.labels import key_names, refuse_nulls
 
 __all__ = ["EncodedKeys", "KeyEncoder", "same_keys"]
 
@@ -105,6 +105,7 @@ class KeyEncoder:
             When a column cannot be a key.
         """
         names = key_names(frame, on)
+        refuse_nulls(names)
         frames = frames_of(frame)
         types = [frames.key_column(frame[name], name).type for name in names]
         string = LogicalType("string", nullable=True)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from dgpuhash.errors import ColumnError, KeyTypeError
 from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.takeable import check_takeable
 
-__all__ = ["column_labels", "kept_columns", "key_names", "stored_labels"]
+__all__ = ["column_labels", "kept_columns", "key_names", "refuse_nulls", "stored_labels"]
 
 
 def key_names(frame: Any, on: Hashable | Sequence[Hashable]) -> tuple[Hashable, ...]:
@@ -39,18 +41,20 @@ def key_names(frame: Any, on: Hashable | Sequence[Hashable]) -> tuple[Hashable, 
         raise ColumnError(f"no key column was given; choose from {there!r}")
     if different < len(names):
         raise ColumnError(f"a key column is given twice in {list(names)!r}; give each once")
-    doubled = sorted({str(label) for label in there if there.count(label) > 1})
+    doubled = sorted(str(label) for label, count in Counter(there).items() if count > 1)
     if doubled:
         raise ColumnError(f"columns {doubled!r} occur more than once; rename or drop the doubles")
-    missing = [name for name in names if name not in there]
+    # As the frame lists them: NumPy's integers equal Python's, but no file can hold them.
+    known = {label: label for label in there}
+    missing = _missing(names, there)
     if missing:
+        refuse_nulls(missing)
         levels = [name for name in getattr(frame.index, "names", []) if name is not None]
         named = [name for name in levels if name in missing]
         remedy = "; it is an index level: call reset_index() first" if named else ""
         raise ColumnError(f"no column {missing!r}; the columns are {there!r}{remedy}")
     _check_labels(names)
-    # As the frame lists them: NumPy's integers equal Python's, but no file can hold them.
-    return tuple(there[there.index(name)] for name in names)
+    return tuple(known[name] for name in names)
 
 
 def column_labels(columns: Sequence[Hashable]) -> list[Hashable]:
@@ -68,8 +72,9 @@ def column_labels(columns: Sequence[Hashable]) -> list[Hashable]:
 def stored_labels(columns: Sequence[Hashable], meta: Any) -> list[Hashable]:
     """`columns` as a list; ColumnError when one is none of the stored columns, those of `meta`."""
     asked, there = column_labels(columns), list(meta)
-    missing = [label for label in asked if label not in there]
+    missing = _missing(asked, there)
     if missing:
+        refuse_nulls(missing)
         raise ColumnError(f"no column {missing!r} in the index; it holds {there!r}")
     return asked
 
@@ -87,14 +92,25 @@ def kept_columns(
     """
     there = list(frame.columns)
     asked = there if columns is None else column_labels(columns)
-    missing = [label for label in asked if label not in there]
+    missing = _missing(asked, there)
     if missing:
+        refuse_nulls(missing)
         raise ColumnError(f"no column {missing!r}; the columns are {there!r}")
     wanted = {*asked, *names}
     kept = [label for label in there if label in wanted]
     _check_labels(kept)
-    check_takeable(frame[kept])
+    try:
+        check_takeable(frame[kept])
+    except KeyError:
+        refuse_nulls(kept)
+        raise
     return kept
+
+
+def _missing(labels: Sequence[Hashable], there: Sequence[Hashable]) -> list[Hashable]:
+    """Those of `labels` that are not there; a list is no label."""
+    known = set(there)
+    return [one for one in labels if not isinstance(one, Hashable) or one not in known]
 
 
 def _check_labels(labels: Sequence[Hashable]) -> None:
@@ -102,3 +118,19 @@ def _check_labels(labels: Sequence[Hashable]) -> None:
     odd = [label for label in labels if isinstance(label, bool | np.bool_) or label is None]
     if odd:
         raise ColumnError(f"columns {odd!r} have truth values or None for labels; rename them")
+
+
+def refuse_nulls(labels: Sequence[Hashable]) -> None:
+    """Raise ColumnError for those of `labels` that are NaN or another null.
+
+    Examples
+    --------
+    >>> refuse_nulls(["k", 7])
+    """
+    scalars: list[Any] = [label for label in labels if pd.api.types.is_scalar(label)]
+    nulls = [label for label in scalars if pd.isna(label)]
+    if nulls:
+        raise ColumnError(
+            f"columns {nulls!r} have nulls for labels, by which none is found for sure, as NaN is "
+            "not equal to itself; rename them, such as frame.columns = ['a', 'b']"
+        )

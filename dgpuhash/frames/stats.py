@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dgpuhash.frames.dataframes import frames_of
+from dgpuhash.frames.keyed_rows import KeyedRows
+
 __all__ = ["FrameStats"]
 
 
@@ -35,3 +38,17 @@ class FrameStats:
     table: str
     frames: str
     device: str
+
+    @classmethod
+    def of(cls, rows: KeyedRows, packing: str, device: str) -> FrameStats:
+        """Those of an index of `rows`."""
+        return cls(
+            rows=len(rows),
+            erased_rows=rows.erased,
+            row_nbytes=rows.store.nbytes,
+            table_nbytes=rows.table.nbytes,
+            packing=packing,
+            table=type(rows.table.table).__name__,
+            frames=frames_of(rows.store.meta).name,
+            device=device,
+        )

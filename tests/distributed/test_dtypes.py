@@ -152,3 +152,25 @@ def test_objects_of_nulls_alone_are_of_the_type_of_the_index(threads, mode):
         index.insert(nothing.rename(columns={"x": "y"}))
         index.insert(partitions(right[:1], nulls.rename(columns={"x": "y"})))
         assert len(index) == 6 and index.erase(nulls) == 3
+
+
+class Trips(pd.DataFrame):
+    """As those who extend pandas write it."""
+
+    @property
+    def _constructor(self):
+        return Trips
+
+
+@pytest.mark.parametrize("how", ["inner", "left", "semi", "anti"])
+def test_results_are_of_the_class_of_the_left_partitions(threads, how):
+    right = pd.DataFrame({"k": range(9), "y": range(9)})
+    with DistributedIndex.build(right, on="k") as index:
+        # Dask gives equal frames of both classes one name, and so one of them for both.
+        for left in (right[["k"]], Trips({"k": range(1, 10)})):
+            for given in (left, partitions(left[:4], left[4:]).persist()):
+                for persist in (False, True):
+                    merged = index.merge(given, how=how, persist=persist)
+                    found = merged.partitions[0].compute()
+                    assert type(found) is type(merged._meta) is type(left)
+            assert type(index.lookup(left)) is type(left)

@@ -79,7 +79,8 @@ def test_pair(pair, how):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         expected = left.merge(right, on="k", how=how)
-    assert_frame_equal(FrameIndex.build(right, "k").merge(left, how=how), expected)
+        found = FrameIndex.build(right, "k").merge(left, how=how)
+    assert_frame_equal(found, expected)
 
 
 def test_large_integers_and_floats_compare_exactly():

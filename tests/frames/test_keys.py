@@ -154,7 +154,7 @@ def test_owners_do_not_change_with_the_dtype_of_the_query():
         ([1, "a"], "astype"),
         ([1, 2], "Int64"),
         ([b"a"], "decode"),
-        ([decimal.Decimal(1)], "float64"),
+        ([decimal.Decimal(1)], "decimal128"),
         ([True, None], "boolean"),
         ([pd.Timestamp("2020").date()], "to_datetime"),
         ([[1], [2]], "astype"),

@@ -47,9 +47,14 @@ def key_column(series: Any, name: object) -> KeyColumn:
         strings = CudfStrings(series)
         return KeyColumn(LogicalType("string", nullable=True), nulls=strings.nulls, strings=strings)
     if kind not in FIXED:
+        remedy = "convert it to integers, floats, datetimes or strings with astype"
+        if kind.startswith("DECIMAL"):
+            remedy = (
+                "convert both sides to one scale, and that to text, which is exact: "
+                ".astype(cudf.Decimal128Dtype(38, 9)).astype('str')"
+            )
         raise KeyTypeError(
-            f"key column {name!r} is {series.dtype}, which cannot be a key; convert it to "
-            "integers, floats, datetimes or strings with astype"
+            f"key column {name!r} is {series.dtype}, which cannot be a key; {remedy}"
         )
     type_ = FIXED[kind]
     if type_.kind == "datetime" and getattr(series.dtype, "tz", None) is not None:

@@ -94,7 +94,7 @@ class PandasFrames(Frames):
         }
         made = pd.DataFrame(columns, copy=False)
         made.columns = like.columns
-        return made
+        return _of_class(made, like)
 
     def take(self, frame: Any, rows: Any) -> Any:
         if len(rows) == len(frame) and _is_range(rows):
@@ -188,7 +188,9 @@ class PandasFrames(Frames):
             )
             if label == other and moments and not told:
                 merged[label] = merged[label].astype(_moments_merged(left, right, label))
-        return _as_given(merged, *given, left_on, right_on)
+        merged = _of_class(_as_given(merged, *given, left_on, right_on), given[0])
+        merged.attrs = given[0].attrs if given[0].attrs == given[1].attrs else {}
+        return merged
 
     def is_typed(self, series: Any) -> bool:
         return bool(series.dtype != object)
@@ -279,6 +281,15 @@ def _unite_categories(frames: list[Any], label: Hashable) -> list[Any]:
     return [_replaced(frame, {label: frame[label].astype(united)}) for frame in frames]
 
 
+def _of_class(frame: Any, like: Any) -> Any:
+    """A frame as one of the class of `like`, with its attributes, as pandas' merges keep those."""
+    if type(like) is not pd.DataFrame:
+        frame = like._constructor(frame)
+    if like.attrs:
+        frame.attrs = like.attrs
+    return frame
+
+
 def _replaced(frame: Any, columns: Mapping[Hashable, Any]) -> Any:
     if columns:
         frame = frame.copy(deep=False)
@@ -320,12 +331,14 @@ def _as_given(
     """An empty merge whose key columns are objects where those of a frame are."""
     shared = {other for label, other in zip(left_on, right_on, strict=True) if label == other}
     added = [label for label in right if label not in shared]
-    sides = ((left, list(left), left_on, 0), (right, added, right_on, left.shape[1]))
-    for frame, labels, names, first in sides:
+    for frame, labels, names, first in (
+        (left, list(left), left_on, 0),
+        (right, added, right_on, left.shape[1]),
+    ):
+        at = {label: first + position for position, label in enumerate(labels)}
         for label in names:
-            position = first + labels.index(label) if label in labels else None
-            if position is not None and frame[label].dtype == np.dtype(object):
-                merged.isetitem(position, merged.iloc[:, position].astype(object))
+            if label in at and frame[label].dtype == np.dtype(object):
+                merged.isetitem(at[label], merged.iloc[:, at[label]].astype(object))
     return merged
 
 
