@@ -301,7 +301,8 @@ class FrameIndex(Searchable):
 
         Notes
         -----
-        Null keys (None, NaN, NaT, NA) match each other. Large integers and floats are compared
+        Null keys (None, NaN, NaT, NA) match each other; NaN of nullable or Arrow floats is a null,
+        or another key, as pandas has it for the two dtypes. Large integers and floats are compared
         exactly, where pandas rounds the integers to float64.
         """
         check_how(how)
