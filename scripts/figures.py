@@ -23,6 +23,7 @@ SHOWN = {
     "multi": "Multimaps",
     "group": "Grouping of int64 keys and values",
     "join": "Joins of int64 columns to row numbers",
+    "close": "Keys in the order of another table",
 }
 
 

@@ -160,6 +160,7 @@ figures_of_batches() {
     step multi 40 "${bench[@]}" multi "${measured[@]}" --json "$OUT/multi.jsonl"
     step group 50 "${bench[@]}" group "${measured[@]}" $compare --json "$OUT/group.jsonl"
     step join 50 "${bench[@]}" join "${measured[@]}" $compare --json "$OUT/join.jsonl"
+    step close 30 "${bench[@]}" close "${measured[@]}" --json "$OUT/close.jsonl"
 }
 
 proof() {

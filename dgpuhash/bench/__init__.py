@@ -11,6 +11,7 @@ from typing import IO, Any
 
 from dgpuhash import backend
 from dgpuhash.bench import (
+    close,
     cpu,
     exchange,
     group,
@@ -35,6 +36,7 @@ BENCHES: dict[str, Callable[..., Iterator[dict[str, Any]]]] = {
     "multi": multi.run,
     "group": group.run,
     "join": join.run,
+    "close": close.run,
     "cpu": cpu.run,
     "exchange": exchange.run,
     "scaling": scaling.run,

@@ -163,6 +163,11 @@ def _join() -> None:
     """Joins of int64 columns to row numbers, and against a table that stands."""
 
 
+@_question("close", _N)
+def _close() -> None:
+    """Keys in the order of another table, beside random ones: tables and column functions."""
+
+
 @_question("cpu", click.option("--n", type=_COUNT, help="Distinct keys."), _COMPARE)
 def _cpu() -> None:
     """The CPU alone: build, probe, join, sums by key, of sizes that pandas is used for."""

@@ -23,6 +23,7 @@ _QUESTIONS = {
     "multi": "Multimaps",
     "group": "Grouping",
     "join": "Joins",
+    "close": "Keys in the order of another table",
     "cpu": "The CPU",
     "exchange": "From all workers to all workers",
     "scaling": "More workers",

@@ -7,7 +7,9 @@ from typing import Any
 __all__ = ["BENCHES", "problem_of"]
 
 # In the order of a report.
-BENCHES = ("limits", "tables", "multi", "group", "join", "cpu", "exchange", "scaling", "model")
+BENCHES = (
+    *("limits", "tables", "multi", "group", "join", "close", "cpu", "exchange", "scaling", "model"),
+)
 _TEXT, _OBJECT, _PARTS = "a text", "an object", "an object of numbers from 0 on"
 _COUNT, _POSITIVE = "a whole number from 1 on", "a number above 0"
 _AMOUNT, _NUMBER = "a number from 0 on", "a number"

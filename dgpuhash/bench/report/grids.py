@@ -15,6 +15,10 @@ _VERBS = {
     "multi": ("build", "retrieve"),
     "group": ("sum + count", "factorize", "value_counts", "unique"),
     "join": ("inner", "left", "semi", "standing", "merge"),
+    "close": (
+        *("HashSet", "HashMap", "MultiMap", "slices", "factorize", "unique", "value_counts"),
+        *("group_reduce", "isin", "join_indices"),
+    ),
     "cpu": ("build", "probe", "join", "group sum"),
     "scaling": (
         *("build", "insert", "find", "multi build", "multi find", "merge", "build + merge"),
@@ -68,10 +72,12 @@ def grids(bench: str, rows: Sequence[Row]) -> list[Grid]:
         title = f"billions of rows a second, {_BRACKETS}"
         made += _pivot(title, other, ("pairs", "n", "distribution", "load"), "verb", verbs)
     else:
-        title = f"milliseconds, {_BRACKETS}"
+        beside = "in brackets as many random keys beside that" if bench == "close" else _BRACKETS
+        title = f"milliseconds, {beside}"
         index = {
             "group": ("pairs", "n", "groups", "distribution", "library"),
             "join": ("n", "build", "distribution", "hit_rate", "library"),
+            "close": ("n", "distribution"),
             "cpu": ("n", "library"),
         }[bench]
         made += _pivot(title, other, index, "verb", verbs)

@@ -91,6 +91,7 @@ _PLOTS = {
         Plot("join", "build", "rows that the table is made of", "time", "milliseconds",
              ("n", "distribution", "hit_rate", "verb"), ("library",), _BOTH),
     ),
+    "close": (),
     "cpu": (),
     "exchange": (
         Plot("rate", "leaving", "bytes that leave each worker", "rate",

@@ -1,0 +1,91 @@
+"""What do keys cost whose hashes are close together: a slice of another table's contents?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from dgpuhash.backend import Backend
+from dgpuhash.bench.figure import duration, require
+from dgpuhash.bench.timing import REPEATS, median_time
+from dgpuhash.tables import (
+    HashMap,
+    HashSet,
+    MultiMap,
+    factorize,
+    group_reduce,
+    isin,
+    join_indices,
+    unique,
+    value_counts,
+)
+
+__all__ = ["run"]
+
+_N = (10**3, 2**17 + 1, 2**20)
+# The other table has so many times as many keys.
+_PART = 4
+_SLICES = 100
+
+
+def run(
+    backend: Backend, *, n: Sequence[int] | None = None, repeats: int | None = None
+) -> Iterator[dict[str, Any]]:
+    """Rows for tables and column functions, of keys in the order of another table, and permuted.
+
+    The keys are the first n of a table of four times as many, as `items` gives them: its hashes
+    are as close together as can be. The floor is the time of n random keys in the same run, so that
+    a ratio of one says that it makes no difference. ``slices`` inserts them in a hundred batches.
+    Each verb's answer has as many keys as were given.
+
+    Parameters
+    ----------
+    backend : Backend
+    n : sequence of int, optional
+        Keys.
+    repeats : int, optional
+        Measurements of each figure.
+    """
+    for rows in n or _N:
+        yield from _rows(backend, rows, repeats or REPEATS[backend.name])
+
+
+def _rows(backend: Backend, n: int, repeats: int) -> Iterator[dict[str, Any]]:
+    drawn = np.random.default_rng(n).choice(2**60, 2 * _PART * n + 8, replace=False)
+    other = HashSet.from_keys(backend.from_host(drawn[: _PART * n]))
+    close = backend.asarray(other.items()[:n])
+    order = backend.from_host(np.random.default_rng(1).permutation(n))
+    random = backend.from_host(drawn[-n:])
+    orders = {"a slice of a table": close, "a slice, permuted": close[order]}
+    for verb, work in _verbs(backend.name).items():
+        floor, _ = median_time(backend, partial(work, random), repeats=repeats)
+        for name, keys in orders.items():
+            seconds, found = median_time(backend, partial(work, keys), repeats=repeats)
+            require(found == n, "keys were lost", verb=verb, n=n, distribution=name)
+            yield duration(seconds, floor, verb=verb, n=n, distribution=name)
+
+
+def _verbs(device: str) -> dict[str, Callable[[Any], int]]:
+    """What is done with keys; gives how many distinct ones came of it."""
+
+    def slices(keys: Any) -> int:
+        table, rows = HashSet(keys.dtype, device=device), -(-len(keys) // _SLICES)
+        for start in range(0, len(keys), rows):
+            table.insert(keys[start : start + rows])
+        return len(table)
+
+    return {
+        "HashSet": lambda keys: len(HashSet.from_keys(keys)),
+        "HashMap": lambda keys: len(HashMap.from_arrays(keys, keys)),
+        "MultiMap": lambda keys: len(MultiMap.from_arrays(keys, keys)),
+        "slices": slices,
+        "factorize": lambda keys: len(factorize(keys)[1]),
+        "unique": lambda keys: len(unique(keys)),
+        "value_counts": lambda keys: len(value_counts(keys)[0]),
+        "group_reduce": lambda keys: len(group_reduce(keys, keys, "sum")[0]),
+        "isin": lambda keys: int(isin(keys, keys).sum()),
+        "join_indices": lambda keys: len(join_indices(keys, keys)[0]),
+    }
