@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import platform
 from importlib import metadata
+from typing import Any
 
 import click
 from rich.console import Console
@@ -36,9 +38,18 @@ PACKAGES = [
 ]
 
 
+# What InfiniBand and RoCE go over.
+_VERBS = ("rc", "dc", "ud")
+
+
 @click.command()
-def info() -> None:
-    """Show versions, backends, devices and the kernel cache."""
+@click.option(
+    "--scheduler",
+    metavar="ADDRESS",
+    help="Show the workers of this Dask cluster, too, and what UCX has there.",
+)
+def info(scheduler: str | None) -> None:
+    """Show versions, backends, devices, the kernel cache, and by what workers can talk."""
     console = Console()
     console.print(_versions())
     console.print(_backends())
@@ -48,6 +59,62 @@ def info() -> None:
         f"in {kept.folder}",
         soft_wrap=True,
     )
+    if scheduler is not None:
+        from dgpuhash.cli.cluster import client_for
+
+        with client_for(scheduler) as client:
+            workers = client.scheduler_info(n_workers=-1)["workers"]
+            found = client.run(transports_here, on_error="return")
+        console.print(_workers(workers, found))
+
+
+def transports_here() -> str:
+    """By what UCX can send in this process, and over which devices; or why it cannot."""
+    try:
+        core = importlib.import_module("ucxx.core")
+        library = importlib.import_module("ucxx._lib.libucxx")
+    except ImportError as error:
+        return "no UCXX" if error.name == "ucxx" else f"no UCXX: {one_line(error)}"
+    # That of a cluster over UCX, with its settings; one over TCP has none.
+    used = getattr(core, "_ctx", None)
+    try:
+        context = library.UCXContext({}) if used is None else used.context
+        return transports_in(context.info)
+    except Exception as error:  # UCX raises types of its own.
+        return f"UCX does not start: {one_line(error)}"
+
+
+def transports_in(told: str) -> str:
+    """Transports and their devices, as UCX tells of a context.
+
+    Examples
+    --------
+    >>> transports_in("resource 0 : md 0 dev 0 flags -- tcp/eth0\\n"
+    ...               "resource 1 : md 0 dev 1 flags -- tcp/lo\\n"
+    ...               "resource 2 : md 1 dev 2 flags -- cma/memory\\n")
+    'tcp (eth0, lo), cma; no InfiniBand'
+    """
+    devices: dict[str, list[str]] = {}
+    for line in told.splitlines():
+        head, found, resource = line.partition(" -- ")
+        if found and "resource" in head:
+            transport, _, device = resource.strip().partition("/")
+            devices.setdefault(transport, []).append(device)
+    said = ", ".join(
+        transport if theirs == ["memory"] else f"{transport} ({', '.join(theirs)})"
+        for transport, theirs in devices.items()
+    )
+    return said if any(each.startswith(_VERBS) for each in devices) else f"{said}; no InfiniBand"
+
+
+def _workers(workers: dict[str, dict[str, Any]], found: dict[str, Any]) -> Table:
+    table = Table("worker", "threads", "transports of UCX", title="Workers")
+    for address, worker in sorted(workers.items()):
+        said = found.get(address, "it does not answer")
+        if isinstance(said, BaseException):
+            said = f"cannot be asked: {one_line(said)}; install this dgpuhash there"
+        table.add_row(Text(address), str(worker["nthreads"]), Text(said))
+    return table
 
 
 def _versions() -> Table:
