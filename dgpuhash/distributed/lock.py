@@ -14,13 +14,39 @@ from dgpuhash.distributed.calls import ask_scheduler, handlers_of
 from dgpuhash.distributed.clients import asking_the_scheduler, connected, giving_way
 from dgpuhash.errors import IndexLost, ReentranceError
 
-__all__ = ["forget_lock", "locked"]
+__all__ = ["Alone", "forget_lock", "locked"]
 
 # Seconds between two looks whether the client in the block is alive.
 PATIENCE = 2.0
 
 # The threads of this process that are in a block, or wait for it, for which client.
 _inside: set[tuple[int, str, str]] = set()
+
+
+class Alone:
+    """A block that a thread which is in it may not enter again: it is in the middle of a phase.
+
+    Other threads are kept out by a lock around it.
+
+    Parameters
+    ----------
+    name : str
+        Of the table.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name, self._entered = name, False
+
+    def __enter__(self) -> None:
+        if self._entered:
+            raise ReentranceError(
+                f"a thread that waits for a verb of a {self._name} came to use the table (in a "
+                "signal handler, or a finaliser): do so when that call has returned"
+            )
+        self._entered = True
+
+    def __exit__(self, *_: object) -> None:
+        self._entered = False
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from distributed import Client
 
 from dgpuhash.distributed import DistributedSet
 from dgpuhash.distributed.clients import client_of
+from dgpuhash.distributed.group import Group
 from dgpuhash.distributed.lock import ClientLock, free_of_the_dead, locked
 from dgpuhash.errors import ReentranceError, UnsupportedError
 
@@ -54,6 +55,38 @@ def test_a_thread_does_not_wait_for_itself(threads: Client) -> None:
             pass
     with locked(threads, "held"):
         pass
+
+
+def test_a_handler_does_not_spoil_the_verb_that_it_interrupts(
+    threads: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its phase would come after the one that it interrupts, with the epoch before."""
+    refused = []
+
+    def handler(*_: Any) -> None:
+        for verb in (table.insert, table.contains, table.erase):
+            with pytest.raises(ReentranceError, match=r"DistributedSet.*returned"):
+                verb([1, 7])
+            refused.append(verb)
+
+    with DistributedSet("i8", client=threads) as table:
+        table.insert([1, 2])
+        before, run = signal.signal(signal.SIGUSR1, handler), Group.run
+
+        def struck(*args: Any, **kwargs: Any) -> Any:
+            made = run(*args, **kwargs)
+            signal.raise_signal(signal.SIGUSR1)
+            return made
+
+        try:
+            with monkeypatch.context() as patched:
+                patched.setattr(Group, "run", struck)
+                table.insert([3])
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+        assert len(refused) == 3
+        assert table.contains([1, 2, 3, 7]).tolist() == [True, True, True, False]
+        assert table.insert([7]).tolist() == [True]
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")

@@ -30,6 +30,7 @@ from dgpuhash.distributed.arrays.sharing import Use, joined
 from dgpuhash.distributed.change import places
 from dgpuhash.distributed.clients import client_of, giving_way
 from dgpuhash.distributed.group import Attempt, Transport
+from dgpuhash.distributed.lock import Alone
 from dgpuhash.distributed.phase import GRACE, on_workers
 from dgpuhash.distributed.sparing import Absences, Sparing, Switch
 from dgpuhash.distributed.worker_data import Elsewhere, Made
@@ -92,7 +93,7 @@ class DistributedTable:
         self._held: list[Held] = []
         self._lost: str | None = None
         self._closed = False
-        self._turn = threading.RLock()
+        self._turn, self._alone = threading.RLock(), Alone(type(self).__name__)
 
     def _hold(self, use: Use) -> None:
         """Have the workers free what they hold for this handle when it is gone."""
@@ -236,12 +237,13 @@ class DistributedTable:
         self, verb: Verb, keys: Any, *values: Any, shown: Sequence[Shown] = ()
     ) -> tuple[Any, ...]:
         """Carry out `verb`; the columns of its answer in the form of `keys`."""
-        arguments: list[tuple[Any, Any, str]] = [(keys, self.key_dtype, "keys")]
+        arguments: list[Any] = [(keys, self.key_dtype, "keys")]
         arguments += [(each, self.value_dtype, "values") for each in values]
         with self._at_work():
             batch = batch_of(self._client, self._workers, arguments, verb.stores)
             self._settle(batch.device)
-            return self._order(replace(verb, mixed=batch.mixed), batch, shown)
+            with self._alone:
+                return self._order(replace(verb, mixed=batch.mixed), batch, shown)
 
     def _order(self, verb: Verb, batch: Batch, shown: Sequence[Shown] = ()) -> tuple[Any, ...]:
         """Let all ranks carry out `verb`; its answers."""

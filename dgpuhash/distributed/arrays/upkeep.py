@@ -51,7 +51,7 @@ class Upkeep(DistributedTable):
 
     def clear(self) -> None:
         """Forget every key; the capacity stays."""
-        with giving_way(self._client), self._turn:
+        with giving_way(self._client), self._turn, self._alone:
             self._check()
             try:
                 self._held = self._phase_of_what_is_stored(hosted.clear_part)
