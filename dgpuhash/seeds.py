@@ -61,7 +61,7 @@ def spread_seed(seed: int) -> int:
     Examples
     --------
     >>> hex(spread_seed(0))
-    '0x64b5720b4b825f21'
+    '0x9ca066f1a4ab2eea'
     """
     word = (seed + _INCREMENT) % _LIMIT
     for factor in _FACTORS:
