@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -14,6 +13,7 @@ from numpy.typing import DTypeLike
 from dgpuhash.backend import args as structs
 from dgpuhash.backend.deal import Deal
 from dgpuhash.backend.kernel import Kernel
+from dgpuhash.backend.launches import Launches
 from dgpuhash.backend.part_args import PART_ROWS
 from dgpuhash.backend.partition import (
     multisplit,
@@ -24,7 +24,6 @@ from dgpuhash.backend.partition import (
 from dgpuhash.backend.partition_args import BLOCK_THREADS, CPU_BLOCKS
 from dgpuhash.backend.partition_pass import Partitioned
 from dgpuhash.backend.region_args import REGION_SHIFT
-from dgpuhash.backend.words import packing, words_of
 from dgpuhash.errors import KeyTypeError, ShapeError
 
 __all__ = ["Backend", "Kernel", "Partitioned"]
@@ -32,7 +31,7 @@ __all__ = ["Backend", "Kernel", "Partitioned"]
 Shape = int | tuple[int, ...]
 
 
-class Backend(ABC):
+class Backend(Launches):
     """Arrays and kernels of one device.
 
     Attributes
@@ -81,20 +80,7 @@ class Backend(ABC):
     def xp(self) -> ModuleType:
         """The array module: NumPy or CuPy."""
 
-    @abstractmethod
-    def launch(self, kernel: Kernel, args: bytes, n: int) -> None:
-        """Run `kernel` over `n` rows with a struct passed by value, whose bytes `args` are.
-
-        On a GPU this is asynchronous on CuPy's current stream; the arrays whose pointers they
-        hold must live until the caller's next work on that stream.
-
-        Raises
-        ------
-        CompileError
-            When the kernel cannot be built or does not exist.
-        """
-
-    def load(self, *kernels: Kernel) -> None:  # noqa: B027
+    def load(self, *kernels: Kernel) -> None:
         """Do now what the first launch of `kernels` would do before, if anything.
 
         Raises
@@ -149,10 +135,6 @@ class Backend(ABC):
         return None
 
     @abstractmethod
-    def pointer(self, data: Any) -> int:
-        """The address of the first element; 0 for None and for empty arrays."""
-
-    @abstractmethod
     def stable_order(self, keys: Any) -> Any:
         """The int64 row order that sorts `keys`, equal keys in input order."""
 
@@ -178,58 +160,6 @@ class Backend(ABC):
         # CuPy takes Python integers as int64, which does not hold all of uint64.
         made.fill(np.asarray(value, made.dtype)[()])
         return made
-
-    def run(self, kernel: Kernel, struct: np.dtype[Any], n: int, **fields: Any) -> None:
-        """Launch `kernel` with a `struct` of `fields`: arrays (as pointers) and numbers.
-
-        A struct in it comes as bytes, or as a tuple of arrays and numbers where it only has words.
-        Fields that are left out are 0.
-        """
-        self.launch(kernel, self.pack(struct, n=n, **fields), n)
-
-    def pack(self, struct: np.dtype[Any], **fields: Any) -> bytes:
-        """The bytes of a `struct` of `fields`, as `run` takes them."""
-        nested, names, pack = packing(struct)
-        structs = [self._struct(fields.pop(name), nbytes) for name, nbytes in nested.items()]
-        take, word = fields.pop, self._word
-        # Plain numbers take no call each.
-        words = [it if type(it := take(name, 0)) is int else word(it) for name in names]
-        if fields:
-            raise TypeError(f"{', '.join(fields)}: no such fields, use {', '.join(names)}")
-        return pack(*structs, *words)
-
-    def bound(self, kernel: Kernel, struct: np.dtype[Any], *structs: bytes) -> Callable[..., None]:
-        """`kernel` with the `structs` inside its struct; called with rows and all words.
-
-        Those are arrays and numbers, in the order of the struct: what `run` does in less time.
-
-        Examples
-        --------
-        >>> from dgpuhash import backend
-        >>> from dgpuhash.backend import args
-        >>> cpu, owners = backend.get("cpu"), np.zeros(2, np.uint32)
-        >>> owner_of = cpu.bound(args.owner_of(), args.OWNER_OF)
-        >>> owner_of(2, np.array([1, 2**63], np.uint64), owners, 2, 2)
-        >>> owners.tolist()
-        [0, 1]
-        """
-        launch, word = self.launch, self._word
-        pack = functools.partial(packing(struct).pack, *structs)
-
-        def run(n: int, *words: Any) -> None:
-            launch(kernel, pack(*[it if type(it) is int else word(it) for it in words]), n)
-
-        return run
-
-    def _struct(self, field: Any, nbytes: int) -> bytes:
-        if isinstance(field, tuple):
-            field = words_of(*map(self._word, field))
-        if len(field) != nbytes:
-            raise TypeError(f"a struct of {nbytes} bytes was given {len(field)}")
-        return field
-
-    def _word(self, field: Any) -> Any:
-        return field if isinstance(field, (int, np.integer)) else self.pointer(field)
 
     def multisplit(self, destinations: Any, parts: int) -> tuple[Any, np.ndarray]:
         """The rows by destination, those of one destination in input order.

@@ -8,6 +8,7 @@ import math
 import os
 import platform
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,6 +18,7 @@ from numpy.typing import DTypeLike
 
 from dgpuhash.backend.base import Backend, Shape
 from dgpuhash.backend.kernel import Kernel
+from dgpuhash.backend.launches import Step
 from dgpuhash.backend.placement import reject_nulls, require_host
 from dgpuhash.errors import CompileError, OutOfMemoryError
 
@@ -25,6 +27,10 @@ __all__ = ["VARIABLE", "CpuBackend", "Shares", "native"]
 ALIGNMENT = 64
 # Threads of a process that uses the extension, whatever else says how many.
 VARIABLE = "DGPUHASH_NUM_THREADS"
+_NOT_STARTED = (KeyError, IndexError, ValueError, TypeError)
+_REBUILD = (
+    "the extension is probably older than the Python code, so rebuild it with 'pip install .'"
+)
 
 
 @functools.cache
@@ -100,11 +106,19 @@ class CpuBackend(Backend):
         extension = native()
         try:
             extension.launch(kernel.expression, args, n)
-        except (KeyError, IndexError, ValueError, TypeError) as error:
+        except _NOT_STARTED as error:
             raise CompileError(
-                f"kernel {kernel.expression} did not start: {error}; the extension is probably "
-                "older than the Python code, so rebuild it with 'pip install .'"
+                f"kernel {kernel.expression} did not start: {error}; {_REBUILD}"
             ) from error
+
+    def prepare(self, kernel: Kernel, args: bytes, n: int) -> functools.partial[Any]:
+        return functools.partial(native().launch, kernel.expression, args, n)
+
+    def in_one_call(self, steps: Iterable[Step]) -> None:
+        try:
+            super().in_one_call(steps)
+        except _NOT_STARTED as error:
+            raise CompileError(f"a kernel did not start: {error}; {_REBUILD}") from error
 
     def empty(self, shape: Shape, dtype: DTypeLike) -> np.ndarray:
         made = np.dtype(dtype)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, ClassVar, NoReturn
@@ -16,10 +17,11 @@ from dgpuhash.backend.base import Backend, Shape
 from dgpuhash.backend.cache import load_or_compile
 from dgpuhash.backend.compiler import architecture_for
 from dgpuhash.backend.kernel import Kernel
+from dgpuhash.backend.launches import Step
 from dgpuhash.backend.memory import ran_out
 from dgpuhash.backend.part_args import PART_ROWS, SMALL_PART_ROWS
 from dgpuhash.backend.partition_args import block_threads
-from dgpuhash.backend.passed import Passed
+from dgpuhash.backend.passed import Argument, Passed
 from dgpuhash.backend.placement import device_of, reject_nulls, require_gpu
 from dgpuhash.backend.region_args import REGION_SHIFT, SMALL_REGION_SHIFT
 from dgpuhash.errors import DeviceError, OutOfMemoryError
@@ -40,6 +42,11 @@ class _Loaded:
     """Blocks that fill the device."""
     shared_nbytes: int
     """Of each block."""
+
+    def blocks(self, kernel: Kernel, n: int) -> int:
+        """As many as `n` rows are worth."""
+        wanted = -(-n * kernel.tile // kernel.threads)
+        return wanted if kernel.in_order else min(wanted, self.resident_blocks)
 
 
 class CudaBackend(Backend):
@@ -112,14 +119,10 @@ class CudaBackend(Backend):
         device = self._device()
         try:
             loaded = self._load(kernel, device)
-            blocks = -(-n * kernel.tile // kernel.threads)
-            if not kernel.in_order:
-                blocks = min(blocks, loaded.resident_blocks)
+            blocks = loaded.blocks(kernel, n)
             passed, cuda = self._passed, self._cupy.cuda
             if device not in passed.devices:
-                # Any call of the runtime that needs a context makes the device's the thread's own.
-                cuda.runtime.memGetInfo()
-                passed.devices.add(device)
+                self._enter(device)
             passed.put(args)
             # CuPy's own call of a function takes 2 µs longer, to look at what it is given.
             cuda.driver.launchKernel(
@@ -130,6 +133,33 @@ class CudaBackend(Backend):
             raise DeviceError(
                 f"{kernel.expression} over {n:,} rows failed on {self.device_name()}: {error}; "
                 "rerun with CUDA_LAUNCH_BLOCKING=1 to find the call that broke the device"
+            ) from error
+
+    def prepare(self, kernel: Kernel, args: bytes, n: int) -> functools.partial[Any]:
+        if n == 0:
+            return functools.partial(bool)
+        device, cuda = self._device(), self._cupy.cuda
+        self.load(kernel)
+        loaded = self._load(kernel, device)
+        if device not in self._passed.devices:
+            self._enter(device)
+        argument = Argument(args)
+        step: functools.partial[Any] = functools.partial(
+            cuda.driver.launchKernel,
+            loaded.function.ptr, loaded.blocks(kernel, n), 1, 1, kernel.threads, 1, 1,
+            loaded.shared_nbytes, cuda.get_current_stream().ptr, argument.parameters, 0,
+        )  # fmt: skip
+        # Lives as long as the step.
+        step.argument = argument  # type: ignore[attr-defined]
+        return step
+
+    def in_one_call(self, steps: Iterable[Step]) -> None:
+        try:
+            super().in_one_call(steps)
+        except self._cuda_errors() as error:
+            raise DeviceError(
+                f"a change of a table failed on {self.device_name()}: {error}; rerun with "
+                "CUDA_LAUNCH_BLOCKING=1 to find the call that broke the device"
             ) from error
 
     def load(self, *kernels: Kernel) -> None:
@@ -247,6 +277,11 @@ class CudaBackend(Backend):
 
     def _memory_errors(self) -> tuple[type[Exception], ...]:
         return (MemoryError, *self._cuda_errors())
+
+    def _enter(self, device: int) -> None:
+        # Any call of the runtime that needs a context makes the device's the thread's own.
+        self._cupy.cuda.runtime.memGetInfo()
+        self._passed.devices.add(device)
 
     def _capability(self, device: int) -> int:
         capability = int(self._cupy.cuda.Device(device).compute_capability)

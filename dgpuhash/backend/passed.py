@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import threading
 
-__all__ = ["Passed"]
+__all__ = ["Argument", "Passed"]
 
 # The most that a kernel may take on GPUs before sm_70 and with drivers before CUDA 12.1.
 _MOST_NBYTES = 4096
@@ -39,3 +39,18 @@ class Passed(threading.local):
             When it is too long.
         """
         self._argument[: len(argument)] = argument
+
+
+class Argument:
+    """Memory of one launch that is done later, with its argument.
+
+    Attributes
+    ----------
+    parameters : int
+        As those of `Passed`.
+    """
+
+    def __init__(self, argument: bytes) -> None:
+        self._there = ctypes.create_string_buffer(argument, len(argument))
+        self._addresses = (ctypes.c_void_p * 1)(ctypes.addressof(self._there))
+        self.parameters = ctypes.addressof(self._addresses)

@@ -17,10 +17,11 @@ from dgpuhash.spec import TableSpec, check_capacity
 from dgpuhash.tables.arrays import Taken, take
 from dgpuhash.tables.asked import Asked, ask
 from dgpuhash.tables.bits import key_bits, key_memory, keys_of, word, words_of
+from dgpuhash.tables.commit import assigning
 from dgpuhash.tables.intake import adopt, same_length
 from dgpuhash.tables.persist import Buffers, check_absent, read_file, write_file
 from dgpuhash.tables.scarcity import says_memory
-from dgpuhash.tables.stats import TableStats, bytes_in_words, html_table
+from dgpuhash.tables.stats import TableStats, bytes_in_words, html_table, lines
 from dgpuhash.tables.storage import Storage
 from dgpuhash.tables.turns import Turns, changes, reads
 
@@ -108,7 +109,8 @@ class Table:
         """Forget every key; the capacity stays."""
         self._turns.begin()
         if self._store is not None:
-            self._store.clear()
+            self._store = self._store.cleared()
+            self._store.slots.fill()
 
     @says_memory
     @changes
@@ -196,7 +198,7 @@ class Table:
         """Size, load, memory and lines per lookup; reads the whole table once."""
         store = self._opened()
         state = store.slots.state()
-        present, absent = store.slots.lines()
+        present, absent = lines(store.backend, store.slots)
         size, nbytes = len(self), self.nbytes
         value = self.value_dtype
         width = 0 if value is None else value.itemsize
@@ -319,7 +321,7 @@ class Table:
     def _open(self, backend: Backend) -> None:
         spec = self._spec
         try:
-            self._store = Storage(
+            store = Storage(
                 backend,
                 word(self._key),
                 self._value_word(),
@@ -331,8 +333,8 @@ class Table:
             # What was reserved may be more than there can be.
             self._least_capacity = self._first_capacity
             raise
-        self._backend = backend
-        self._turns.guard = backend.guard()
+        guarding = assigning(self._turns, guard=backend.guard())
+        backend.in_one_call([guarding, assigning(self, _store=store, _backend=backend)])
 
     def _opened(self) -> Storage:
         """The storage; on the CPU when no array has said otherwise."""

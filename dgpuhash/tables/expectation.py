@@ -15,7 +15,9 @@ __all__ = [
     "WITNESSED_ROWS",
     "NewKeys",
     "Witnesses",
+    "absent_rows",
     "all_new",
+    "distinct_rows",
     "new_keys",
     "newness",
 ]
@@ -123,6 +125,26 @@ class Witnesses:
             self._seen.clear()
         self._used = False
         return self._seen
+
+
+def absent_rows(backend: Backend, slots: Slots, keys: Any) -> Any:
+    """The rows (int64) whose keys are not stored."""
+    xp = backend.xp
+    return xp.arange(len(keys)) if slots.blank else xp.flatnonzero(~slots.contains(keys))
+
+
+def distinct_rows(backend: Backend, slots: Slots, keys: Any, most: int) -> Any | None:
+    """One row (int64) of each of some keys, None where there are `most` of them or more.
+
+    The other slots that this takes have another seed than `slots`.
+    """
+    most = min(most, len(keys))
+    seen = Slots(backend, keys.dtype, None, slots=2 * most, seed=_seeds(slots)[1])
+    seen.clear()
+    if most == len(keys):
+        return backend.xp.flatnonzero(seen.insert(keys, None))
+    created, pending = seen.insert_limited(keys, None, most)
+    return None if len(pending) else backend.xp.flatnonzero(created)
 
 
 def _seeds(slots: Slots) -> tuple[int, int]:

@@ -32,6 +32,11 @@ class State:
     strayed: int
     """Keys that were stored beyond the segments in which they begin."""
 
+    @property
+    def taken(self) -> int:
+        """Slots that no new key can have."""
+        return self.occupied + self.erased
+
 
 class Extent(NamedTuple):
     """How large a table is."""

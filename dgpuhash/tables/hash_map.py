@@ -18,7 +18,7 @@ from dgpuhash.tables.found import found_rows
 from dgpuhash.tables.intake import adopt, adopt_host, default_row, natural_dtype
 from dgpuhash.tables.persist import Buffers
 from dgpuhash.tables.scarcity import says_memory
-from dgpuhash.tables.turns import changes, changes_whole, reads
+from dgpuhash.tables.turns import changes, reads
 from dgpuhash.tables.values import Values, values_for
 from dgpuhash.tables.winners import winners
 
@@ -85,6 +85,7 @@ class HashMap(Table):
     """
 
     kind = "map"
+    _values: Values
 
     def __init__(
         self,
@@ -294,12 +295,13 @@ class HashMap(Table):
         bits, words = self._opened().items()
         return self._stored_keys(bits), self._values.decode(words)
 
-    @changes_whole
+    @changes
     def clear(self) -> None:
         """Forget every pair; the capacity stays."""
         super().clear()
         if self._store is not None:
-            self._values.clear()
+            # In between they are values that no key knows.
+            self._values = self._values.emptied()
 
     @reads
     def copy(self) -> Self:
@@ -320,7 +322,7 @@ class HashMap(Table):
         return self._values_word
 
     def _open(self, backend: Backend) -> None:
-        self._values: Values = values_for(backend, self._value)
+        self._values = values_for(backend, self._value)
         self._values_word = self._values.word
         super()._open(backend)
 

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from dgpuhash.tables.key_runs import KeyRuns, key_runs
-from dgpuhash.tables.lists import NONE, Lists
+from dgpuhash.tables.lists import NONE, Appending, Lists
 from dgpuhash.tables.sampling import Sample
 from dgpuhash.tables.storage import Storage
 
-__all__ = ["append", "contents", "fill", "handles", "settle"]
+__all__ = ["appending", "contents", "fill", "handles", "settle"]
 
 # Of a batch, to look at some first.
 _SAMPLED_ROWS = 2**18
@@ -72,22 +72,21 @@ def _settle_unique(store: Storage, lists: Lists, bits: Any, words: Any) -> Stora
     if len(made) == rows:
         return made
     if made is store:
-        store.clear()
+        store.slots.clear()
     return None
 
 
-def append(store: Storage, lists: Lists, batch: KeyRuns) -> bool:
-    """Give new keys entries or runs at the end of the pool, and append to the others' lists.
+def appending(store: Storage, lists: Lists, batch: KeyRuns) -> Appending | None:
+    """How new keys get entries or runs at the end of the pool, and the others' lists grow.
 
-    False when the lists lack numbers, and nothing was done.
+    There is room for the keys then. None when the lists lack numbers.
     """
     starts = batch.starts
     if starts is None:
         starts = store.backend.xp.arange(len(batch.keys) + 1, dtype=np.int64)
     plan = lists.plan(*handles(store, lists, batch.keys), starts, batch.values)
     if not lists.can_number(plan):
-        return False
-    lists.reserve(plan)
+        return None
+    appended = lists.appending(plan, batch.values)
     store.make_room(int((plan.handles == np.uint64(NONE)).sum()))
-    store.replace(batch.keys, lists.append(plan, batch.values))
-    return True
+    return appended

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -9,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from dgpuhash.backend import Backend, Kernel, args
+from dgpuhash.backend.launches import Step
 from dgpuhash.errors import CapacityError
 from dgpuhash.tables.numbering import Numbering
 
-__all__ = ["NONE", "Lists", "Plan", "owners_of"]
+__all__ = ["NONE", "Appending", "Lists", "Plan", "owners_of"]
 
 NONE = 2**64 - 1
 """The handle of a key that has no values."""
@@ -59,6 +61,18 @@ class Plan:
     def numbered(self) -> int:
         """The handles in use afterwards."""
         return int(self.numbers[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class Appending:
+    """A batch of runs that are ready to be appended."""
+
+    lists: Lists
+    """The lists afterwards; in the same memory where there was room."""
+    entries: Any
+    """The runs' keys', written by `steps`; the caller stores them."""
+    steps: list[Step]
+    """What appends them, and leaves lists that the caller does not replace in disorder."""
 
 
 class Lists:
@@ -108,10 +122,15 @@ class Lists:
         self.appended = 0
         """Values appended, those of erased keys included."""
 
+    def emptied(self) -> Lists:
+        """Lists without any value."""
+        made = copy.copy(self)
+        made.clear()
+        return made
+
     def copy(self) -> Lists:
         """Independent lists with the same content."""
-        made = object.__new__(Lists)
-        made.__dict__.update(self.__dict__)
+        made = copy.copy(self)
         for name, used in (
             ("_pool", self._used),
             ("_starts", len(self._starts)),
@@ -231,8 +250,9 @@ class Lists:
         """Whether entries can tell the lists of `plan`; if not, all have to be settled anew."""
         return self._settled + plan.numbered <= self._numbering.span
 
-    def reserve(self, plan: Plan) -> None:
-        """Make the pool and what numbers stand for large enough for `plan`."""
+    def appending(self, plan: Plan, values: Any) -> Appending:
+        """How the runs of `values` are appended; these lists stay as they are until then."""
+        made = copy.copy(self)
         for name, end, used in (
             ("_pool", plan.end, self._used),
             ("_records", plan.recorded, self._recorded),
@@ -241,31 +261,27 @@ class Lists:
             held = getattr(self, name)
             if end > len(held):
                 room = max(end, len(held) * 3 // 2)
-                setattr(self, name, _resized(self._backend, held, used, room))
-
-    def append(self, plan: Plan, values: Any) -> Any:
-        """Append the runs of `values`, for which there is room; gives their keys' entries.
-
-        What the lists hold without the new entries stays as it is only for keys that have no list
-        or a settled one: the caller stores all entries.
-        """
+                setattr(made, name, _resized(self._backend, held, used, room))
+        made._used, made._recorded, made._numbered = plan.end, plan.recorded, plan.numbered
+        made.appended = self.appended + len(values)
+        made.compact = False
         backend, runs = self._backend, len(plan.handles)
         pieces = int(plan.pieces[-1])
         begins = backend.empty(pieces + 1, np.int64)
         begins[pieces:] = len(values)
         stretches = backend.empty(pieces, np.uint64)
         entries = plan.entries.copy()
-        self._run(
-            args.list_append(self._value), args.LIST_APPEND, runs,
+        append = backend.prepared(
+            args.list_append(self._value), args.LIST_APPEND, runs, table=made._table(),
             to=(begins, stretches), handles=plan.handles, entries=entries,
             run_offsets=plan.starts, values=values,
             slots=plan.slots, records=plan.records, places=plan.pieces, numbers=plan.numbers,
         )  # fmt: skip
-        self._used, self._recorded, self._numbered = plan.end, plan.recorded, plan.numbered
-        self.appended += len(values)
-        self.compact = False
-        self._move(args.list_scatter(self._value), begins, stretches, values)
-        return entries
+        scatter = backend.prepared(
+            args.list_scatter(self._value), args.LIST_MOVE, self._segments(len(values))[0],
+            table=made._table(), **self._moving(begins, stretches, values),
+        )  # fmt: skip
+        return Appending(made, entries, [append, scatter])
 
     def count(self, handles: Any) -> Any:
         """How many values each handle has, int64."""
@@ -325,16 +341,21 @@ class Lists:
     def _move(
         self, kernel: Kernel, begins: Any, stretches: Any, values: Any, entries: Any = None
     ) -> None:
-        segments, segment = self._segments(len(values))
-        self._run(
-            kernel, args.LIST_MOVE, segments,
-            offsets=begins, handles=stretches, entries=entries, values=values,
-            pieces=len(stretches), rows=len(values), segment_rows=segment,
-        )  # fmt: skip
+        fields = self._moving(begins, stretches, values)
+        self._run(kernel, args.LIST_MOVE, self._segments(len(values))[0], entries=entries, **fields)
+
+    def _moving(self, begins: Any, stretches: Any, values: Any) -> dict[str, Any]:
+        return {
+            "offsets": begins, "handles": stretches, "values": values, "pieces": len(stretches),
+            "rows": len(values), "segment_rows": self._segments(len(values))[1],
+        }  # fmt: skip
 
     def _run(self, kernel: Kernel, struct: np.dtype[Any], n: int, **fields: Any) -> None:
+        self._backend.run(kernel, struct, n, table=self._table(), **fields)
+
+    def _table(self) -> bytes:
         numbering = self._numbering
-        table = self._backend.pack(
+        return self._backend.pack(
             args.LIST_STORAGE, pool=self._pool, records=self._records,
             growth=(self._ends, len(self._ends), self._link_slots),
             entries=self._backend.pack(
@@ -344,7 +365,6 @@ class Lists:
                 handles=self._handles,
             ),
         )  # fmt: skip
-        self._backend.run(kernel, struct, n, table=table, **fields)
 
 
 def owners_of(backend: Backend, offsets: Any, total: int) -> Any:

@@ -13,14 +13,15 @@ from dgpuhash.spec import TableSpec
 from dgpuhash.tables.arrays import Taken, take
 from dgpuhash.tables.base import Table
 from dgpuhash.tables.bits import value_bits, values_of, word, words_of
+from dgpuhash.tables.commit import assigning
 from dgpuhash.tables.intake import adopt, natural_dtype
 from dgpuhash.tables.key_runs import KeyRuns, key_runs
-from dgpuhash.tables.keyed_lists import append, contents, fill, handles, settle
+from dgpuhash.tables.keyed_lists import appending, contents, fill, handles, settle
 from dgpuhash.tables.lists import Lists, owners_of
 from dgpuhash.tables.payload import Payload
 from dgpuhash.tables.persist import Buffers
 from dgpuhash.tables.scarcity import says_memory
-from dgpuhash.tables.turns import changes_whole, reads
+from dgpuhash.tables.turns import changes, reads
 
 __all__ = ["MultiMap"]
 
@@ -91,7 +92,8 @@ class MultiMap(Table):
     """
 
     kind = "multimap"
-    _size: int
+    # None: not known since an erase that was interrupted.
+    _known_size: int | None
     _lists: Lists
     _payload: Payload | None
 
@@ -140,11 +142,12 @@ class MultiMap(Table):
         beside = 0 if self._payload is None else self._payload.nbytes
         return super().nbytes + self._lists.nbytes + beside
 
+    @reads
     def __len__(self) -> int:
         return 0 if self._store is None else self._size
 
     @says_memory
-    @changes_whole
+    @changes
     def insert(self, keys: Any, values: Any) -> None:
         """Append each value to its key's list, in row order.
 
@@ -213,7 +216,7 @@ class MultiMap(Table):
         return taken.wrap(asked.by_row(self._counts(words_of(bits))), _INT64)
 
     @says_memory
-    @changes_whole
+    @changes
     def erase(self, keys: Any) -> Any:
         """Remove keys with all their values.
 
@@ -233,9 +236,10 @@ class MultiMap(Table):
         taken, asked, bits = self._asked(keys)
         bits = words_of(bits)
         store = self._opened()
-        counts = self._counts(bits)
+        counts, size = self._counts(bits), self._size
+        self._known_size = None
         erased = store.erase(bits)
-        self._size -= int((counts * erased).sum())
+        self._known_size = size - int((counts * erased).sum())
         return taken.wrap(asked.by_row(erased), np.dtype(bool))
 
     @says_memory
@@ -253,7 +257,7 @@ class MultiMap(Table):
         return self._stored_keys(bits[owners]), self._decode(words)
 
     @says_memory
-    @changes_whole
+    @changes
     def compact(self) -> None:
         """Bring each key's values together, so that the table takes no more memory than it needs.
 
@@ -278,15 +282,20 @@ class MultiMap(Table):
         ):
             self._compact()
 
-    @changes_whole
+    @changes
     def clear(self) -> None:
         """Forget every pair; the capacity stays."""
-        super().clear()
+        self._turns.begin()
         if self._store is not None:
-            self._lists.clear()
-            self._size = 0
-            if self._payload is not None:
-                self._payload.clear()
+            store, lists = self._store.cleared(), self._lists.emptied()
+            assigning(
+                self,
+                _store=store,
+                _lists=lists,
+                _payload=self._no_payload(store.backend),
+                _known_size=0,
+            )()
+            store.slots.fill()
 
     @reads
     def copy(self) -> Self:
@@ -301,12 +310,22 @@ class MultiMap(Table):
         return word(self._value) if self._value.itemsize in (1, 2, 4, 8) else np.dtype(np.uint64)
 
     def _open(self, backend: Backend) -> None:
-        self._size = 0
-        wide = self._value.itemsize not in (1, 2, 4, 8)
-        self._payload = Payload(backend, self._value) if wide else None
-        self._lists = self._new_lists(backend)
-        # At last, as others may read at once and take a table with a store for an open one.
+        # Nobody looks at these before there is a store.
+        self._known_size = 0
+        self._payload, self._lists = self._no_payload(backend), self._new_lists(backend)
         super()._open(backend)
+
+    def _no_payload(self, backend: Backend) -> Payload | None:
+        wide = self._value.itemsize not in (1, 2, 4, 8)
+        return Payload(backend, self._value) if wide else None
+
+    @property
+    def _size(self) -> int:
+        if self._known_size is None:
+            self._known_size = int(
+                self._lists.count(self._lists.open(self._opened().items()[1])).sum()
+            )
+        return self._known_size
 
     def _new_lists(self, backend: Backend) -> Lists:
         spec = self._spec
@@ -314,33 +333,27 @@ class MultiMap(Table):
 
     def _insert(self, bits: Any, rows: Any) -> None:
         """Add at least one pair."""
-        if self._payload is not None and self._size == 0:
-            self._payload.clear()
-        words, store = self._words(rows), self._opened()
-        if self._size > 0:
-            self._append(key_runs(store.backend, bits, words, store.slots.seed))
-        else:
-            made = self._new_lists(store.backend)
-            filled = fill(store, made, bits, words)
-            self._store, self._lists = filled, made
-        if self._payload is not None:
-            self._payload.append(rows)
-        self._size += len(rows)
-
-    def _words(self, rows: Any) -> Any:
-        """The words of values, for which the payload, if any, has room then."""
-        backend = self._home()
-        if self._payload is None:
-            return value_bits(rows, self._value)
-        self._payload.reserve(len(rows))
-        first = self._payload.used
-        return backend.xp.arange(first, first + len(rows), dtype=np.uint64)
-
-    def _append(self, batch: KeyRuns) -> None:
-        """Add to a table that has keys."""
-        if not append(self._opened(), self._lists, batch):
+        store, size = self._opened(), self._size
+        if size == 0:
+            payload, words = self._put_away(self._no_payload(store.backend), rows)
+            lists = self._new_lists(store.backend)
+            store = fill(store.lent(), lists, bits, words)
+            assigning(self, _store=store, _lists=lists, _payload=payload, _known_size=len(rows))()
+            return
+        payload, words = self._put_away(self._payload, rows)
+        batch = key_runs(store.backend, bits, words, store.slots.seed)
+        made = appending(store, self._lists, batch)
+        if made is None:
             self._compact(len(batch.keys))
-            append(self._opened(), self._lists, batch)
+            store = self._opened()
+            made = appending(store, self._lists, batch)
+            assert made is not None, "lists have numbers for a batch that they were settled for"
+        after = assigning(self, _lists=made.lists, _payload=payload, _known_size=size + len(rows))
+        store.commit(*made.steps, store.replacing(batch.keys, made.entries), after)
+
+    def _put_away(self, payload: Payload | None, rows: Any) -> tuple[Payload | None, Any]:
+        """The payload with values, if there is one, and the words of these."""
+        return (None, value_bits(rows, self._value)) if payload is None else payload.appended(rows)
 
     def _counts(self, bits: Any) -> Any:
         return self._lists.count(handles(self._opened(), self._lists, bits)[0])
@@ -370,11 +383,12 @@ class MultiMap(Table):
         made = self._new_lists(store.backend)
         entries = made.settle(words, offsets, len(bits), room)
         if store.value == entries.dtype:
-            store.replace(bits, entries)
+            after = assigning(self, _lists=made, _payload=payload)
+            store.commit(store.replacing(bits, entries), after)
         else:
             store = store.emptied(entries.dtype, store.capacity)
             store.add(bits, entries)
-        self._store, self._lists, self._payload = store, made, payload
+            assigning(self, _store=store, _lists=made, _payload=payload)()
 
     def _saved_buffers(self) -> Mapping[str, np.ndarray]:
         backend = self._home()
@@ -396,11 +410,9 @@ class MultiMap(Table):
         )
         if size:
             rows = adopt(backend, Taken(values, None), self._value, "values")
-            words = self._words(rows).copy()
-            if self._payload is not None:
-                self._payload.append(rows)
+            self._payload, words = self._put_away(self._payload, rows)
             bits = self._restored_bits(raw)
-            batch = KeyRuns(bits, backend.from_host(offsets), words)
+            batch = KeyRuns(bits, backend.from_host(offsets), words.copy())
             self._store = settle(self._opened(), self._lists, batch)
-            self._size = size
+            self._known_size = size
         buffers.check(self.n_keys == len(raw), "its keys are not distinct")

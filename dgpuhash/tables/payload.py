@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import copy
+import functools
+import operator
 from typing import Any
 
 import numpy as np
 
 from dgpuhash.backend import Backend
+from dgpuhash.backend.launches import Step
 from dgpuhash.tables.bits import carrier
 
 __all__ = ["Payload"]
 
 
 class Payload:
-    """Rows of one dtype that only ever grow, until `kept` leaves the unused ones behind."""
+    """Rows of one dtype; with more of them it is another payload, mostly in the same memory.
+
+    So whoever keeps the first one has its rows, whatever became of the others.
+    """
 
     def __init__(self, backend: Backend, dtype: np.dtype[Any]) -> None:
         self._backend = backend
@@ -29,23 +36,21 @@ class Payload:
         """Bytes held."""
         return int(self._rows.nbytes)
 
-    def reserve(self, more: int) -> None:
-        """Make room for `more` further rows."""
-        needed = self.used + more
-        if needed > len(self._rows):
-            grown = max(needed, len(self._rows) * 3 // 2)
+    def appended(self, values: Any) -> tuple[Payload, Any]:
+        """A payload of these rows and `values`, and the numbers (uint64) of those."""
+        first, end = self.used, self.used + len(values)
+        rows = self._rows
+        if end > len(rows):
+            grown = max(end, len(rows) * 3 // 2)
             rows = self._backend.empty((grown, self._columns), self._word)
-            rows[: self.used] = self._rows[: self.used]
-            self._rows = rows
+            rows[:first] = self._rows[:first]
+        # Behind the rows in use, where nobody looks yet.
+        rows[first:end] = self._as_rows(values)
+        return self._with(rows, end), self._backend.xp.arange(first, end, dtype=np.uint64)
 
-    def append(self, values: Any) -> None:
-        """Add `values` behind the used rows, for which there is room."""
-        self._rows[self.used : self.used + len(values)] = self._as_rows(values)
-        self.used += len(values)
-
-    def put(self, numbers: Any, values: Any) -> None:
-        """Overwrite the rows `numbers` with `values`."""
-        self._rows[numbers] = self._as_rows(values)
+    def putting(self, numbers: Any, values: Any) -> Step:
+        """The step that overwrites the rows `numbers` with `values`."""
+        return functools.partial(operator.setitem, self._rows, numbers, self._as_rows(values))
 
     def take(self, numbers: Any, found: Any = None, default: np.ndarray | None = None) -> Any:
         """The values in the rows `numbers`, and `default` where they were not `found`."""
@@ -65,23 +70,21 @@ class Payload:
         return rows.view(carried)
 
     def kept(self, numbers: Any) -> Payload:
-        """A payload of the rows `numbers` only, in that order."""
-        made = Payload(self._backend, self._dtype)
-        made._rows = self._rows[numbers]
-        made.used = len(numbers)
-        return made
+        """A payload of the rows `numbers` only, in that order, in memory of its own."""
+        return self._with(self._rows[numbers], len(numbers))
 
     def copy(self) -> Payload:
         """An independent payload with the same rows."""
-        made = Payload(self._backend, self._dtype)
-        made._rows = self._rows[: self.used].copy()
-        made.used = self.used
-        return made
+        return self._with(self._rows[: self.used].copy(), self.used)
 
-    def clear(self) -> None:
-        """Forget every row."""
-        self._rows = self._backend.empty((0, self._columns), self._word)
-        self.used = 0
+    def emptied(self) -> Payload:
+        """A payload without rows."""
+        return Payload(self._backend, self._dtype)
+
+    def _with(self, rows: Any, used: int) -> Payload:
+        made = copy.copy(self)
+        made._rows, made.used = rows, used
+        return made
 
     def _as_rows(self, values: Any) -> Any:
         return values.view(self._word).reshape(len(values), self._columns)

@@ -7,7 +7,7 @@ region (the thesis' two-level tables, Alcantara 2011, ch. 5).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,11 +15,8 @@ from dgpuhash.backend import Backend, ran_out, region_args
 from dgpuhash.backend.region_order import Ordered, order_by_bucket
 from dgpuhash.errors import OutOfMemoryError
 from dgpuhash.tables.extent import Extent
-from dgpuhash.tables.interrupts import uninterrupted
+from dgpuhash.tables.growing import Growing
 from dgpuhash.tables.slots import Slots
-
-if TYPE_CHECKING:
-    from dgpuhash.tables.storage import Storage
 
 __all__ = ["RegionBatch", "claim", "fill_ones", "pays", "slot_bits"]
 
@@ -32,6 +29,7 @@ __all__ = ["RegionBatch", "claim", "fill_ones", "pays", "slot_bits"]
 _ROW_NBYTES = 48
 # On a CPU, where a block is one thread, ordering a batch takes as long as is gained.
 _LEAST_NBYTES = {"cuda": 2**29, "cpu": 2**63}
+_UNDO_ROWS = 1 << 20
 
 
 @dataclass(slots=True)
@@ -46,6 +44,10 @@ class RegionBatch:
     fresh: Any
     """True in one row of each key that was created, as far as the batch has claimed them."""
     claimed: bool = False
+    gone_on: bool = False
+    """Whether `created` is of other slots than those that were begun with."""
+    left: tuple[Any, Any] | None = None
+    """The keys that had no place in their regions, and which of these rows have created one."""
 
     @classmethod
     def of(
@@ -73,38 +75,36 @@ class RegionBatch:
             raise
         return cls(backend, keys, values, ordered, created, fresh)
 
-    @uninterrupted
-    def place(self, store: Storage, stored: int, *, told: bool) -> Any:
-        """Insert the pairs into a table that has `stored` keys; true in the rows that created them.
+    def place(self, to: Growing, stored: int, *, told: bool) -> Any:
+        """Insert the pairs into slots that have `stored` keys; true in the rows that created them.
 
         What does not fit after all, as the expected number of keys was too low, is there before the
-        table grows, and so are the rows that created it.
+        slots grow, and so are the rows that created it.
         """
         all_new: int | None = stored + len(self.fresh)
-        try:
-            left = self.insert(store.slots)
-            state = store.slots.state()
-            if state.occupied + state.erased + left > store.capacity:
-                self.claim(store.slots)
-                store.enlarge(state.occupied + left)
-                self.forget(store.slots)
-                all_new = None
-            if left:
-                self.insert_left(store.slots, left, told=told)
-                state = store.slots.state()
-            if told and state.occupied == all_new:
-                self.claim_all()
-            elif told:
-                self.claim(store.slots)
-        except BaseException:
-            if store.slots.filled:
-                self.claim(store.slots)
-                store.undo(self.keys, self.fresh)
-            else:
-                # There was no key, and what lies in the slots may be anything.
-                store.slots.forget()
-            raise
+        left = self.insert(to.slots)
+        state = to.slots.state()
+        if state.taken + left > to.capacity:
+            self.claim(to.slots)
+            to.enlarge(state.occupied + left)
+            self.forget(to.slots)
+            all_new = None
+        if left:
+            self.insert_left(to.slots, left, told=told)
+            state = to.slots.state()
+        if told and state.occupied == all_new:
+            self.claim_all()
+        elif told:
+            self.claim(to.slots)
         return self.fresh
+
+    def undo(self, slots: Slots) -> None:
+        """Take back what `place` has stored in these slots, which had keys, in little memory."""
+        if not self.gone_on:
+            self.claim(slots)
+        _erase(slots, self.keys, self.fresh)
+        if self.left is not None:
+            _erase(slots, *self.left)
 
     def insert(self, slots: Slots) -> int:
         """Store the pairs whose places are in their regions; gives the number of those left."""
@@ -123,7 +123,9 @@ class RegionBatch:
             None if column is None else column[:left]
             for column in (self.ordered.spare_keys, self.ordered.spare_values)
         )
-        fresh = slots.insert(keys, values)
+        fresh = self.backend.zeros(left, np.dtype(bool))
+        self.left = keys, fresh
+        slots.insert(keys, values, fresh)
         if told:
             claim(self.backend, slots, self.created, keys, values, fresh, marking=True)
 
@@ -146,8 +148,14 @@ class RegionBatch:
 
     def forget(self, slots: Slots) -> None:
         """Go on with other slots, of whose keys this batch has created none."""
-        self.created = None
+        self.gone_on, self.created = True, None
         self.created = slot_bits(self.backend, slots.extent)
+
+
+def _erase(slots: Slots, keys: Any, fresh: Any) -> None:
+    for start in range(0, len(keys), _UNDO_ROWS):
+        part = slice(start, start + _UNDO_ROWS)
+        slots.erase(keys[part][fresh[part]])
 
 
 def fill_ones(flags: Any) -> None:

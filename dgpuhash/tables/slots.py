@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from dgpuhash.backend import Backend, args, region_args
+from dgpuhash.backend.launches import Step
+from dgpuhash.seeds import seed_of_generation
 from dgpuhash.tables.cached import cached
 from dgpuhash.tables.extent import Extent, State, slot_nbytes
 
@@ -47,8 +50,10 @@ class Slots:
         seed: int,
     ) -> None:
         self._backend = backend
-        self._key, self._value = key, value
-        self.seed = seed
+        self.key, self.value = key, value
+        self.origin = self.seed = seed
+        self.generation = 0
+        """How often the seed was changed; `seed` follows from that and the `origin`."""
         self._paired = value == key
         self.extent = Extent.of(key, value, slots)
         self.buckets, self._segment, self.slots = self.extent
@@ -62,20 +67,20 @@ class Slots:
         self._state = backend.empty(args.OPEN_STATE.itemsize // 8, np.uint64)
         self.blank = False
         """Whether nothing was stored since the slots were cleared."""
-        self._filled = True
+        self.filled = True
+        """Whether the emptiness of slots is written."""
         # Read since the last change.
         self._counted: State | None = None
+        self.taken_bound = 0
+        """At least as many slots as are taken, known without waiting for the device."""
+        self.erased_bound = 0
+        """At least as many as were erased since the tombstones were last counted, and these."""
 
     @property
     def nbytes(self) -> int:
         """Memory held."""
         buffers = (self._keys, self._values, self._overflow, self._state)
         return sum(int(buffer.nbytes) for buffer in buffers if buffer is not None)
-
-    @property
-    def filled(self) -> bool:
-        """Whether the emptiness of slots is written."""
-        return self._filled
 
     @property
     def regions(self) -> int:
@@ -91,40 +96,65 @@ class Slots:
             segment_shift=self._segment.bit_length() - 1,
         )  # fmt: skip
 
-    @property
-    def key(self) -> np.dtype[Any]:
-        """The words that stand for keys."""
-        return self._key
-
     def clear(self) -> None:
         """Empty every slot."""
-        self.forget()
+        self._empty()
         self.fill()
 
     def forget(self) -> None:
         """Empty every slot, which `fill` or `insert_regions` must write before one is looked at."""
-        self._state[:_SIDE_VALUE].fill(np.uint64(0))
-        self._state[_SIDE_VALUE:].fill(np.uint64(2**64 - 1))
-        self.blank, self._filled, self._counted = True, False, None
+        self._empty()
+        self._reset()
+
+    def emptied(self) -> Slots:
+        """Slots without keys in this memory, to take the place of these: that clears a table."""
+        made = copy.copy(self)
+        made._empty()
+        made.reseed(0)
+        return made
+
+    def lent(self) -> Slots:
+        """Other slots in this memory, to be used or thrown away; these stay without keys."""
+        assert self.blank
+        made = copy.copy(self)
+        # So these write what the others have left behind.
+        self.filled = False
+        return made
 
     def fill(self) -> None:
         """Write the emptiness of slots that were only forgotten."""
-        if self._filled:
+        if self.filled:
             return
+        self._reset()
         for buffer in (self._keys, self._values):
             if buffer is not None:
                 # Words, since CuPy fills byte by byte: 2 GB took 9.5 and take 1.2 ms on an H200.
                 buffer.view(np.uint64).fill(np.uint64(2**64 - 1))
         self._overflow.fill(0)
-        self._filled = True
+        # Last, so that whoever is interrupted begins anew.
+        self.filled = True
+
+    def _empty(self) -> None:
+        self.blank, self.filled, self._counted = True, False, None
+        self.taken_bound = self.erased_bound = 0
+
+    def _reset(self) -> None:
+        self._state[:_SIDE_VALUE].fill(np.uint64(0))
+        self._state[_SIDE_VALUE:].fill(np.uint64(2**64 - 1))
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: it for name, it in self.__dict__.items() if name not in _ADDRESSED}
 
+    def like(self, slots: int, *value: np.dtype[Any]) -> Slots:
+        """Other slots for the same kind of keys, and of values unless another is given."""
+        held, *_ = (*value, self.value)
+        made = Slots(self._backend, self.key, held, slots=slots, seed=self.origin)
+        made.reseed(self.generation)
+        return made
+
     def copy(self) -> Slots:
         """Independent slots with the same content."""
-        made = object.__new__(Slots)
-        made.__dict__.update(self.__getstate__())
+        made = copy.copy(self)
         for name in ("_keys", "_values", "_overflow", "_state"):
             buffer = getattr(self, name)
             if buffer is not None:
@@ -133,15 +163,11 @@ class Slots:
                 setattr(made, name, copied)
         return made
 
-    def reseed(self, seed: int) -> None:
-        """Take another seed; there are no keys."""
+    def reseed(self, generation: int) -> None:
+        """Take the seed of a generation; there are no keys, and nobody else sees these slots."""
         for name in _ADDRESSED:
             self.__dict__.pop(name, None)
-        self.seed = seed
-
-    def crowded(self) -> bool:
-        """Whether far more keys than by chance stand beyond the segments in which they begin."""
-        return self.extent.crowded(self.state())
+        self.generation, self.seed = generation, seed_of_generation(self.origin, generation)
 
     def _change(self) -> None:
         self.blank, self._counted = False, None
@@ -178,16 +204,20 @@ class Slots:
         rows = len(keys)
         self._change()
         self._backend.run(
-            region_args.open_sample(self._key), region_args.OPEN_SAMPLE,
+            region_args.open_sample(self.key), region_args.OPEN_SAMPLE,
             -(-rows // region_args.SAMPLE_ROWS),
             table=self.storage, keys=keys, seed=seed, zeros=zeros, limit=limit, rows=rows,
         )  # fmt: skip
         state = self._host_state()
         return int(state["occupied"]), int(state["pending"])
 
-    def insert(self, keys: Any, values: Any) -> Any:
-        """Store pairs, for all of which there is room; true in the row that created each key."""
-        fresh = self._backend.empty(len(keys), _BOOL)
+    def insert(self, keys: Any, values: Any, fresh: Any = None) -> Any:
+        """Store pairs, for all of which there is room; true in the row that created each key.
+
+        Written to `fresh` if that is given.
+        """
+        if fresh is None:
+            fresh = self._backend.empty(len(keys), _BOOL)
         self._launch_insert(keys, values, fresh)
         return fresh
 
@@ -196,6 +226,8 @@ class Slots:
 
         Takes the fields of `REGION_INSERT`; waits for the device.
         """
+        if self.blank:
+            self._reset()
         self.insert_in_regions(0, self.regions, blank=self.blank, part_shift=0, **batch)
         self.hold()
         return int(self._count(self._host_state())["pending"])
@@ -209,7 +241,7 @@ class Slots:
         self._counted = None
         self._state[2] = 0
         self._backend.run(
-            region_args.region_insert(self._key, self._value), region_args.REGION_INSERT, number,
+            region_args.region_insert(self.key, self.value), region_args.REGION_INSERT, number,
             table=self.storage, blank=blank, first=first,
             segment_rows=2**self._backend.region_shift, **batch,
         )  # fmt: skip
@@ -218,30 +250,37 @@ class Slots:
     def load_rest(self) -> None:
         """Make ready what stores the rows that `insert_in_regions` leaves: few, and mostly none."""
         self._backend.load(
-            args.open_insert(self._key, self._value),
-            region_args.region_claim(self._key, self._value),
+            args.open_insert(self.key, self.value),
+            region_args.region_claim(self.key, self.value),
         )
 
     def hold(self) -> None:
         """All regions have been written by `insert_in_regions`."""
-        self.blank, self._filled = False, True
+        self.blank, self.filled = False, True
 
     def replace(self, keys: Any, values: Any) -> None:
-        """Store pairs, for all of which there is room, over those of the same keys.
-
-        Takes no memory, so it does not fail.
-        """
+        """Store pairs, for all of which there is room, over those of the same keys."""
         self._launch_insert(keys, values, None, overwrite=True)
+
+    def replacing(self, keys: Any, values: Any) -> Step:
+        """What does as `replace` in one call of C; these are not counted until then."""
+        self.fill()
+        self._change()
+        return self._backend.prepared(
+            args.open_insert(self.key, self.value), args.OPEN_INSERT, len(keys),
+            table=self.storage, keys=keys, values=values, limit=args.UNLIMITED, overwrite=1,
+        )  # fmt: skip
 
     def settle(self, keys: Any, values: Any) -> None:
         """Store pairs of different keys, by ascending hash, in slots that were just cleared."""
-        assert self._value is not None
+        assert self.value is not None
+        self.fill()
         rows, backend = len(keys), self._backend
         segments = -(-rows // _SETTLED_ROWS)
         later, late = backend.empty(rows, np.uint64), backend.empty(segments, np.uint64)
         for kernel in (args.open_settle, args.open_settle_late):
             backend.run(
-                kernel(self._key, self._value), args.OPEN_SETTLE, segments,
+                kernel(self.key, self.value), args.OPEN_SETTLE, segments,
                 table=self.storage, keys=keys, values=values, later=later, late=late,
                 rows=rows, segment_rows=_SETTLED_ROWS,
             )  # fmt: skip
@@ -265,8 +304,8 @@ class Slots:
         The words come as `dtype`, which is as wide, where it is given.
         """
         values = None
-        if self._value is not None:
-            values = self._backend.empty(len(keys), self._value if dtype is None else dtype)
+        if self.value is not None:
+            values = self._backend.empty(len(keys), self.value if dtype is None else dtype)
         found = self._backend.empty(len(keys), _BOOL)
         self.find_to(keys, values, found, default)
         return values, found
@@ -274,6 +313,8 @@ class Slots:
     def find_to(self, keys: Any, values: Any, found: Any, default: int) -> None:
         """As `find`, written to arrays of words as wide, and of bytes."""
         rows = len(keys)
+        if not self.filled:
+            self.fill()
         self._find_rows(rows, keys, values, found, rows, default)
 
     def contains(self, keys: Any) -> Any:
@@ -286,47 +327,37 @@ class Slots:
         """Remove keys; true in one row of each that was stored."""
         rows = len(keys)
         erased = self._backend.empty(rows, _BOOL)
+        self.fill()
         self._counted = None
+        self.erased_bound += rows
         self._erase_rows(rows, keys, erased, rows)
         return erased
 
     def items(self) -> tuple[Any, Any]:
         """All key words, and their value words (None for sets); those in side slots last."""
+        self.fill()
         backend, state = self._backend, self._host_state()
         aside = np.flatnonzero(state["side_present"])
         stored = int(state["occupied"])
         regular = stored - len(aside)
-        keys = backend.empty(stored, self._key)
-        values = None if self._value is None else backend.empty(stored, self._value)
+        keys = backend.empty(stored, self.key)
+        values = None if self.value is None else backend.empty(stored, self.value)
         buckets = self.buckets
         ends = backend.xp.cumsum(self._counts(buckets), dtype=np.uint64)
         # A bucket's keys end where the next one's begin.
         offsets = backend.zeros(buckets, np.uint64)
         offsets[1:] = ends[:-1]
         backend.run(
-            args.open_items(self._key, self._value), args.OPEN_ITEMS, buckets,
+            args.open_items(self.key, self.value), args.OPEN_ITEMS, buckets,
             table=self.storage, offsets=offsets, keys=keys, values=values,
         )  # fmt: skip
         if len(aside):
-            marks = self._key.type(np.iinfo(self._key).max) - aside.astype(self._key)
+            marks = self.key.type(np.iinfo(self.key).max) - aside.astype(self.key)
             keys[regular:] = backend.from_host(marks)
             if values is not None:
-                beside = state["side_value"][aside].astype(self._value)
+                beside = state["side_value"][aside].astype(self.value)
                 values[regular:] = backend.from_host(beside)
         return keys, values
-
-    def lines(self) -> tuple[float, float]:
-        """Mean buckets, which are lines of 64 bytes, that a search for a key reads.
-
-        Of stored keys (0 where there is none), and of keys that are not there.
-        """
-        totals = self._backend.zeros(2, np.uint64)
-        self._backend.run(
-            args.open_lines(self._key, self._value), args.OPEN_LINES, self.buckets,
-            table=self.storage, present=totals[:1], absent=totals[1:],
-        )  # fmt: skip
-        present, absent = (int(total) for total in self._backend.to_host(totals))
-        return present / max(self.state().occupied, 1), absent / self.buckets
 
     def move_to(self, target: Slots) -> None:
         """Store all keys in `target`, which is blank and has room for them."""
@@ -339,7 +370,7 @@ class Slots:
         beside["occupied"] = state["side_present"].sum()
         target._state[:] = self._backend.from_host(np.frombuffer(beside.tobytes(), np.uint64))
         self._backend.run(
-            args.open_rehash(self._key, self._value), args.OPEN_REHASH, self.slots,
+            args.open_rehash(self.key, self.value), args.OPEN_REHASH, self.slots,
             table=self.storage, target=target.storage,
         )  # fmt: skip
         target._change()
@@ -347,7 +378,7 @@ class Slots:
     def _counts(self, buckets: int) -> Any:
         counts = self._backend.empty(buckets, np.uint32)
         self._backend.run(
-            args.open_count(self._key, self._value), args.OPEN_COUNT, buckets,
+            args.open_count(self.key, self.value), args.OPEN_COUNT, buckets,
             table=self.storage, counts=counts,
         )  # fmt: skip
         return counts
@@ -365,21 +396,23 @@ class Slots:
         limit: int = args.UNLIMITED,
         overwrite: bool = False,
     ) -> None:
+        if not self.filled:
+            self.fill()
         self._change()
         rows = len(keys)
         self._insert_rows(rows, keys, values, fresh, pending, rows, limit, int(overwrite))
 
     @cached
     def _insert_rows(self) -> Callable[..., None]:
-        kernel = args.open_insert(self._key, self._value)
+        kernel = args.open_insert(self.key, self.value)
         return self._backend.bound(kernel, args.OPEN_INSERT, self.storage)
 
     @cached
     def _find_rows(self) -> Callable[..., None]:
-        kernel = args.open_find(self._key, self._value)
+        kernel = args.open_find(self.key, self.value)
         return self._backend.bound(kernel, args.OPEN_FIND, self.storage)
 
     @cached
     def _erase_rows(self) -> Callable[..., None]:
-        kernel = args.open_erase(self._key, self._value)
+        kernel = args.open_erase(self.key, self.value)
         return self._backend.bound(kernel, args.OPEN_ERASE, self.storage)

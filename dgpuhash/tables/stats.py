@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from html import escape
 
-__all__ = ["TableStats", "bytes_in_words"]
+import numpy as np
+
+from dgpuhash.backend import Backend, args
+from dgpuhash.tables.slots import Slots
+
+__all__ = ["TableStats", "bytes_in_words", "html_table", "lines"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,3 +104,18 @@ def bytes_in_words(nbytes: int) -> str:
             return f"{nbytes} B" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} TiB"
+
+
+def lines(backend: Backend, slots: Slots) -> tuple[float, float]:
+    """Mean buckets, which are lines of 64 bytes, that a search for a key reads.
+
+    Of stored keys (0 where there is none), and of keys that are not there.
+    """
+    slots.fill()
+    totals = backend.zeros(2, np.uint64)
+    backend.run(
+        args.open_lines(slots.key, slots.value), args.OPEN_LINES, slots.buckets,
+        table=slots.storage, present=totals[:1], absent=totals[1:],
+    )  # fmt: skip
+    present, absent = (int(total) for total in backend.to_host(totals))
+    return present / max(slots.state().occupied, 1), absent / slots.buckets

@@ -7,14 +7,15 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 
-from dgpuhash.backend import Backend
+from dgpuhash.backend import Backend, ran_out
 from dgpuhash.tables.bits import carrier, value_memory, values_of, word
-from dgpuhash.tables.interrupts import uninterrupted
+from dgpuhash.tables.commit import assigning
 from dgpuhash.tables.payload import Payload
 from dgpuhash.tables.storage import Storage
 
 __all__ = ["Values", "values_for"]
 
+_BOOL = np.dtype(bool)
 _QUARTER = 16
 
 
@@ -48,8 +49,8 @@ class Values(Protocol):
     def decode(self, words: Any) -> Any:
         """The values that words from the slots stand for."""
 
-    def clear(self) -> None:
-        """Forget every value."""
+    def emptied(self) -> Self:
+        """Others, without any value."""
 
     def copy(self) -> Self:
         """An independent copy."""
@@ -106,8 +107,9 @@ class InlineValues:
         """See `Values`."""
         return values_of(self._backend, words, self._dtype)
 
-    def clear(self) -> None:
+    def emptied(self) -> Self:
         """See `Values`."""
+        return self
 
     def copy(self) -> Self:
         """See `Values`."""
@@ -128,38 +130,33 @@ class WideValues:
         """See `Values`."""
         return self._payload.nbytes
 
-    @uninterrupted
     def insert(self, store: Storage, bits: Any, values: Any) -> Any:
         """See `Values`."""
-        xp = self._backend.xp
         self._tidy(store)
-        fresh = store.insert(bits, xp.zeros(len(bits), np.uint64))
-        try:
-            # Only rows that create keys take room, and which do is known only now.
-            rows = xp.flatnonzero(fresh)
-            self._payload.reserve(len(rows))
-            first = self._payload.used
-            numbers = xp.arange(first, first + len(rows), dtype=np.uint64)
-            store.replace(bits[rows], numbers)
-            self._payload.append(values[rows])
-        except BaseException:
-            store.undo(bits, fresh)
-            raise
+        rows = store.absent(bits)
+        fresh = self._backend.zeros(len(bits), _BOOL)
+        # From here on the rows are in use, whether or not keys come to know them.
+        self._payload, numbers = self._payload.appended(values[rows])
+        fresh[rows] = store.insert(bits[rows], numbers)
+        self._tidy(store)
         return fresh
 
     def add(self, store: Storage, bits: Any, values: Any) -> None:
         """See `Values`."""
         self.insert(store, bits, values)
 
-    @uninterrupted
     def upsert(self, store: Storage, bits: Any, values: Any) -> None:
         """See `Values`."""
         self._tidy(store)
+        xp = self._backend.xp
         numbers, found = store.find(bits)
-        stored = self._backend.xp.flatnonzero(found)
-        numbers, replacing = numbers[stored].view(np.int64), values[stored]
-        self.insert(store, bits, values)
-        self._payload.put(numbers, replacing)
+        stored, absent = xp.flatnonzero(found), xp.flatnonzero(~found)
+        replaced, replacing = numbers[stored].view(np.int64), values[stored]
+        self._payload, added = self._payload.appended(values[absent])
+        store.make_room(len(absent))
+        store.commit(
+            self._payload.putting(replaced, replacing), store.replacing(bits[absent], added)
+        )
 
     def find(self, store: Storage, bits: Any, default: np.ndarray) -> tuple[Any, Any]:
         """See `Values`."""
@@ -176,9 +173,9 @@ class WideValues:
         """See `Values`."""
         return self._payload.take(words.view(np.int64))
 
-    def clear(self) -> None:
+    def emptied(self) -> WideValues:
         """See `Values`."""
-        self._payload.clear()
+        return WideValues(self._backend, self._dtype)
 
     def copy(self) -> WideValues:
         """See `Values`."""
@@ -187,14 +184,19 @@ class WideValues:
         return made
 
     def _tidy(self, store: Storage) -> None:
-        """Drop the rows of erased keys when they are the larger part."""
+        """Drop the rows that no key knows when they are the larger part, if there is memory."""
         live = len(store)
         if self._payload.used - live <= max(live, 1024):
             return
-        bits, numbers = store.items()
-        kept = self._payload.kept(numbers.view(np.int64))
-        store.replace(bits, self._backend.xp.arange(live, dtype=np.uint64))
-        self._payload = kept
+        try:
+            bits, numbers = store.items()
+            kept = self._payload.kept(numbers.view(np.int64))
+            renumbering = store.replacing(bits, self._backend.xp.arange(live, dtype=np.uint64))
+        except Exception as error:
+            if not ran_out(error):
+                raise
+            return
+        store.commit(renumbering, assigning(self, _payload=kept))
 
 
 def _word_of(default: np.ndarray) -> int:

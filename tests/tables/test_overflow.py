@@ -11,7 +11,6 @@ from strategies import random_keys
 from dgpuhash.errors import OutOfMemoryError
 from dgpuhash.tables import HashMap, HashSet, load
 from dgpuhash.tables.slots import Slots
-from dgpuhash.tables.storage import Storage
 
 
 def keys_from(device, table, first, last):
@@ -60,7 +59,7 @@ def test_tombstones_stay_where_memory_is_short(host, monkeypatch):
     table = HashSet("int64", capacity=20_000)
     table.insert(keys)
     table.erase(keys[6000:])
-    monkeypatch.setattr(Storage, "_allocate", refuse)
+    monkeypatch.setattr(Slots, "like", refuse)
     left = table.stats().tombstones
     assert left > table.stats().slots // 8
     assert table.insert(keys[6000:6100]).all()
