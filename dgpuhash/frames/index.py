@@ -29,7 +29,7 @@ from dgpuhash.frames.saved import read_index, write_index
 from dgpuhash.frames.searchable import Searchable
 from dgpuhash.frames.stats import FrameStats
 from dgpuhash.tables.scarcity import call_says_memory
-from dgpuhash.tables.turns import Turns, changes_whole, reads
+from dgpuhash.tables.turns import Turns, changes, reads
 
 __all__ = ["FrameIndex"]
 
@@ -160,7 +160,7 @@ class FrameIndex(Searchable):
         return self._rows.store.take(self._rows.table.items()[1], columns)
 
     @call_says_memory
-    @changes_whole
+    @changes
     def insert(self, frame: Any) -> None:
         """Add the rows of `frame`, which has at least the stored columns.
 
@@ -194,7 +194,7 @@ class FrameIndex(Searchable):
         return self._rows.store
 
     @call_says_memory
-    @changes_whole
+    @changes
     def insert_arrays(self, arrays: Sequence[Any]) -> None:
         """As `insert`, for the stored columns as `Frames.arrays` gives them, in their dtypes."""
         self._turns.begin()
@@ -338,7 +338,7 @@ class FrameIndex(Searchable):
         return self._rows.found(self._rows.asked.encode(asked))
 
     @call_says_memory
-    @changes_whole
+    @changes
     def erase(self, keys: Any, *, on: Hashable | Sequence[Hashable] | None = None) -> int:
         """Remove all rows with these keys; returns how many, and raises what `match` does.
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
 
 from dgpuhash import backend as backends
+from dgpuhash.backend import ran_out
+from dgpuhash.backend.launches import Step
 from dgpuhash.tables import HashMap, MultiMap
+from dgpuhash.tables.commit import assigning
 
 __all__ = ["KeyTable"]
 
 ALL = slice(None)
+_nothing: Step = functools.partial(bool)
 
 
 class KeyTable:
@@ -29,12 +34,14 @@ class KeyTable:
 
     def __init__(self, code_dtype: np.dtype[Any], device: str, home: str) -> None:
         self._code_dtype = code_dtype
-        # Rows as wide as codes make the slots packed pairs.
-        self._row_dtype = code_dtype
         self._backend = backends.get(device)
         self._moves = device != home
-        self._table: HashMap | MultiMap = self._map()
-        self._pairs = 0
+        # Rows as wide as codes make the slots packed pairs.
+        self._held: HashMap | MultiMap = self._map()
+        # Codes, rows and the mask of those that the map took of a batch that may not fit in it.
+        self._late: tuple[Any, Any, Any] | None = None
+        # None: not known since an erase that was interrupted.
+        self._known_pairs: int | None = 0
 
     def __len__(self) -> int:
         return self._pairs
@@ -56,20 +63,38 @@ class KeyTable:
         """The table itself, for its statistics."""
         return self._table
 
-    def insert(self, codes: Any, rows: Any) -> None:
-        """Add a row number for each code, or none; inside a code, ascending order is kept."""
+    @property
+    def _table(self) -> HashMap | MultiMap:
+        if self._late is not None:
+            self._settle()
+        return self._held
+
+    @property
+    def _pairs(self) -> int:
+        if self._known_pairs is None:
+            self._known_pairs = len(self._table)
+        return self._known_pairs
+
+    def insert(self, codes: Any, rows: Any, then: Step = _nothing, undone: Step = _nothing) -> None:
+        """Add a row number for each code, or none; inside a code, ascending order is kept.
+
+        The step `then` is done together with the change, and `undone` if that is taken back.
+        """
         if len(codes) == 0:
+            then()
             return
         codes, rows = self._in(codes), self._in(rows)
-        self._widen(int(rows[-1]))
-        rows = _unsigned(rows, self._row_dtype)
-        if self._pairs == 0:
-            self._table = self._filled(codes, rows)
-        elif isinstance(self._table, HashMap):
-            self._insert_in_map(self._table, codes, rows)
+        table = self._wide_enough(int(rows[-1]))
+        assert table.value_dtype is not None
+        rows = _unsigned(rows, table.value_dtype)
+        pairs = self._pairs + len(codes)
+        if pairs == len(codes):
+            made = self._filled(codes, rows)
+            self._backend.in_one_call([assigning(self, _held=made, _known_pairs=pairs), then])
+        elif isinstance(table, MultiMap):
+            table._insert_then(codes, rows, assigning(self, _known_pairs=pairs), then)
         else:
-            self._table.insert(codes, rows)
-        self._pairs += len(codes)
+            self._insert_in_map(table, codes, rows, then, undone)
 
     def count(self, codes: Any, valid: Any = None) -> Any:
         """How many rows `find` gives for each code, as int64."""
@@ -114,13 +139,12 @@ class KeyTable:
 
     def erase(self, codes: Any) -> int:
         """Forget all rows of these codes; returns how many those were."""
-        codes = self._in(codes)
-        if isinstance(self._table, HashMap):
-            gone = int(self._table.erase(codes).sum())
-        else:
-            counts = self._table.count(codes)
-            gone = int(counts[self._table.erase(codes)].sum())
-        self._pairs -= gone
+        codes, pairs = self._in(codes), self._pairs
+        counts = None if self.one_row_per_code else self._table.count(codes)
+        self._known_pairs = None
+        erased = self._table.erase(codes)
+        gone = int((erased if counts is None else counts[erased]).sum())
+        self._known_pairs = pairs - gone
         return gone
 
     def erase_pairs(self, codes: Any, rows: Any) -> int:
@@ -129,14 +153,20 @@ class KeyTable:
         distinct = xp.unique(self._in(codes))
         positions, stored = self.find(self._out(distinct))
         positions, stored = self._in(positions), self._in(stored)
-        kept = ~xp.isin(stored, self._in(rows))
-        left = self._by_row(distinct[positions[kept]], stored[kept])
-        gone = self.erase(self._out(distinct)) - len(left[0])
-        try:
-            self.insert(*left)
-        except BaseException:
-            self.insert(*self._by_row(distinct[positions], stored))
-            raise
+        going = xp.isin(stored, self._in(rows))
+        touched = xp.unique(positions[going])
+        left = ~going & xp.isin(positions, touched)
+        if not bool(left.any()):
+            return self.erase(self._out(distinct[touched]))
+        # Keys that differ and have one code: there are hardly any.
+        made, pairs = self._table.copy(), self._pairs
+        made.erase(distinct[touched])
+        order = self._backend.stable_order(stored[left])
+        made.insert(
+            distinct[positions[left]][order], _unsigned(stored[left][order], made.value_dtype)
+        )
+        gone = int(going.sum())
+        assigning(self, _held=made, _known_pairs=pairs - gone)()
         return gone
 
     def items(self) -> tuple[Any, Any]:
@@ -163,19 +193,41 @@ class KeyTable:
         del made
         return MultiMap.from_arrays(codes, rows, device=device)
 
-    def _insert_in_map(self, table: HashMap, codes: Any, rows: Any) -> None:
-        """As `insert`; the map stays as it was until a multimap has what it cannot hold."""
-        late = ~table.insert(codes, rows)
-        if not bool(late.any()):
-            return
+    def _insert_in_map(
+        self, table: HashMap, codes: Any, rows: Any, then: Step, undone: Step
+    ) -> None:
+        """As `insert`: the map takes what it can, and a multimap the place of it if need be."""
+        pairs = self._pairs
+
+        def after(fresh: Any) -> list[Step]:
+            late = codes, rows, fresh
+            return [assigning(self, _late=late, _known_pairs=pairs + len(codes)), then]
+
+        fresh = table._insert_then(codes, rows, after)
         try:
-            self._table = self._as_multimap(table, codes[late], rows[late])
-        except BaseException:
-            table.erase(codes[~late])
+            self._settle()
+        except Exception as error:
+            if ran_out(error):
+                before = assigning(self, _late=None, _known_pairs=pairs)
+                table._erase_then(codes[fresh], before, undone)
             raise
 
+    def _settle(self) -> None:
+        """See whether the map took all of the last batch; others may do the same at once."""
+        late, table = self._late, self._held
+        if late is None:
+            return
+        codes, rows, fresh = late
+        refused = ~fresh
+        if bool(refused.any()):
+            assert isinstance(table, HashMap)
+            made = self._as_multimap(table, codes[refused], rows[refused])
+            assigning(self, _held=made, _late=None)()
+        else:
+            self._late = None
+
     def _map(self) -> HashMap:
-        return HashMap(self._code_dtype, self._row_dtype, device=self._backend.name)
+        return HashMap(self._code_dtype, self._code_dtype, device=self._backend.name)
 
     def _as_multimap(self, table: HashMap, codes: Any, rows: Any) -> MultiMap:
         """The pairs of a map, and more."""
@@ -184,24 +236,22 @@ class KeyTable:
         codes = xp.concatenate([stored_codes, codes])
         rows = xp.concatenate([stored_rows, rows])
         order = self._backend.stable_order(rows)
-        made = MultiMap(self._code_dtype, self._row_dtype, device=self._backend.name)
+        made = MultiMap(self._code_dtype, rows.dtype, device=self._backend.name)
         made.insert(codes[order], rows[order])
         return made
 
-    def _widen(self, last_row: int) -> None:
-        if last_row <= np.iinfo(self._row_dtype).max:
-            return
-        codes, rows = self._table.items()
-        order = self._backend.stable_order(rows)
-        wide = np.dtype(np.uint64)
-        made = type(self._table)(self._code_dtype, wide, device=self._backend.name)
-        made.insert(codes[order], rows[order].astype(wide))
-        self._table, self._row_dtype = made, wide
-
-    def _by_row(self, codes: Any, rows: Any) -> tuple[Any, Any]:
-        """Pairs as `insert` takes them."""
-        order = self._backend.stable_order(rows)
-        return self._out(codes[order]), self._out(rows[order])
+    def _wide_enough(self, last_row: int) -> HashMap | MultiMap:
+        """The table, which has room for the numbers of rows now."""
+        table = self._table
+        assert table.value_dtype is not None
+        if last_row > np.iinfo(table.value_dtype).max:
+            codes, rows = table.items()
+            order = self._backend.stable_order(rows)
+            wide = np.dtype(np.uint64)
+            table = type(table)(self._code_dtype, wide, device=self._backend.name)
+            table.insert(codes[order], rows[order].astype(wide))
+            self._held = table
+        return table
 
     def _in(self, array: Any) -> Any:
         return self._backend.from_host(array) if self._moves else array

@@ -12,6 +12,7 @@ from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.key_table import KeyTable
 from dgpuhash.frames.keys import EncodedKeys, KeyEncoder, same_keys
 from dgpuhash.frames.rows import RowStore
+from dgpuhash.tables.commit import assigning
 
 __all__ = ["KeyedRows", "first_double"]
 
@@ -84,10 +85,13 @@ class KeyedRows:
 
     def insert(self, rows: Any, encoded: EncodedKeys, arrays: Sequence[Any] | None = None) -> None:
         """Add rows that have the stored columns, perhaps made of `arrays`, with their codes."""
-        first = len(self.store)
-        self._told = {}
-        self.table.insert(encoded.codes, self._xp.arange(first, first + len(rows)))
-        self.store.append(rows, arrays)
+        first, store = len(self.store), self.store.appended(rows, arrays)
+        self.table.insert(
+            encoded.codes,
+            self._xp.arange(first, first + len(rows)),
+            then=assigning(self, store=store, _told={}),
+            undone=assigning(self, store=self.store, _told={}),
+        )
 
     def insert_arrays(self, arrays: Sequence[Any], unique: bool | None) -> None:
         """Add rows whose stored columns these are, as `Frames.arrays` gives them."""
@@ -181,13 +185,13 @@ class KeyedRows:
             codes, rows = self.table.items()
             table = self._new_table()
             table.insert(codes, self._xp.arange(len(rows)))
-            self.store.keep(rows)
+            store = self.store.kept(rows)
         except Exception as error:
             # When rows are erased again there may be.
             if not isinstance(error, OutOfMemoryError) and not ran_out(error):
                 raise
             return
-        self.table = table
+        assigning(self, table=table, store=store)()
 
 
 def first_double(encoded: EncodedKeys, xp: Any) -> int:

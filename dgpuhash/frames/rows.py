@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Hashable, Sequence
 from typing import Any
@@ -20,7 +21,7 @@ Numbers = list[np.dtype | None]
 
 
 class RowStore:
-    """Rows of one frame that grows; a row keeps its number until `keep` drops rows.
+    """Rows of one frame that grows; a row keeps its number until `kept` drops rows.
 
     Parameters
     ----------
@@ -100,6 +101,13 @@ class RowStore:
             self._chunks.append(frame)
             self._rows += len(frame)
 
+    def appended(self, frame: Any, arrays: Sequence[Any] | None = None) -> RowStore:
+        """These rows and those that `append` would add; these stay as they are."""
+        made = copy.copy(self)
+        made._chunks = list(self._chunks)
+        made.append(frame, arrays)
+        return made
+
     def frame(self) -> Any:
         """All rows, numbered from 0."""
         if not self._chunks:
@@ -125,11 +133,12 @@ class RowStore:
             found.append(self._arrays[label])
         return None if not found or any(array is None for array in found) else found
 
-    def keep(self, rows: Any) -> None:
-        """Drop all rows but these, in this order, and number them from 0."""
-        self._chunks = [self.take(rows)] if len(rows) else []
-        self._rows = len(rows)
-        self._row_nbytes, self._widest, self._arrays = {}, {}, {}
+    def kept(self, rows: Any) -> RowStore:
+        """These rows only, in this order, numbered from 0; all of them stay here."""
+        made = copy.copy(self)
+        made._chunks, made._rows = [self.take(rows)] if len(rows) else [], len(rows)
+        made._row_nbytes, made._widest, made._arrays = {}, {}, {}
+        return made
 
     def row_nbytes(self, columns: Sequence[Hashable]) -> float:
         """Bytes that a row with these columns has on average."""

@@ -9,14 +9,16 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from dgpuhash.backend import Backend
+from dgpuhash.backend.launches import Step
 from dgpuhash.errors import SpecError
 from dgpuhash.spec import TableSpec
 from dgpuhash.tables.arrays import Taken, take
 from dgpuhash.tables.base import Table
-from dgpuhash.tables.bits import word, words_of
+from dgpuhash.tables.bits import value_memory, word, words_of
 from dgpuhash.tables.found import found_rows
 from dgpuhash.tables.intake import adopt, adopt_host, default_row, natural_dtype
 from dgpuhash.tables.persist import Buffers
+from dgpuhash.tables.placing import Then
 from dgpuhash.tables.scarcity import says_memory
 from dgpuhash.tables.turns import changes, reads
 from dgpuhash.tables.values import Values, values_for
@@ -317,6 +319,24 @@ class HashMap(Table):
         """As `insert`, and tells nothing."""
         _, bits, rows = self._pairs(keys, values)
         self._values.add(self._opened(), bits, rows)
+
+    @says_memory
+    @changes
+    def _insert_then(self, keys: Any, values: Any, then: Then) -> Any:
+        """As `insert` of values of 4 or 8 bytes, and the step that `then` makes of its answer.
+
+        Both are done in one call.
+        """
+        _, bits, rows = self._pairs(keys, values)
+        return self._opened().insert(bits, value_memory(rows, self._value), then)
+
+    @says_memory
+    @changes
+    def _erase_then(self, keys: Any, *then: Step) -> None:
+        """As `erase`, and these steps in the same call."""
+        _, bits = self._stored_as(keys)
+        store = self._opened()
+        store.backend.in_one_call([store.slots.erasing(bits), *then])
 
     def _value_word(self) -> np.dtype[Any]:
         return self._values_word

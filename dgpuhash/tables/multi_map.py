@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from dgpuhash.backend import Backend
+from dgpuhash.backend.launches import Step
 from dgpuhash.spec import TableSpec
 from dgpuhash.tables.arrays import Taken, take
 from dgpuhash.tables.base import Table
@@ -331,14 +332,25 @@ class MultiMap(Table):
         spec = self._spec
         return Lists(backend, self._value_word(), first=spec.initial_bucket, growth=spec.growth)
 
-    def _insert(self, bits: Any, rows: Any) -> None:
+    @says_memory
+    @changes
+    def _insert_then(self, keys: Any, values: Any, *then: Step) -> None:
+        """As `insert` of some pairs, and these steps in the same call."""
+        _, bits, rows = self._pairs(keys, values)
+        self._tidy()
+        self._insert(words_of(bits), rows, *then)
+
+    def _insert(self, bits: Any, rows: Any, *then: Step) -> None:
         """Add at least one pair."""
         store, size = self._opened(), self._size
         if size == 0:
             payload, words = self._put_away(self._no_payload(store.backend), rows)
             lists = self._new_lists(store.backend)
             store = fill(store.lent(), lists, bits, words)
-            assigning(self, _store=store, _lists=lists, _payload=payload, _known_size=len(rows))()
+            after = assigning(
+                self, _store=store, _lists=lists, _payload=payload, _known_size=len(rows)
+            )
+            store.backend.in_one_call([after, *then])
             return
         payload, words = self._put_away(self._payload, rows)
         batch = key_runs(store.backend, bits, words, store.slots.seed)
@@ -349,7 +361,7 @@ class MultiMap(Table):
             made = appending(store, self._lists, batch)
             assert made is not None, "lists have numbers for a batch that they were settled for"
         after = assigning(self, _lists=made.lists, _payload=payload, _known_size=size + len(rows))
-        store.commit(*made.steps, store.replacing(batch.keys, made.entries), after)
+        store.commit(*made.steps, store.replacing(batch.keys, made.entries), after, *then)
 
     def _put_away(self, payload: Payload | None, rows: Any) -> tuple[Payload | None, Any]:
         """The payload with values, if there is one, and the words of these."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dgpuhash.backend import Backend
+from dgpuhash.backend import Backend, args, region_args
 from dgpuhash.backend.partition_pass import Partitioned
 from dgpuhash.backend.region_order import Ranges
 from dgpuhash.tables.regions import claim, slot_bits
@@ -40,7 +40,10 @@ class RegionIntake:
         self._pending = backend.zeros(ranges.number, np.uint64)
         # The other ranks would wait: the first batch that left rows took 9 ms longer, and 440 where
         # kernels were compiled.
-        slots.load_rest()
+        backend.load(
+            args.open_insert(slots.key, slots.value),
+            region_args.region_claim(slots.key, slots.value),
+        )
         self.rows = 0
 
     def place(

@@ -247,13 +247,6 @@ class Slots:
         )  # fmt: skip
         return self._state[2:3]
 
-    def load_rest(self) -> None:
-        """Make ready what stores the rows that `insert_in_regions` leaves: few, and mostly none."""
-        self._backend.load(
-            args.open_insert(self.key, self.value),
-            region_args.region_claim(self.key, self.value),
-        )
-
     def hold(self) -> None:
         """All regions have been written by `insert_in_regions`."""
         self.blank, self.filled = False, True
@@ -262,13 +255,22 @@ class Slots:
         """Store pairs, for all of which there is room, over those of the same keys."""
         self._launch_insert(keys, values, None, overwrite=True)
 
-    def replacing(self, keys: Any, values: Any) -> Step:
-        """What does as `replace` in one call of C; these are not counted until then."""
+    def inserting(self, keys: Any, values: Any, fresh: Any = None, *, over: bool = False) -> Step:
+        """What does as `insert`, or as `replace`, in one call of C; nobody counts until then."""
         self.fill()
         self._change()
         return self._backend.prepared(
-            args.open_insert(self.key, self.value), args.OPEN_INSERT, len(keys),
-            table=self.storage, keys=keys, values=values, limit=args.UNLIMITED, overwrite=1,
+            args.open_insert(self.key, self.value), args.OPEN_INSERT, len(keys), table=self.storage,
+            keys=keys, values=values, fresh=fresh, limit=args.UNLIMITED, overwrite=int(over),
+        )  # fmt: skip
+
+    def erasing(self, keys: Any) -> Step:
+        """What does as `erase` in one call of C; nobody counts until then."""
+        self._counted = None
+        self.erased_bound += len(keys)
+        return self._backend.prepared(
+            args.open_erase(self.key, self.value), args.OPEN_ERASE, len(keys),
+            table=self.storage, keys=keys,
         )  # fmt: skip
 
     def settle(self, keys: Any, values: Any) -> None:

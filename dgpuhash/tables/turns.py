@@ -18,9 +18,8 @@ from types import FrameType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from dgpuhash.errors import ReentranceError, TableBroken
-from dgpuhash.tables.interrupts import uninterrupted
 
-__all__ = ["Turns", "changes", "changes_whole", "reads"]
+__all__ = ["Turns", "changes", "reads"]
 
 Rest = ParamSpec("Rest")
 Answer = TypeVar("Answer")
@@ -255,13 +254,6 @@ def changes(
 ) -> Callable[Concatenate[Any, Rest], Answer]:
     """A table's verb that changes it."""
     return _in_turn(_CHANGES, verb)
-
-
-def changes_whole(
-    verb: Callable[Concatenate[Any, Rest], Answer],
-) -> Callable[Concatenate[Any, Rest], Answer]:
-    """A table's verb that changes it by several kernels: Ctrl-C waits for the last one."""
-    return changes(uninterrupted(verb))
 
 
 def _refuse_half_changed() -> None:
