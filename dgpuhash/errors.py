@@ -110,7 +110,7 @@ class ReentranceError(DgpuhashError, RuntimeError):
 class TableBroken(DgpuhashError, RuntimeError):
     """A table in which a change was interrupted or failed half-way.
 
-    Load it from a save or build it anew.
+    Load it from a save, build it anew, or clear it.
     """
 
 

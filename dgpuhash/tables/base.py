@@ -290,14 +290,16 @@ class Table:
         return f"<{self._title()}>"
 
     def _repr_html_(self) -> str:
-        rows = [] if self._store is None else self.stats().rows()
+        rows = [] if self._store is None or self._store.broken else self.stats().rows()
         return html_table(self._title(), rows)
 
     def _title(self) -> str:
         value, store = self.value_dtype, self._store
         types = str(self._key) if value is None else f"{self._key} -> {value}"
-        filled = f"{len(self):,} of {self.capacity:,}"
         where = self.device or "no device yet"
+        if store is not None and store.broken:
+            return f"{type(self).__name__} {types}: broken by a change that failed, {where}"
+        filled = f"{len(self):,} of {self.capacity:,}"
         memory, reseeds = bytes_in_words(self.nbytes), 0 if store is None else store.reseeds
         again = f" (reseeded: {reseeds})" if reseeds else ""
         return (

@@ -300,10 +300,11 @@ class HashMap(Table):
     @changes
     def clear(self) -> None:
         """Forget every pair; the capacity stays."""
+        emptied = None if self._store is None else self._values.emptied()
         super().clear()
-        if self._store is not None:
+        if emptied is not None:
             # In between they are values that no key knows.
-            self._values = self._values.emptied()
+            self._values = emptied
 
     @reads
     def copy(self) -> Self:

@@ -93,7 +93,7 @@ class MultiMap(Table):
     """
 
     kind = "multimap"
-    # None: not known since an erase that was interrupted.
+    # None: not known since a change that was interrupted.
     _known_size: int | None
     _lists: Lists
     _payload: Payload | None
@@ -288,14 +288,9 @@ class MultiMap(Table):
         """Forget every pair; the capacity stays."""
         self._turns.begin()
         if self._store is not None:
-            store, lists = self._store.cleared(), self._lists.emptied()
-            assigning(
-                self,
-                _store=store,
-                _lists=lists,
-                _payload=self._no_payload(store.backend),
-                _known_size=0,
-            )()
+            store = self._store.cleared()
+            lists, payload = self._lists.emptied(), self._no_payload(store.backend)
+            assigning(self, _store=store, _lists=lists, _payload=payload, _known_size=0)()
             store.slots.fill()
 
     @reads
@@ -323,9 +318,8 @@ class MultiMap(Table):
     @property
     def _size(self) -> int:
         if self._known_size is None:
-            self._known_size = int(
-                self._lists.count(self._lists.open(self._opened().items()[1])).sum()
-            )
+            entries = self._opened().items()[1]
+            self._known_size = int(self._lists.count(self._lists.open(entries)).sum())
         return self._known_size
 
     def _new_lists(self, backend: Backend) -> Lists:
@@ -342,14 +336,12 @@ class MultiMap(Table):
 
     def _insert(self, bits: Any, rows: Any, *then: Step) -> None:
         """Add at least one pair."""
-        store, size = self._opened(), self._size
-        if size == 0:
+        store, size = self._opened(), self._size + len(rows)
+        if size == len(rows):
             payload, words = self._put_away(self._no_payload(store.backend), rows)
             lists = self._new_lists(store.backend)
             store = fill(store.lent(), lists, bits, words)
-            after = assigning(
-                self, _store=store, _lists=lists, _payload=payload, _known_size=len(rows)
-            )
+            after = assigning(self, _store=store, _lists=lists, _payload=payload, _known_size=size)
             store.backend.in_one_call([after, *then])
             return
         payload, words = self._put_away(self._payload, rows)
@@ -360,7 +352,8 @@ class MultiMap(Table):
             store = self._opened()
             made = appending(store, self._lists, batch)
             assert made is not None, "lists have numbers for a batch that they were settled for"
-        after = assigning(self, _lists=made.lists, _payload=payload, _known_size=size + len(rows))
+        after = assigning(self, _lists=made.lists, _payload=payload, _known_size=size)
+        self._known_size = None
         store.commit(*made.steps, store.replacing(batch.keys, made.entries), after, *then)
 
     def _put_away(self, payload: Payload | None, rows: Any) -> tuple[Payload | None, Any]:
@@ -377,8 +370,7 @@ class MultiMap(Table):
 
     def _tidy(self) -> None:
         """Leave erased values behind when they take more room than those that live."""
-        garbage = self._lists.appended - self._size
-        if garbage > max(self._size, _GARBAGE_ROWS):
+        if self._lists.appended - self._size > max(self._size, _GARBAGE_ROWS):
             self._compact()
 
     def _compact(self, room: int = 0) -> None:
@@ -395,7 +387,8 @@ class MultiMap(Table):
         made = self._new_lists(store.backend)
         entries = made.settle(words, offsets, len(bits), room)
         if store.value == entries.dtype:
-            after = assigning(self, _lists=made, _payload=payload)
+            after = assigning(self, _lists=made, _payload=payload, _known_size=self._size)
+            self._known_size = None
             store.commit(store.replacing(bits, entries), after)
         else:
             store = store.emptied(entries.dtype, store.capacity)

@@ -59,6 +59,11 @@ class Storage(Placing):
         return self._slots.state().occupied
 
     @property
+    def broken(self) -> bool:
+        """Whether a change has failed half-way."""
+        return isinstance(self._slots, Broken)
+
+    @property
     def reseeds(self) -> int:
         """How often the seed was changed since there was no key."""
         return self.slots.generation
