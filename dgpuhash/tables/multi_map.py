@@ -170,7 +170,6 @@ class MultiMap(Table):
         """
         _, bits, rows = self._pairs(keys, values)
         if len(bits):
-            self._tidy()
             self._insert(words_of(bits), rows)
 
     @says_memory
@@ -306,7 +305,6 @@ class MultiMap(Table):
         return word(self._value) if self._value.itemsize in (1, 2, 4, 8) else np.dtype(np.uint64)
 
     def _open(self, backend: Backend) -> None:
-        # Nobody looks at these before there is a store.
         self._known_size = 0
         self._payload, self._lists = self._no_payload(backend), self._new_lists(backend)
         super()._open(backend)
@@ -331,11 +329,11 @@ class MultiMap(Table):
     def _insert_then(self, keys: Any, values: Any, *then: Step) -> None:
         """As `insert` of some pairs, and these steps in the same call."""
         _, bits, rows = self._pairs(keys, values)
-        self._tidy()
         self._insert(words_of(bits), rows, *then)
 
     def _insert(self, bits: Any, rows: Any, *then: Step) -> None:
         """Add at least one pair."""
+        self._tidy()
         store, size = self._opened(), self._size + len(rows)
         if size == len(rows):
             payload, words = self._put_away(self._no_payload(store.backend), rows)
@@ -351,7 +349,7 @@ class MultiMap(Table):
             self._compact(len(batch.keys))
             store = self._opened()
             made = appending(store, self._lists, batch)
-            assert made is not None, "lists have numbers for a batch that they were settled for"
+            assert made is not None
         after = assigning(self, _lists=made.lists, _payload=payload, _known_size=size)
         self._known_size = None
         store.commit(*made.steps, store.replacing(batch.keys, made.entries), after, *then)
