@@ -19,6 +19,7 @@ from dgpuhash.distributed.conflict import Conflict
 from dgpuhash.distributed.descriptor import Descriptor, Placement, ShardAddress
 from dgpuhash.distributed.doubles import refuse_doubles
 from dgpuhash.distributed.exchange import Receipt
+from dgpuhash.distributed.figures import Held, Measure, measured
 from dgpuhash.distributed.importing import import_there
 from dgpuhash.distributed.phase import asked, installed, on_workers, watched
 from dgpuhash.distributed.plugin import NAME, ShardHost
@@ -137,6 +138,7 @@ def carry_out(
     change: Change,
     acts: Sequence[Act],
     publish: Callable[[Heavy], None],
+    told: Callable[[Held], None],
     moved: Callable[[], list[Receipt]] | None = None,
 ) -> int:
     """Put the rows of `acts` into the shards, and make them visible.
@@ -150,6 +152,8 @@ def carry_out(
     publish : callable
         Called once when every shard is ready, with the heavy keys: the moment at which the change
         has happened.
+    told : callable
+        Called with what the index has then.
     moved : callable, optional
         Puts further rows of the first act, which come before the others.
 
@@ -167,10 +171,9 @@ def carry_out(
     """
     workers = change.workers
     try:
-        heavy = None if moved else put_together(client, change, acts)
-        applied_when_asked = heavy is not None and change.epoch == 1
-        if heavy is None:
-            heavy = _prepare(client, change, acts, moved or list)
+        put = None if moved else put_together(client, change, acts)
+        applied_when_asked = put is not None and change.epoch == 1
+        heavy = _prepare(client, change, acts, moved or list) if put is None else put[0]
         new = any(act.verb != "erase" and act.partitions for act in acts)
         if change.placement is Placement.INDEPENDENT and change.unique and new:
             refuse_doubles(client, change)
@@ -179,16 +182,20 @@ def carry_out(
         _incarnations.pop(client, None)
         on_those_there(client, workers, abandon_change, change.uid, change.transaction)
         raise
-    if applied_when_asked:
+    replicated = change.placement is Placement.REPLICATED
+    if put is not None and applied_when_asked:
+        told(Held.of(change.epoch, replicated, put[1]))
         return 0
     try:
         # Not the change: its frame of no rows, on a GPU, takes a millisecond to pickle.
-        counts = on_workers(client, workers, apply_change, change.uid, change.transaction)
+        found = on_workers(client, workers, apply_change, change.uid, change.transaction)
     except IndexLost as lost:
         if change.verb == "build":
             raise
         raise IndexLost(f"the {change.verb} was made, do not repeat it, but then {lost}") from lost
-    return max(counts) if change.placement is Placement.REPLICATED else sum(counts)
+    told(Held.of(change.epoch, replicated, [measure for _, measure in found]))
+    counts = [count for count, _ in found]
+    return max(counts) if replicated else sum(counts)
 
 
 def drop_shards(client: Client, uid: str, workers: Sequence[str], epoch: int | None = None) -> None:
@@ -295,8 +302,10 @@ def read_beside(host: ShardHost, uid: str, transaction: str, numbers: Numbers) -
     host.shards.read_beside(uid, transaction, numbers)
 
 
-def apply_change(host: ShardHost, uid: str, transaction: str) -> int:
-    return host.shards.apply(uid, transaction)
+def apply_change(host: ShardHost, uid: str, transaction: str) -> tuple[int, Measure]:
+    count, shard = host.shards.apply(uid, transaction), host.shards.standing(uid)
+    assert shard is not None
+    return count, measured(shard.index)
 
 
 def abandon_change(host: ShardHost, uid: str, transaction: str) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import pandas as pd
@@ -11,8 +12,37 @@ from distributed import Client
 from dgpuhash.distributed.descriptor import Descriptor
 from dgpuhash.distributed.phase import on_workers
 from dgpuhash.distributed.plugin import ShardHost
+from dgpuhash.frames import FrameIndex, frames_of
 
-__all__ = ["row_count", "shard_figures"]
+__all__ = ["Held", "Measure", "measured", "row_count", "shard_figures"]
+
+# Of a shard its rows, and its bytes where they are known without a look at each row.
+Measure = tuple[int, int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What an index has at one epoch: its rows, each counted once, and the bytes of all shards."""
+
+    epoch: int
+    rows: int
+    nbytes: int | None
+
+    @classmethod
+    def of(cls, epoch: int, replicated: bool, shards: Sequence[Measure]) -> Held:
+        """The same, where shards were `measured` so."""
+        rows, nbytes = [each for each, _ in shards], [each for _, each in shards]
+        known = [each for each in nbytes if each is not None]
+        whole = sum(known) if len(known) == len(nbytes) else None
+        return cls(epoch, max(rows) if replicated else sum(rows), whole)
+
+
+def measured(index: FrameIndex) -> Measure:
+    """The rows of a shard, and its bytes."""
+    frames = frames_of(index.meta)
+    # Bytes of objects are those of each of them.
+    known = all(frames.is_typed(index.meta[label]) for label in index.meta)
+    return len(index), index.nbytes if known else None
 
 
 def shard_figures(client: Client, descriptor: Descriptor) -> pd.DataFrame:

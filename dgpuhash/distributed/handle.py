@@ -17,9 +17,9 @@ from dgpuhash.distributed.arrival import refuse_label
 from dgpuhash.distributed.change import Act, carry_out, change_to, drop_shards
 from dgpuhash.distributed.clients import client_of
 from dgpuhash.distributed.conflict import Conflict
-from dgpuhash.distributed.descriptor import Descriptor, Placement
+from dgpuhash.distributed.descriptor import Descriptor, Placement, Saved
 from dgpuhash.distributed.exchange import Receipt
-from dgpuhash.distributed.figures import row_count, shard_figures
+from dgpuhash.distributed.figures import Held, row_count, shard_figures
 from dgpuhash.distributed.history import History, Step, acts_of
 from dgpuhash.distributed.merging import Merging
 from dgpuhash.distributed.phase import SILENCE
@@ -27,7 +27,8 @@ from dgpuhash.distributed.registry import Registry, still, taken, unknown
 from dgpuhash.distributed.shard import Change
 from dgpuhash.distributed.skew import Heavy
 from dgpuhash.distributed.source import check_library, collection_of
-from dgpuhash.errors import ClosedError, DgpuhashError, IndexChanged, IndexLost, IndexNotFound
+from dgpuhash.errors import ClosedError, IndexChanged, IndexLost, IndexNotFound
+from dgpuhash.tables.stats import bytes_in_words, html_table
 
 __all__ = ["Handle"]
 
@@ -35,6 +36,8 @@ Result = TypeVar("Result")
 
 # Epochs at which a call asks, each of which another client ended meanwhile.
 READS = 16
+# Columns that a handle names when it is shown.
+SHOWN = 8
 
 
 class Handle:
@@ -45,6 +48,7 @@ class Handle:
         self._given_client = client
         self._history = History()
         self._closed = False
+        self._held: Held | None = None
         self._merging: Merging | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -110,7 +114,16 @@ class Handle:
         ``repeated_rows``: rows that merges and lookups there asked no shard about since the last
         change, as the filter had no such key, and as other rows had the same.
         """
-        return self._reading(partial(shard_figures, self._client))
+
+        def ask(descriptor: Descriptor) -> pd.DataFrame:
+            found = shard_figures(self._client, descriptor)
+            nbytes = found["row_nbytes"] + found["table_nbytes"]
+            shards = list(zip(found["rows"].tolist(), nbytes.tolist(), strict=True))
+            replicated = descriptor.placement is Placement.REPLICATED
+            self._learn(Held.of(descriptor.epoch, replicated, shards))
+            return found
+
+        return self._reading(ask)
 
     def refresh(self) -> None:
         """Bring this handle to the newest epoch.
@@ -143,24 +156,61 @@ class Handle:
     def __repr__(self) -> str:
         if self._closed:
             return f"<{type(self).__name__} {self.name!r}, closed>"
+        return (
+            f"<{type(self).__name__} {self.name!r} on {self.on!r}: {self._columns_in_words()}, "
+            f"{self._held_in_words()}, {self._placed_in_words()}, epoch {self.epoch}, "
+            f"{self._kept_in_words()}>"
+        )
+
+    def _repr_html_(self) -> str:
+        if self._closed:
+            return f"<p>{escape(repr(self))}</p>"
+        rows = [
+            ("keys", repr(self.on)),
+            ("columns", self._columns_in_words()),
+            ("size", self._held_in_words()),
+            ("placement", self._placed_in_words()),
+            ("epoch", f"{self.epoch:,}"),
+            ("when lost", self._kept_in_words()),
+        ]
+        return html_table(f"{type(self).__name__} {self.name!r}", rows)
+
+    def _placed_in_words(self) -> str:
         descriptor = self._descriptor
-        placed = descriptor.placement.value
+        placed = f"{len(descriptor.shards)} shards, {descriptor.placement.value}"
         if descriptor.conflict is not Conflict.ERROR:
             placed += f" with conflict={descriptor.conflict.value!r}"
         if descriptor.reason:
             placed += f" ({descriptor.reason})"
-        kept = f", durable at {descriptor.log}" if descriptor.log else ""
-        return (
-            f"<{type(self).__name__} {self.name!r} on {self.on!r}: {len(self.workers)} shards, "
-            f"{placed}, epoch {self.epoch}{kept}>"
-        )
+        return placed
 
-    def _repr_html_(self) -> str:
-        title = f"<p>{escape(repr(self))}</p>"
-        try:
-            return title + self.stats().to_html(index=False)
-        except (DgpuhashError, OSError) as error:
-            return f"{title}<p>{escape(str(error))}</p>"
+    def _columns_in_words(self) -> str:
+        """Those beside the keys."""
+        names = [label for label in self._descriptor.meta if label not in self.on]
+        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+        return f"columns {names[:SHOWN]!r}{more}"
+
+    def _held_in_words(self) -> str:
+        """Rows and bytes, as far as this handle was told; nobody is asked."""
+        held = self._held
+        if held is None or held.epoch != self.epoch:
+            return "rows and bytes unknown before stats()"
+        nbytes = "bytes unknown" if held.nbytes is None else bytes_in_words(held.nbytes)
+        return f"{held.rows:,} rows, {nbytes}"
+
+    def _kept_in_words(self) -> str:
+        """Where rows are read again when shards are lost."""
+        if self._descriptor.log is not None:
+            return f"durable at {self._descriptor.log}"
+        ways = self._history.ways_to(self._descriptor)
+        if not ways:
+            return "cannot be rebuilt by this handle"
+        start = ways[0][0].rows
+        place = start.url if isinstance(start, Saved) else "its source"
+        return f"can be rebuilt from {place}"
+
+    def _learn(self, held: Held) -> None:
+        self._held = held
 
     def _change(self, verb: str, rows: Any, names: Sequence[Hashable]) -> int:
         with self._changing() as current:
@@ -203,7 +253,7 @@ class Handle:
             if step is not None:
                 self._history.record(step)
 
-        return carry_out(self._client, change, acts, publish, moved)
+        return carry_out(self._client, change, acts, publish, self._learn, moved)
 
     def _publish(self, newest: Descriptor, after: Descriptor | None) -> None:
         registry = self._registry

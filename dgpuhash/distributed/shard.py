@@ -260,6 +260,10 @@ class Shards:
                 return int(found[0])
         return -1
 
+    def made(self, uid: str, transaction: str) -> FrameIndex | None:
+        """What a prepared build has made of this shard; None for other changes."""
+        return self._open(uid, transaction).index
+
     def prepared(self, uid: str, transaction: str) -> Any:
         """The rows, or keys, that a prepared change brings to this shard."""
         staged = self._open(uid, transaction)
@@ -335,8 +339,7 @@ class Shards:
             )
         if shard.epoch < epoch:
             raise IndexLost(
-                f"a shard of the index has not seen its last change (epoch {epoch} was asked for, "
-                f"the shard is at {shard.epoch}); {REMEDY}"
+                f"a shard of the index is at epoch {shard.epoch}, before {epoch}; {REMEDY}"
             )
         return shard.index
 

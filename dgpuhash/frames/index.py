@@ -408,10 +408,10 @@ class FrameIndex(Searchable):
         return cls.build(rows, list(encoder.names), None, unique, encoder=encoder, device=device)
 
     def __repr__(self) -> str:
-        return (
-            f"<FrameIndex on {list(self._encoder.names)!r}: {len(self):,} rows, "
-            f"{self.nbytes:,} bytes, {self._frames.name} on {self._device}>"
-        )
+        return f"<{self.stats().title(self.meta, self._encoder.names)}>"
+
+    def _repr_html_(self) -> str:
+        return self.stats().html(self.meta, self._encoder.names)
 
     def _encoded(self, keys: Any, on: Hashable | Sequence[Hashable] | None = None) -> EncodedKeys:
         if isinstance(keys, tuple):

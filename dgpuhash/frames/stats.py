@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Hashable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.keyed_rows import KeyedRows
+from dgpuhash.tables.stats import bytes_in_words, html_table
 
 __all__ = ["FrameStats"]
 
@@ -52,3 +55,17 @@ class FrameStats:
             frames=frames_of(rows.store.meta).name,
             device=device,
         )
+
+    def title(self, meta: Any, keys: Sequence[Hashable]) -> str:
+        """An index with these columns and `keys` in one line."""
+        columns = [label for label in meta if label not in keys]
+        return (
+            f"FrameIndex on {list(keys)!r}: {self.rows:,} rows, "
+            f"{bytes_in_words(self.row_nbytes + self.table_nbytes)}, columns {columns!r}, "
+            f"{self.frames} on {self.device}"
+        )
+
+    def html(self, meta: Any, keys: Sequence[Hashable]) -> str:
+        """The same with all figures, as a table."""
+        rows = [(name.replace("_", " "), str(each)) for name, each in asdict(self).items()]
+        return html_table(self.title(meta, keys), rows)

@@ -299,7 +299,7 @@ class Table:
         where = self.device or "no device yet"
         if store is not None and store.broken:
             return f"{type(self).__name__} {types}: broken by a change that failed, {where}"
-        filled = f"{len(self):,} of {self.capacity:,}"
+        filled = self._filled()
         memory, reseeds = bytes_in_words(self.nbytes), 0 if store is None else store.reseeds
         again = f" (reseeded: {reseeds})" if reseeds else ""
         return (
@@ -310,6 +310,9 @@ class Table:
     def _seed(self) -> int:
         """Of the hash function that is in use."""
         return self._spec.seed if self._store is None else self._store.slots.seed
+
+    def _filled(self) -> str:
+        return f"{len(self):,} of {self.capacity:,}"
 
     @property
     def _value(self) -> np.dtype[Any]:

@@ -135,6 +135,9 @@ class MultiMap(Table):
         """Distinct keys stored."""
         return super().__len__()
 
+    def _filled(self) -> str:
+        return f"{len(self):,} rows, {self.n_keys:,} of {self.capacity:,} keys"
+
     @property
     def nbytes(self) -> int:
         """Memory that the table holds, in bytes."""

@@ -8,13 +8,14 @@ import functools
 import pickle
 import threading
 from collections.abc import Iterator
+from html import escape
 
 import dask
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from clusters import assert_same, cluster_of, set_status, until
+from clusters import assert_same, cluster_of, lazy, set_status, until
 from distributed import Client, Status
 
 from dgpuhash.distributed import DistributedIndex, Placement, handle
@@ -31,6 +32,7 @@ from dgpuhash.errors import (
     OutOfMemoryError,
     UnsupportedError,
 )
+from dgpuhash.tables.stats import bytes_in_words
 
 pytestmark = pytest.mark.cluster
 
@@ -70,6 +72,42 @@ def test_a_merge_from_before_a_change_raises(threads, frame):
         with pytest.raises(IndexChanged, match="refresh"):
             before.compute()
         assert len(index.merge(frame).compute()) > 0
+
+
+def test_a_handle_describes_its_index_without_a_call(threads, frame, tmp_path, monkeypatch):
+    def said(index: DistributedIndex) -> str:
+        with monkeypatch.context() as alone:
+            alone.setattr(DistributedIndex, "_client", None)
+            text, html = repr(index), index._repr_html_()
+        for each in text.split(": ")[1].rstrip(">").split(", epoch")[0].split(", "):
+            assert escape(each) in html
+        return text
+
+    texts = frame.assign(note=[object()] * 1000)
+    for data in (frame, lazy(frame, 3), lazy(frame, 3).persist()):
+        with DistributedIndex.build(data, on="k", client=threads) as index:
+            stats = index.stats()
+            nbytes = bytes_in_words(int((stats["row_nbytes"] + stats["table_nbytes"]).sum()))
+            index._held, held = None, index._held
+            assert "rows and bytes unknown" in said(index)
+            index._held = held
+            assert f": columns ['v'], 1,000 rows, {nbytes}, 3 shards, distributed, " in said(index)
+            assert "can be rebuilt from its source" in said(index)
+            index.insert(frame[:10])
+            assert "1,010 rows" in said(index)
+            index.erase([0])
+            assert f"{1010 - 5:,} rows" in said(index)
+            other = DistributedIndex.open(index.name, threads)
+            assert "rows and bytes unknown before stats()" in said(other)
+            assert "cannot be rebuilt by this handle" in said(other)
+            other.stats()
+            assert "1,005 rows" in said(other)
+            index.save(tmp_path)
+            other.refresh()
+            assert f"can be rebuilt from file://{tmp_path}" in said(other)
+    with DistributedIndex.build(texts, on="k", client=threads, mode="replicated") as index:
+        assert "columns ['v', 'note'], 1,000 rows, bytes unknown" in said(index)
+    assert "closed" in index._repr_html_()
 
 
 def test_a_second_client_finds_the_index_by_name(client, second, frame):

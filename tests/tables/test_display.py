@@ -56,6 +56,7 @@ def test_repr_and_html(make, device):
     else:
         table.insert(keys, device.array(np.arange(1000, dtype="float32")))
     assert "1,000 of" in repr(table)
+    assert ("1,000 rows" in repr(table)) == (make is MultiMap)
     assert device.name in repr(table)
     assert len(repr(table)) < 100
     html = table._repr_html_()
@@ -63,3 +64,13 @@ def test_repr_and_html(make, device):
     assert "lines per lookup" in html
     assert "<table>" in table.stats()._repr_html_()
     assert "no device yet" in make(*dtypes)._repr_html_()
+
+
+def test_a_multimap_says_rows_and_keys(device):
+    table = MultiMap("int64", "int64", device=device.name)
+    assert "0 rows, 0 of " in repr(table)
+    keys = device.array(np.arange(1000) % 14)
+    table.insert(keys, keys)
+    said = f"MultiMap int64 -> int64: 1,000 rows, 14 of {table.capacity:,} keys, "
+    assert said in repr(table)
+    assert said.replace(">", "&gt;") in table._repr_html_()

@@ -16,6 +16,7 @@ from dgpuhash.distributed.bulk.parted import Parted, parted
 from dgpuhash.distributed.bulk.standing import run_together
 from dgpuhash.distributed.descriptor import Placement
 from dgpuhash.distributed.exchange.collective import Collective, Places, Received
+from dgpuhash.distributed.figures import Measure, measured
 from dgpuhash.distributed.payload import are_plain, plain_arrays
 from dgpuhash.distributed.plugin import ShardHost
 from dgpuhash.distributed.sealed import Sealed
@@ -35,8 +36,12 @@ __all__ = ["put_together"]
 REFUSED = "another worker cannot take part"
 
 
-def put_together(client: Client, change: Change, acts: Sequence[Act]) -> Heavy | None:
-    """Open a change and prepare it with the rows of `acts`, on all shards; the heavy keys.
+def put_together(
+    client: Client, change: Change, acts: Sequence[Act]
+) -> tuple[Heavy, list[Measure]] | None:
+    """Open a change and prepare it with the rows of `acts`, on all shards.
+
+    The heavy keys, and of a build what each shard is going to have.
 
     None, and no shard is prepared, where tasks have to put the rows.
 
@@ -63,7 +68,7 @@ def put_together(client: Client, change: Change, acts: Sequence[Act]) -> Heavy |
     for share in shares:
         if share.error is not None:
             raise share.error
-    return shares[0].heavy
+    return shares[0].heavy, [share.measure for share in shares]
 
 
 def _reachable(change: Change, acts: Sequence[Act]) -> Needed:
@@ -88,11 +93,14 @@ class Share:
     error : DgpuhashError or None
         Why the rows cannot be stored.
     heavy : Heavy
+    measure : Measure
+        Of the shard that a build has made.
     """
 
     refused: str = ""
     error: DgpuhashError | None = None
     heavy: Heavy = NO_HEAVY
+    measure: Measure = (0, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +156,8 @@ def _put(host: ShardHost, collective: Collective, change: Change, given: Given) 
         host.shards.prepare_arrays(change.uid, change.transaction, columns)
     except DgpuhashError as error:
         return Share(error=error)
-    return Share(heavy=heavy)
+    made = host.shards.made(change.uid, change.transaction)
+    return Share(heavy=heavy, measure=(0, None) if made is None else measured(made))
 
 
 def _voted(collective: Collective, leaving: Leaving, told: bool) -> list[Vote]:
