@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 from distributed import Client
@@ -14,6 +14,7 @@ from dgpuhash.distributed.match import keys_of, match
 from dgpuhash.distributed.payload import frame_of_payload
 from dgpuhash.distributed.phase import watched
 from dgpuhash.distributed.plugin import hosting_worker
+from dgpuhash.distributed.refusals import refusing
 from dgpuhash.distributed.source import check_whole, partitions_of
 from dgpuhash.distributed.sparing import Sparing
 from dgpuhash.frames import (
@@ -71,13 +72,14 @@ class Lookups(Searchable):
         answers = self._answers(asked, _are_stored)
         return answers[0] if len(answers) == 1 else frames_of(asked).xp.concatenate(answers)
 
-    def _answers(self, asked: Any, task: Callable[..., Any], *options: Any) -> list[Any]:
+    def _answers(self, asked: Any, task: Any, *options: Any) -> list[Any]:
         """What `task` answers for each piece of the keys, in their order."""
         client, descriptor = self._client, self._descriptor
         options = descriptor, self._sparing, *options
         if in_task_of(client):
             # Tasks of its own would wait for the threads that tasks like this one hold.
-            return [task(asked, *options)]
+            # Nor is it they that fail: the user's task may bear it.
+            return [task.__wrapped__(asked, *options)]
         names = list(join_columns(asked, descriptor.encoder))
         small = frames_of(asked).nbytes(asked) <= SMALL_NBYTES
         pieces = [asked] if small else partitions_of(client, asked, names, descriptor.workers)
@@ -89,6 +91,7 @@ class Lookups(Searchable):
         return watched(client, descriptor.workers, futures)
 
 
+@refusing()
 def _look_up(
     asked: Any, descriptor: Descriptor, sparing: Sparing, columns: Sequence[Hashable] | None
 ) -> Lookup:
@@ -99,6 +102,7 @@ def _look_up(
     return lookup_rows(asked, descriptor.encoder, descriptor.meta, matches, columns)
 
 
+@refusing()
 def _are_stored(asked: Any, descriptor: Descriptor, sparing: Sparing) -> Any:
     rows, _ = _match(asked, descriptor, "semi", [], sparing)
     found = frames_of(asked).xp.zeros(len(asked), dtype=bool)

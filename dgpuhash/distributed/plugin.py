@@ -17,6 +17,7 @@ from dgpuhash.distributed.ahead import Ahead
 from dgpuhash.distributed.exchange import Parcel
 from dgpuhash.distributed.exchange.worker_end import WorkerEnd
 from dgpuhash.distributed.payload import loaded
+from dgpuhash.distributed.refusals import leave_out_refusals
 from dgpuhash.distributed.shard import Shards
 from dgpuhash.distributed.shard_thread import ShardThread
 from dgpuhash.distributed.siblings import Siblings
@@ -85,6 +86,7 @@ class ShardHost(WorkerPlugin):
 
     def setup(self, worker: Any) -> None:
         """Start on `worker`; state hangs on the worker, since a process may have several."""
+        leave_out_refusals()
         self.worker = worker
         self.shards = Shards()
         self.thread = ShardThread()

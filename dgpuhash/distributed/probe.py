@@ -15,6 +15,7 @@ from dgpuhash.distributed.descriptor import Descriptor
 from dgpuhash.distributed.match import keys_of, match
 from dgpuhash.distributed.payload import Payload, frame_of_payload, is_plain, joined
 from dgpuhash.distributed.plugin import host_of, hosting_worker
+from dgpuhash.distributed.refusals import refusing
 from dgpuhash.distributed.sealed import Sealed, WithMetas
 from dgpuhash.distributed.siblings import Sibling
 from dgpuhash.distributed.sparing import SPARE_NOTHING, Sparing
@@ -329,7 +330,7 @@ class SealedProbe:
         return cls(Sealed.of(probe), probe.__dask_tokenize__())
 
     def __call__(self, left: Any) -> Any:
-        with saying_memory("merge"):
+        with refusing(), saying_memory("merge"):
             return self.seal.opened().merged(left, self)
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:

@@ -11,6 +11,7 @@ from dgpuhash.distributed.arrival import ARRIVAL, arrival_of, with_arrival
 from dgpuhash.distributed.descriptor import Placement
 from dgpuhash.distributed.exchange import CommExchange, Exchange, Parcel, Receipt
 from dgpuhash.distributed.plugin import host_of, hosting_worker
+from dgpuhash.distributed.refusals import refusing
 from dgpuhash.distributed.routes import lost_rows, part_near, stored_layers
 from dgpuhash.distributed.sealed import Sealed
 from dgpuhash.distributed.shard import Change
@@ -22,6 +23,7 @@ from dgpuhash.tables.scarcity import call_says_memory
 __all__ = ["largest", "parcels", "put_partition", "put_rows"]
 
 
+@refusing()
 @call_says_memory
 def put_partition(frame: Any, sealed: Sealed[Change], partition: int, arrival: int) -> Receipt:
     """Runs as a Dask task, perhaps more than once: each run is an attempt of its own."""
