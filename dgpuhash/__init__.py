@@ -1,4 +1,9 @@
-"""A hash index that lives on GPUs and CPUs: build it once, look up and join against it."""
+"""A hash index that lives on GPUs and CPUs: build it once, look up and join against it.
+
+On CPUs a process works with one thread for each CPU that it may use, or, with workers of a Dask
+cluster in it, with as many as these were given together. The environment variable
+``DGPUHASH_NUM_THREADS`` says otherwise, when it is set before the first work.
+"""
 
 from __future__ import annotations
 
