@@ -1,5 +1,6 @@
 """A map of a million keys on two workers: insert, find, save, and load onto three."""
 
+import argparse
 import tempfile
 
 import dask.array as da
@@ -39,4 +40,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
     main()

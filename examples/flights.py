@@ -4,9 +4,12 @@ The program is the package dgpuhash.demo (flights.py there is the part to read);
 `make demo` run it too.
 """
 
+import argparse
 import sys
 
 from dgpuhash.demo import run
 
 if __name__ == "__main__":
-    sys.exit(run())
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--workers", type=int, help="worker processes")
+    sys.exit(run(parser.parse_args().workers))

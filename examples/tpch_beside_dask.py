@@ -1,5 +1,6 @@
 """TPC-H: lineitem joined with orders by a standing index and by Dask's own merge, rows and time."""
 
+import argparse
 import subprocess
 import sys
 import time
@@ -45,6 +46,8 @@ def main(scale: float, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    scale = float(sys.argv[1]) if len(sys.argv) > 1 else 1
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("scale", type=float, nargs="?", default=1, help="of the data, default 1")
+    scale = parser.parse_args().scale
     with LocalCluster(n_workers=2, threads_per_worker=1) as cluster, Client(cluster):
         main(scale, platformdirs.user_cache_path("dgpuhash") / f"tpch-lines-{scale:g}")

@@ -42,8 +42,8 @@ def main(scale: float, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--scale", type=float, default=1)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--scale", type=float, default=1, help="of the data, 1 for 6,001,215 lines")
+    scale = parser.parse_args().scale
     with Client(dashboard_address=None):
-        scale = parser.parse_args().scale
         main(scale, platformdirs.user_cache_path("dgpuhash") / f"tpch-{scale:g}")

@@ -34,6 +34,26 @@ def test_tpch(tmp_path, program, options, said):
     assert said in found.stdout
 
 
+@pytest.mark.parametrize("program", sorted(path.name for path in EXAMPLES.glob("*.py")))
+def test_help_and_mistakes_start_no_cluster(tmp_path, program):
+    """What would start one has no processes left for it."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import socket\n\ndef refuse(*_):\n    raise OSError('no server is to be started')\n\n"
+        "socket.socket.bind = socket.socket.listen = refuse\n"
+    )
+    for option, code in (("--help", 0), ("--no-such-option", 2)):
+        found = subprocess.run(
+            [sys.executable, EXAMPLES / program, option],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+            env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        )
+        assert found.returncode == code, found.stdout + found.stderr
+        assert "usage: " in found.stdout + found.stderr
+
+
 def test_examples_are_short():
     for path in EXAMPLES.glob("*.py"):
         assert len(path.read_text().splitlines()) <= 50, path.name
