@@ -15,13 +15,11 @@ from dgpuhash import DistributedIndex
 
 LINES = ["l_orderkey", "l_partkey", "l_suppkey", "l_linenumber", "l_quantity", "l_extendedprice"]
 ORDERS = ["o_orderkey", "o_custkey", "o_totalprice", "o_shippriority"]
-PRICES = ["l_quantity", "l_extendedprice", "o_totalprice"]
 
 
-def read(folder: Path, columns: list[str], partitions: int) -> dd.DataFrame:
-    frame = dd.read_parquet(folder, columns=columns).repartition(npartitions=partitions)
-    wait(frame := frame.astype({name: float for name in PRICES if name in columns}).persist())
-    return frame
+def read(folder: Path, columns: list[str]) -> dd.DataFrame:
+    frame = dd.read_parquet(folder, columns=columns).repartition(npartitions=8)
+    return frame.astype({n: float for n in columns if n.endswith(("price", "quantity"))}).persist()
 
 
 def timed(what: str, merged: dd.DataFrame) -> tuple[int, float, float]:
@@ -34,10 +32,9 @@ def timed(what: str, merged: dd.DataFrame) -> tuple[int, float, float]:
 
 def main(scale: float, folder: Path) -> None:
     if not folder.exists():
-        program = [Path(sys.executable).with_name("tpchgen-cli"), "parquet", "--parts=4"]
-        options = [f"-s={scale}", "--tables=lineitem,orders", f"--output-dir={folder}"]
-        subprocess.run([*program, *options], check=True)
-    lines, orders = read(folder / "lineitem", LINES, 8), read(folder / "orders", ORDERS, 4)
+        tool = Path(sys.executable).with_name("tpchgen-cli"), "parquet", f"--output-dir={folder}"
+        subprocess.run([*tool, "--parts=4", f"-s={scale}", "--tables=lineitem,orders"], check=True)
+    wait([lines := read(folder / "lineitem", LINES), orders := read(folder / "orders", ORDERS)])
     with DistributedIndex.build(orders, on="o_orderkey") as index:
         ours = timed("standing index", index.merge(lines, left_on="l_orderkey"))
     theirs = lines.merge(orders, left_on="l_orderkey", right_on="o_orderkey")
