@@ -11,7 +11,7 @@ __all__ = ["demo"]
 @click.option("--workers", type=click.IntRange(1, 64), help="Worker processes.")
 @click.pass_context
 def demo(ctx: click.Context, workers: int | None) -> None:
-    """Join a year of flights with planes, weather and airlines, and compare with pandas."""
+    """Join flights and compare with pandas, then many rows many times beside Dask's own merge."""
     from dgpuhash.demo import run
 
     ctx.exit(run(workers))

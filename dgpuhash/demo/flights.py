@@ -20,6 +20,7 @@ from dgpuhash.demo import data
 from dgpuhash.demo.cluster import gpu_count, local_client
 from dgpuhash.demo.reference import JOINS, Difference, delays, expect_equal, joined
 from dgpuhash.demo.report import Report
+from dgpuhash.demo.standing import Standing
 from dgpuhash.distributed import DistributedIndex
 
 __all__ = ["run"]
@@ -29,8 +30,10 @@ LOOKUPS = ["N14228", "N24211", "N725MQ", "no such plane"]
 NEW_PLANES = 5
 
 
-def run(workers: int | None = None, console: Console | None = None) -> int:
-    """Run the demo; 0 when every result equals pandas' own, 1 when one does not.
+def run(
+    workers: int | None = None, console: Console | None = None, standing: Standing | None = None
+) -> int:
+    """Run the demo; 0 when every result equals pandas' or Dask's own, 1 when one does not.
 
     Parameters
     ----------
@@ -38,6 +41,8 @@ def run(workers: int | None = None, console: Console | None = None) -> int:
         Worker processes; by default one for each GPU, or two on the CPU.
     console : rich.console.Console, optional
         Where to print; by default standard output.
+    standing : Standing, optional
+        The rows and batches that are joined by an index and by Dask's own merge.
     """
     console = console or Console()
     gpus = gpu_count()
@@ -63,13 +68,17 @@ def run(workers: int | None = None, console: Console | None = None) -> int:
                 # On the way through a GPU, dtypes may change; pandas starts from the same ones.
                 tables = {name: _to_pandas(frame.compute()) for name, frame in frames.items()}
             summary, shards = MainJob(client, tables, frames, report, bool(gpus)).run()
+            many = standing or Standing()
+            beside = many.run(client, report, on_gpus=bool(gpus))
     except Difference as difference:
         console.print(Text(f"FAILED {difference}", style="bold red"))
         return 1
     report.print_frame(summary, "Mean arrival delay in minutes, by manufacturer and wind")
     report.print_frame(shards, "Shards")
     report.print_phases()
+    report.print_notes()
     console.print("[bold green]Every result equals pandas' own.[/]")
+    _print_beside(report, many, beside)
     return 0
 
 
@@ -145,9 +154,22 @@ class MainJob:
             raise Difference(
                 f"{after:,} flights have no plane after the insert; pandas: {wanted:,}"
             )
-        self.report.console.print(
+        self.report.note(
             f"flights without a plane in the index: {before:,} before the insert, {after:,} after"
         )
+
+
+def _print_beside(report: Report, many: Standing, beside: pd.DataFrame) -> None:
+    """What an index is for: the batches' times, and how they differ."""
+    title = f"{many.rows:,} rows, joined {many.times} times with {many.batch_rows:,} others"
+    report.print_frame(beside, title)
+    index, merge = beside.iloc[:, -1]
+    each, other = beside["others, each"]
+    report.console.print(
+        f"[bold green]Both give the same rows.[/] {many.times} times took {index:.1f} s with an "
+        f"index, its build included, and {merge:.1f} s by Dask's own merge: {merge / index:.1f} "
+        f"times as long, and {other / each:.1f} times for each further batch."
+    )
 
 
 def _computed(frame: Any, advance: Callable[[int], None]) -> pd.DataFrame:

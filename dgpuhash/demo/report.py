@@ -41,6 +41,7 @@ class Report:
     def __init__(self, console: Console) -> None:
         self.console = console
         self.phases: list[Phase] = []
+        self.notes: list[str] = []
         self._progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.description:<44}"),
@@ -66,6 +67,15 @@ class Report:
         yield lambda count: self._progress.advance(task, count)
         self.phases.append(Phase(name, time.perf_counter() - start, rows))
         self._progress.update(task, completed=steps)
+
+    def note(self, text: str) -> None:
+        """Have a sentence printed at the end: above bars that move it would be lost."""
+        self.notes.append(text)
+
+    def print_notes(self) -> None:
+        """Print what was noted, in its order."""
+        for text in self.notes:
+            self.console.print(Text(text))
 
     def print_phases(self) -> None:
         """Print what each phase took, and its rows a second."""

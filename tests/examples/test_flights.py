@@ -15,10 +15,12 @@ from pathlib import Path
 import pandas as pd
 import psutil
 import pytest
+from clusters import cluster_of
 from rich.console import Console
 
-from dgpuhash.demo import data, reference
+from dgpuhash.demo import data, reference, standing
 from dgpuhash.demo.report import Report
+from dgpuhash.demo.standing import Standing
 from dgpuhash.errors import UnsupportedError
 
 PROGRAM = Path(__file__).resolve().parents[2] / "examples" / "flights.py"
@@ -36,8 +38,12 @@ def test_the_program_passes():
         env={**os.environ, "COLUMNS": "120"},
     )
     assert found.returncode == 0, found.stdout + found.stderr
-    for phrase in ("BOEING", "rows/s", "Shards", "Every result equals pandas' own."):
+    whole = ("BOEING", "rows/s", "Shards", "Every result equals pandas' own.")
+    for phrase in (*whole, "10,000,000 rows, joined 5 times with", "Both give the same rows."):
         assert phrase in found.stdout
+    # A sentence above bars that move would be lost.
+    bars, note = found.stdout.index("index planes"), found.stdout.index("flights without a plane")
+    assert bars < found.stdout.index("What it took") < note
     assert "Traceback" not in found.stderr
 
 
@@ -99,11 +105,52 @@ def test_new_planes_fit_to_the_old_ones():
     assert not added["tailnum"].isin(tables["planes"]["tailnum"]).any()
 
 
+@pytest.fixture
+def client():
+    with cluster_of(2, processes=False) as client:
+        yield client
+
+
+def test_batches_are_joined_by_an_index_and_by_dask(client, monkeypatch):
+    """With the same rows, or the demo fails."""
+    many = Standing(rows=1000, batch_rows=301, times=3, partitions=4)
+    rows = many.stored().compute()
+    assert sorted(rows["k"]) == list(range(1000))
+    batches = [many.batch(number).compute() for number in range(3)]
+    assert [len(batch) for batch in batches] == [301] * 3
+    assert not batches[0]["k"].equals(batches[1]["k"])
+    report = Report(Console(quiet=True))
+    with report:
+        found = many.run(client, report)
+    assert list(found.columns[-1:]) == ["in all, 3 times"]
+    assert found.iloc[0, 1:].notna().all()
+    assert found.iloc[0, -1] == pytest.approx(
+        found["build"][0] + found["first batch"][0] + 2 * found["others, each"][0]
+    )
+    assert [phase.rows for phase in report.phases] == [1000, 903, 903]
+    expected = batches[1].merge(rows, on="k")
+    assert 100 < len(expected) < 200
+    seen, whole = [], standing._summary
+
+    def one_other_row(joined):
+        seen.append(whole(joined))
+        return seen[-1] + (len(seen) == 5)
+
+    monkeypatch.setattr(standing, "_summary", one_other_row)
+    with report, pytest.raises(reference.Difference, match="batch 1: the index and Dask's merge"):
+        many.run(client, report)
+    assert seen[1]["rows"] == len(expected)
+
+
 def test_the_report_shows_every_phase():
     stream = io.StringIO()
     report = Report(Console(file=stream, width=100))
     with report, report.phase("build", rows=1000, steps=2) as advance:
         advance(1)
+        report.note("[flights] without a plane")
+    assert "without a plane" not in stream.getvalue()
+    report.print_notes()
+    assert "[flights] without a plane" in stream.getvalue()
     report.print_phases()
     report.print_frame(
         pd.DataFrame({"worker": ["w0"], "rows": [1234], "load": [0.5], "on": ["[a]"]}), "S"
