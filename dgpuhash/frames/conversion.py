@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from dgpuhash.frames.columns import PLAIN, KeyColumn, LogicalType, NormalColumn
+from dgpuhash.tables.exact import exactly, same_instants, unit_of
 
-__all__ = ["float_bound", "normalise", "to_float"]
-
-UNIT_NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "D": 86_400 * 10**9}
+__all__ = ["normalise", "to_float"]
 
 
 def normalise(column: KeyColumn, target: LogicalType, xp: ModuleType) -> NormalColumn:
@@ -96,26 +95,10 @@ def _all_null(column: KeyColumn, target: LogicalType, xp: ModuleType) -> NormalC
     return NormalColumn(target, bits=bits, valid=None if pattern is not None else ~missing)
 
 
-def float_bound(integers: np.dtype[Any]) -> float:
-    """The first number beyond those of an integer dtype, to which a float may round its largest."""
-    return float(2.0 ** (8 * integers.itemsize - (integers.kind == "i")))
-
-
 def to_float(values: Any, bits: int, xp: ModuleType) -> tuple[Any, Any]:
     """`values` as floats of `bits`, and a mask of those that are exact; None when all are."""
     dtype = xp.dtype(f"f{bits // 8}")
-    valid = None
-    if values.dtype.kind in "iu":
-        rounded = values.astype(dtype)
-        fits = rounded < dtype.type(float_bound(values.dtype))
-        back = xp.where(fits, rounded, dtype.type(0)).astype(values.dtype)
-        valid = fits & (back == values)
-    elif values.dtype.kind == "f" and values.dtype.itemsize > dtype.itemsize:
-        with np.errstate(over="ignore"):
-            rounded = values.astype(dtype)
-        valid = (rounded.astype(values.dtype) == values) | xp.isnan(values)
-    else:
-        rounded = values.astype(dtype)
+    rounded, valid = exactly(values, dtype, xp)
     # Adding zero turns -0.0 into 0.0; every NaN becomes the one NaN.
     rounded = rounded + dtype.type(0)
     return xp.where(xp.isnan(rounded), dtype.type(float("nan")), rounded), valid
@@ -123,43 +106,16 @@ def to_float(values: Any, bits: int, xp: ModuleType) -> tuple[Any, Any]:
 
 def _to_integer(values: Any, target: LogicalType, xp: ModuleType) -> tuple[Any, Any]:
     if target.kind == "bool":
-        dtype, low, high = xp.dtype("u1"), 0, 1
-    else:
-        dtype = xp.dtype(f"{target.kind[0]}{target.bits // 8}")
-        low, high = int(xp.iinfo(dtype).min), int(xp.iinfo(dtype).max)
-    if values.dtype.kind == "b":
-        return values.astype(dtype), None
-    if values.dtype.kind == "f":
-        wide = values.astype(xp.float64)
-        valid = (xp.floor(wide) == wide) & (wide >= float(low)) & (wide < float(high + 1))
-        return xp.where(valid, wide, 0.0).astype(dtype), valid
-    own = xp.iinfo(values.dtype)
-    valid = None
-    if int(own.min) < low:
-        valid = values >= values.dtype.type(low)
-    if int(own.max) > high:
-        below = values <= values.dtype.type(high)
-        valid = below if valid is None else valid & below
-    return values.astype(dtype, copy=False), valid
+        made, valid = exactly(values, xp.dtype(bool), xp)
+        return made.view(xp.dtype("u1")), valid
+    return exactly(values, xp.dtype(f"{target.kind[0]}{target.bits // 8}"), xp)
 
 
 def _to_unit(values: Any, unit: str, target: LogicalType, xp: ModuleType) -> tuple[Any, Any]:
-    dtype = xp.dtype(f"i{target.bits // 8}")
     wide = values.astype(xp.int64, copy=False)
-    own, wanted = UNIT_NS[unit], UNIT_NS[target.unit]
-    valid = None
-    if own < wanted:
-        ratio = wanted // own
-        quotient = wide // ratio
-        valid = quotient * ratio == wide
-        wide = quotient
-    elif own > wanted:
-        ratio = own // wanted
-        limit = (2**63 - 1) // ratio
-        valid = (wide >= -limit) & (wide <= limit)
-        wide = xp.where(valid, wide, 0) * ratio
-    if target.bits < 64:
-        bound = xp.iinfo(dtype)
-        fits = (wide >= int(bound.min)) & (wide <= int(bound.max))
+    own, wanted = (unit_of(np.dtype(f"M8[{each}]")) for each in (unit, target.unit))
+    wide, valid = same_instants(wide, own, wanted, xp)
+    narrow, fits = exactly(wide, xp.dtype(f"i{target.bits // 8}"), xp)
+    if fits is not None:
         valid = fits if valid is None else valid & fits
-    return wide.astype(dtype, copy=False), valid
+    return narrow, valid

@@ -7,11 +7,15 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+import numpy as np
+
 from dgpuhash import backend
-from dgpuhash.errors import ColumnError, ShapeError, UnsupportedError
+from dgpuhash.errors import ColumnError, KeyTypeError, ShapeError, UnsupportedError
+from dgpuhash.frames.columns import check_comparable
 from dgpuhash.frames.dataframes import check_same_library, frames_of, make_frame, native
 from dgpuhash.frames.keys import KeyEncoder
 from dgpuhash.frames.labels import key_names
+from dgpuhash.frames.listed import Listed, typed
 from dgpuhash.frames.lookup import Lookup
 from dgpuhash.frames.takeable import check_byte_order
 
@@ -51,12 +55,15 @@ class Query:
         The key columns, one row a key.
     stored : tuple of labels
         The columns that the index has beside its key columns.
+    listed : Listed or None
+        Of lists of which some keys are not in `frame`, as the index's types lack them.
     """
 
     keys: Any
     form: Form
     frame: Any
     stored: tuple[Hashable, ...]
+    listed: Listed | None = None
 
     @classmethod
     def of(cls, keys: Any, encoder: KeyEncoder, index_meta: Any) -> Query:
@@ -67,11 +74,11 @@ class Query:
         DeviceError
             When keys on the host meet rows on the GPU, or the other way round.
         """
-        asked = keys_frame(keys, encoder, index_meta)
+        asked, listed = _asked(keys, encoder, index_meta)
         check_same_library(asked, frames_of(index_meta))
         names = set(encoder.names)
         stored = tuple(label for label in index_meta.columns if label not in names)
-        return cls(keys, form_of(native(keys)), asked, stored)
+        return cls(keys, form_of(native(keys)), asked, stored, listed)
 
     @property
     def columns(self) -> list[Hashable]:
@@ -89,6 +96,7 @@ class Query:
         found : Lookup
             Its frame has at least `columns`.
         """
+        found = self.whole(found)
         frame, frames = found.frame[self.columns], frames_of(found.frame)
         if self.form in {Form.FRAME, Form.VALUES}:
             return frame
@@ -109,13 +117,18 @@ class Query:
         arrays = {label: frames.array(frame[label], self.keys) for label in frame.columns}
         return arrays[self.columns[0]] if len(arrays) == 1 else arrays
 
+    def whole(self, found: Lookup) -> Lookup:
+        """What was found for `frame` as what is to be told of all keys."""
+        return found if self.listed is None else self.listed.whole(found)
+
     def mask(self, found: Any) -> Any:
         """A mask of the keys, in their form."""
         frames = frames_of(self.frame)
         if self.form in {Form.FRAME, Form.SERIES}:
             return frames.series(found, self.keys.index)
         if self.form is Form.VALUES:
-            return backend.get(frames.device).to_host(found)
+            told = backend.get(frames.device).to_host(found)
+            return told if self.listed is None else self.listed.mask(told)
         return frames.array(frames.series(found), self.keys)
 
     def _labels(self, found: Lookup) -> Any:
@@ -125,7 +138,7 @@ class Query:
 
 
 def keys_frame(keys: Any, encoder: KeyEncoder, index_meta: Any) -> Any:
-    """Keys in any form as a frame of the key columns.
+    """Keys in any form as a frame of the key columns, of lists those that the index may have.
 
     Parameters
     ----------
@@ -146,6 +159,11 @@ def keys_frame(keys: Any, encoder: KeyEncoder, index_meta: Any) -> Any:
     UnsupportedError
         When they are lazy.
     """
+    return _asked(keys, encoder, index_meta)[0]
+
+
+def _asked(keys: Any, encoder: KeyEncoder, index_meta: Any) -> tuple[Any, Listed | None]:
+    """As `keys_frame`; also which keys of lists these are, unless all."""
     names = encoder.names
     if hasattr(keys, "__dask_graph__"):
         raise UnsupportedError(
@@ -157,11 +175,12 @@ def keys_frame(keys: Any, encoder: KeyEncoder, index_meta: Any) -> Any:
     if form is Form.FRAME:
         asked = keys[list(key_names(keys, list(names)))]
         check_byte_order(asked)
-        return asked if len(asked) else _typed_nulls(asked.copy(deep=False), index_meta)
+        return asked if len(asked) else _empty(asked.copy(deep=False), encoder, index_meta), None
     if form is Form.ARRAYS:
         if not set(names) <= set(keys):
             raise ColumnError(f"keys name {list(keys)!r}; the index is on {list(names)!r}")
-        return _made({name: keys[name] for name in names}, index_meta)
+        asked = _made({name: keys[name] for name in names}, index_meta)
+        return asked if len(asked) else _empty(asked, encoder, index_meta), None
     if getattr(keys, "ndim", 1) == 0 and not isinstance(keys, str | bytes):
         keys = keys[()]
     if (
@@ -171,13 +190,49 @@ def keys_frame(keys: Any, encoder: KeyEncoder, index_meta: Any) -> Any:
     ):
         keys = [keys]
     if len(keys) == 0 and not hasattr(keys, "dtype"):
-        return index_meta[list(names)]
+        return index_meta[list(names)], None
     if len(names) == 1:
         columns = {names[0]: keys if hasattr(keys, "dtype") else list(keys)}
     else:
         columns = _columns(list(keys), names)
+    listed = None
+    if form is Form.VALUES:
+        columns, listed = _listed(columns, encoder)
     asked = _typed_nulls(_made(columns, index_meta), index_meta)
-    return _moments(asked, index_meta) if form is Form.VALUES else asked
+    if listed is not None:
+        asked = frames_of(asked).take(asked, frames_of(asked).xp.asarray(listed.rows))
+    if not len(asked):
+        asked = _empty(asked, encoder, index_meta)
+    return (_moments(asked, index_meta) if form is Form.VALUES else asked), listed
+
+
+def _listed(
+    columns: dict[Hashable, Any], encoder: KeyEncoder
+) -> tuple[dict[Hashable, Any], Listed | None]:
+    """Lists as columns of the index's types where that is needed; what these types lack."""
+    made, held = dict(columns), None
+    for (name, values), type_ in zip(columns.items(), encoder.types, strict=True):
+        read = typed(values, type_) if isinstance(values, list) else None
+        if read is not None:
+            made[name], own = read
+            held = own if held is None else held & own
+    if held is None or held.all():
+        return made, None
+    return made, Listed(columns, np.flatnonzero(held))
+
+
+def _empty(asked: Any, encoder: KeyEncoder, index_meta: Any) -> Any:
+    """No keys, whose columns are those of the index where theirs would not compare with them."""
+    frames = frames_of(asked)
+    for name, type_ in zip(encoder.names, encoder.types, strict=True):
+        try:
+            check_comparable(name, type_, frames.key_column(asked[name], name).type)
+            untyped = not frames.is_typed(asked[name])
+        except KeyTypeError:
+            untyped = True
+        if untyped:
+            asked[name] = frames.take(index_meta[[name]], frames.xp.zeros(0, int))[name]
+    return asked
 
 
 def _made(columns: dict[Hashable, Any], index_meta: Any) -> Any:

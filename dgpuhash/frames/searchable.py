@@ -23,6 +23,9 @@ class Searchable(ABC):
     * a mapping of arrays, one for each key column;
     * a scalar or a list of scalars, and for several key columns a tuple or a list of tuples.
 
+    Keys are compared by value, whatever their dtypes: one that the index's type does not hold, such
+    as 2.5 or 2**70 among integers, is absent.
+
     Keys of an index of cuDF rows are on the GPU, others on the host; lists go where the rows are.
     """
 
@@ -191,4 +194,5 @@ class Searchable(ABC):
         >>> found.found
         array([ True, False,  True])
         """
-        return self._look_up(self._query(keys).frame, None)
+        query = self._query(keys)
+        return query.whole(self._look_up(query.frame, None))

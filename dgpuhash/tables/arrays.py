@@ -164,9 +164,9 @@ def extended(result: np.ndarray, dtype: Any, *, own: bool = False) -> Any:
     >>> str(extended(np.array([1.5]), pd.ArrowDtype(pa.int8())).dtype)
     'double[pyarrow]'
     """
-    if isinstance(dtype, np.dtype):
+    pd = sys.modules.get("pandas")
+    if pd is None or not isinstance(dtype, pd.api.extensions.ExtensionDtype):
         return result
-    pd = sys.modules["pandas"]
     if isinstance(dtype, pd.ArrowDtype):
         import pyarrow as pa
 
@@ -182,7 +182,12 @@ def extended(result: np.ndarray, dtype: Any, *, own: bool = False) -> Any:
         "u": pd.arrays.IntegerArray,
         "f": pd.arrays.FloatingArray,
     }.get(result.dtype.kind)
-    if masked is None or result.dtype.itemsize > 8 or result.dtype == np.float16:
+    if (
+        masked is None
+        or not hasattr(dtype, "numpy_dtype")
+        or result.dtype.itemsize > 8
+        or result.dtype == np.float16
+    ):
         return result
     return masked(result, np.zeros(len(result), bool))
 

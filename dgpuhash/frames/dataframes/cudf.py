@@ -12,11 +12,11 @@ import pandas as pd
 
 from dgpuhash.errors import ColumnError, UnsupportedError
 from dgpuhash.frames.columns import KeyColumn
-from dgpuhash.frames.conversion import float_bound
 from dgpuhash.frames.dataframes.base import Frames
 from dgpuhash.frames.dataframes.cudf_keys import column_of, key_column, plain_array
 from dgpuhash.frames.dataframes.pandas import PandasFrames
 from dgpuhash.frames.dataframes.pandas_arrow import METADATA, arrow_names
+from dgpuhash.tables.exact import float_bound
 from dgpuhash.tables.found import taken
 
 __all__ = ["CudfFrames"]
