@@ -147,10 +147,8 @@ class Table:
 
         Raises
         ------
-        SpecError
-            When `seed` is no such number.
-        OutOfMemoryError
-            When there is no room for the table and its copy; it is as it was.
+        SpecError, OutOfMemoryError
+            For another `seed`; when there is no room for a copy. The table is as it was.
 
         Examples
         --------
@@ -161,6 +159,7 @@ class Table:
         (5, [True, False])
         """
         spec = replace(self._spec, seed=draw_seed() if seed is None else seed)
+        self._turns.begin()
         if self._store is not None:
             self._store.rehash(spec.seed)
         self._spec = spec
