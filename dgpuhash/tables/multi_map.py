@@ -52,8 +52,7 @@ class MultiMap(Table):
     device : {"cpu", "cuda"}, optional
         None: where the first arrays are.
     seed : int, optional
-        Seed of the hash function, from 0 to 2**64 - 1; drawn anew when None, unless the variable
-        ``DGPUHASH_SEED`` fixes it.
+        Seed of the hash function; drawn anew when None, unless ``DGPUHASH_SEED`` fixes it.
     initial_bucket : int
         Values in the first bucket of a key's chain.
     growth : float
@@ -399,11 +398,8 @@ class MultiMap(Table):
     def _saved_buffers(self) -> Mapping[str, np.ndarray]:
         backend = self._home()
         bits, offsets, words = contents(self._opened(), self._lists)
-        return {
-            "keys": backend.to_host(bits),
-            "offsets": backend.to_host(offsets),
-            "values": backend.to_host(self._decode(words)),
-        }
+        saved = {"keys": bits, "offsets": offsets, "values": self._decode(words)}
+        return {name: backend.to_host(column) for name, column in saved.items()}
 
     def _restore(self, buffers: Buffers, size: int) -> None:
         backend = self._home()
