@@ -11,6 +11,7 @@ import pytest
 from dgpuhash.distributed.kept import Kept
 from dgpuhash.distributed.payload import are_plain
 from dgpuhash.errors import ColumnError
+from dgpuhash.seeds import VARIABLE
 
 
 def frame_of(dtype: str = "int64", label: str = "v") -> pd.DataFrame:
@@ -21,7 +22,8 @@ def lazy(frame: pd.DataFrame) -> dd.DataFrame:
     return dd.from_pandas(frame, npartitions=1)
 
 
-def test_alike_frames_share_it() -> None:
+def test_alike_frames_share_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
     first, second = (Kept.of(lazy(frame_of()), "k", ["w"]) for _ in range(2))
     assert first.meta is second.meta
     assert replace(first.encoder, seeds=second.encoder.seeds) == second.encoder
