@@ -312,8 +312,7 @@ class MultiMap(Table):
         super()._open(backend)
 
     def _no_payload(self, backend: Backend) -> Payload | None:
-        wide = self._value.itemsize not in (1, 2, 4, 8)
-        return Payload(backend, self._value) if wide else None
+        return None if self._value.itemsize in (1, 2, 4, 8) else Payload(backend, self._value)
 
     @property
     def _size(self) -> int:
