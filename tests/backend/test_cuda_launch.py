@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -120,6 +121,27 @@ def test_struct_is_passed_by_value_and_the_kernel_loaded_once(recorder: Recorder
         passed.append(int(np.frombuffer(raw, args.OWNER_OF)["parts"].item()))
     assert passed == [3, 4]
     assert recorder.loads == 1
+
+
+def test_prepared_launches_are_done_later_and_together(recorder: Recorder) -> None:
+    gpu, done = cuda.CudaBackend(), []
+    steps: list[Any] = [
+        gpu.prepared(args.owner_of(), args.OWNER_OF, rows, parts=rows + 1) for rows in (10, 0, 300)
+    ]
+    # Others come between, and each step keeps its own argument.
+    gpu.run(args.owner_of(), args.OWNER_OF, 10, parts=99)
+    assert (recorder.loads, len(recorder.launches)) == (1, 1)
+    gpu.in_one_call([*steps, functools.partial(done.append, 5)])
+    passed = [
+        np.frombuffer(ctypes.string_at(each[2], args.OWNER_OF.itemsize), args.OWNER_OF)
+        for each in recorder.launches[1:]
+    ]
+    assert [int(each["parts"].item()) for each in passed] == [11, 301]
+    assert [each[0] for each in recorder.launches[1:]] == [(1, 1, 1), (2, 1, 1)]
+    recorder.failure = DriverError("CUDA_ERROR_ILLEGAL_ADDRESS")
+    with pytest.raises(DeviceError, match=r"Stand-in.*ILLEGAL_ADDRESS"):
+        gpu.in_one_call([*steps, functools.partial(done.append, 6)])
+    assert done == [5]
 
 
 def test_a_kernel_can_be_loaded_before_it_is_launched(recorder: Recorder) -> None:
