@@ -87,8 +87,22 @@ def _as_float(values: Any, target: np.dtype[Any], xp: ModuleType) -> tuple[Any, 
         fits = xp.isfinite(wide) & (wide < float_bound(source))
         return made, fits & (xp.where(fits, wide, 0.0).astype(source) == values)
     if source.kind == "f" and source.itemsize > target.itemsize:
-        return made, (made.astype(source) == values) | xp.isnan(values)
+        wide = _widened(values, xp)
+        return made, (_widened(made, xp) == wide) | xp.isnan(wide)
+    if source == np.float32 and target == np.float64:
+        return _widened(values, xp), None
     return made, None
+
+
+def _widened(values: Any, xp: ModuleType) -> Any:
+    """Floats as float64: CuPy's own cast takes the least ones of float32 for zero."""
+    wide = values.astype(np.float64)
+    if values.dtype != np.float32 or xp is np:
+        return wide
+    bits = values.view(np.uint32)
+    magnitude = bits & np.uint32(2**31 - 1)
+    least = magnitude.astype(np.float64) * 2.0**-149
+    return xp.where(magnitude < 2**23, xp.where(bits >> 31 != 0, -least, least), wide)
 
 
 def _as_integer(values: Any, target: np.dtype[Any], xp: ModuleType) -> tuple[Any, Any]:
@@ -98,7 +112,7 @@ def _as_integer(values: Any, target: np.dtype[Any], xp: ModuleType) -> tuple[Any
     low, high = (0, 1) if target.kind == "b" else (np.iinfo(target).min, np.iinfo(target).max)
     low, high = int(low), int(high)
     if source.kind == "f":
-        wide = values.astype(np.float64) if source.itemsize < 8 else values
+        wide = _widened(values, xp)
         valid = (xp.floor(wide) == wide) & (wide >= float(low)) & (wide < float(high + 1))
         return xp.where(valid, wide, wide.dtype.type(0)).astype(target), valid
     own, valid = np.iinfo(source), None
