@@ -95,8 +95,8 @@ def _as_float(values: Any, target: np.dtype[Any], xp: ModuleType) -> tuple[Any, 
 
 
 def _widened(values: Any, xp: ModuleType) -> Any:
-    """Floats as float64: CuPy's own cast takes the least ones of float32 for zero."""
-    wide = values.astype(np.float64)
+    """Floats as float64 at least: CuPy's own cast takes the least ones of float32 for zero."""
+    wide = values if values.dtype.itemsize >= 8 else values.astype(np.float64)
     if values.dtype != np.float32 or xp is np:
         return wide
     bits = values.view(np.uint32)
