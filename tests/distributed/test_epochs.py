@@ -102,7 +102,7 @@ def test_a_handle_describes_its_index_without_a_call(threads, frame, tmp_path, m
             assert "cannot be rebuilt by this handle" in said(other)
             other.stats()
             assert "1,005 rows" in said(other)
-            index.save(tmp_path)
+            index.save(tmp_path, overwrite=True)
             other.refresh()
             assert f"can be rebuilt from file://{tmp_path}" in said(other)
     with DistributedIndex.build(texts, on="k", client=threads, mode="replicated") as index:
@@ -296,7 +296,7 @@ def test_closed(client, frame):
         lambda: index.insert(frame),
         lambda: index.erase([1]),
         lambda: index.stats(),
-        lambda: index.save("nowhere"),
+        lambda: index.save("nowhere", overwrite=True),
         lambda: index.rebuild(),
         lambda: len(index),
     ):
