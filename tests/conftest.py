@@ -6,7 +6,9 @@
 
 from __future__ import annotations
 
+import sys
 import zlib
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -60,6 +62,15 @@ def seeds_of_the_test(request: pytest.FixtureRequest, monkeypatch: pytest.Monkey
     """What is drawn in this process is the same in each run of a test, as examples are."""
     if settings.default.derandomize:
         monkeypatch.setenv(VARIABLE, str(zlib.crc32(request.node.nodeid.encode())))
+
+
+@pytest.fixture(autouse=True)
+def files_in_memory_of_the_test() -> Iterator[None]:
+    """What a test wrote to fsspec's memory:// is not there for the next one."""
+    yield
+    if memory := sys.modules.get("fsspec.implementations.memory"):
+        memory.MemoryFileSystem.store.clear()
+        memory.MemoryFileSystem.pseudo_dirs[:] = [""]
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])

@@ -6,10 +6,15 @@ from typing import Any
 
 import numpy as np
 
+from dgpuhash import backend as backends
 from dgpuhash.errors import KeyTypeError
 from dgpuhash.spec import native_dtype
 
-__all__ = ["cast", "keeps_values"]
+__all__ = ["as_float", "cast", "keeps_values"]
+
+# Smaller numbers of float32 have fewer bits; they are multiples of its least one.
+_LEAST_NORMAL, _LEAST = 2.0**-126, 2.0**-149
+_SIGN = np.uint32(2**31)
 
 
 def keeps_values(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
@@ -54,7 +59,7 @@ def cast(array: Any, target: np.dtype[Any], what: str, *, by_value: bool = False
             f"convert them yourself (.astype('{target}')){other}"
         )
     try:
-        made = array.astype(target)
+        made = as_float(array, target) if target.kind == "f" else array.astype(target)
         kept = target.kind not in "mM" or bool((made.astype(source) == array)[array == array].all())
     except OverflowError:  # NumPy 2.5 and newer
         kept = False
@@ -63,6 +68,37 @@ def cast(array: Any, target: np.dtype[Any], what: str, *, by_value: bool = False
             f"{what} of dtype {source} reach beyond the range of {target}; "
             f"make the table with dtype '{source}'"
         )
+    return made
+
+
+def as_float(array: Any, target: np.dtype[Any]) -> Any:
+    """Numbers as `target`, a dtype of floats, rounded as IEEE 754 has it.
+
+    CuPy's own casts take the least numbers of float32, those below 1.18e-38, for zero.
+
+    Examples
+    --------
+    >>> as_float(np.array([1e-45], np.float32), np.dtype("float64"))
+    array([1.40129846e-45])
+    """
+    source = array.dtype
+    with np.errstate(over="ignore"):
+        made = array.astype(target, copy=False)
+    if isinstance(array, np.ndarray) or source == target or not len(array):
+        return made
+    xp = backends.get(None, array).xp
+    if source == np.float32 and target == np.float64:
+        bits = array.view(np.uint32)
+        magnitude = bits & ~_SIGN
+        exact = magnitude.astype(np.float64) * _LEAST
+        small, negative = magnitude < 2**23, bits >= _SIGN
+        return xp.where(small, xp.where(negative, -exact, exact), made)
+    if source == np.float64 and target == np.float32:
+        magnitude = abs(array)
+        small = magnitude < _LEAST_NORMAL
+        bits = xp.rint(xp.where(small, magnitude, 0.0) / _LEAST).astype(np.uint32)
+        bits |= xp.signbit(array) * _SIGN
+        return xp.where(small, bits, made.view(np.uint32)).view(np.float32)
     return made
 
 

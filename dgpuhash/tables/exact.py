@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dgpuhash.tables.casts import as_float
+
 __all__ = ["comparable", "exactly", "float_bound", "same_instants", "unit_of"]
 
 _MOST = 2**63 - 1
@@ -80,29 +82,20 @@ def float_bound(integers: np.dtype[Any]) -> float:
 
 def _as_float(values: Any, target: np.dtype[Any], xp: ModuleType) -> tuple[Any, Any]:
     source = values.dtype
-    with np.errstate(over="ignore"):
-        made = values.astype(target)
+    made = as_float(values, target)
     if source.kind in "iu":
         wide = made.astype(np.float64)
         fits = xp.isfinite(wide) & (wide < float_bound(source))
         return made, fits & (xp.where(fits, wide, 0.0).astype(source) == values)
     if source.kind == "f" and source.itemsize > target.itemsize:
-        wide = _widened(values, xp)
-        return made, (_widened(made, xp) == wide) | xp.isnan(wide)
-    if source == np.float32 and target == np.float64:
-        return _widened(values, xp), None
+        wide = _widened(values)
+        return made, (_widened(made) == wide) | xp.isnan(wide)
     return made, None
 
 
-def _widened(values: Any, xp: ModuleType) -> Any:
-    """Floats as float64 at least: CuPy's own cast takes the least ones of float32 for zero."""
-    wide = values if values.dtype.itemsize >= 8 else values.astype(np.float64)
-    if values.dtype != np.float32 or xp is np:
-        return wide
-    bits = values.view(np.uint32)
-    magnitude = bits & np.uint32(2**31 - 1)
-    least = magnitude.astype(np.float64) * 2.0**-149
-    return xp.where(magnitude < 2**23, xp.where(bits >> 31 != 0, -least, least), wide)
+def _widened(values: Any) -> Any:
+    """Floats as float64 at least."""
+    return values if values.dtype.itemsize >= 8 else as_float(values, np.dtype(np.float64))
 
 
 def _as_integer(values: Any, target: np.dtype[Any], xp: ModuleType) -> tuple[Any, Any]:
@@ -112,7 +105,7 @@ def _as_integer(values: Any, target: np.dtype[Any], xp: ModuleType) -> tuple[Any
     low, high = (0, 1) if target.kind == "b" else (np.iinfo(target).min, np.iinfo(target).max)
     low, high = int(low), int(high)
     if source.kind == "f":
-        wide = _widened(values, xp)
+        wide = _widened(values)
         valid = (xp.floor(wide) == wide) & (wide >= float(low)) & (wide < float(high + 1))
         return xp.where(valid, wide, wide.dtype.type(0)).astype(target), valid
     own, valid = np.iinfo(source), None

@@ -12,6 +12,7 @@ from dgpuhash.errors import ColumnError, KeyTypeError, SpecError
 from dgpuhash.spec import native_dtype
 from dgpuhash.tables.arrays import Taken, take
 from dgpuhash.tables.bits import carrier
+from dgpuhash.tables.casts import as_float
 from dgpuhash.tables.group import GroupedKeys
 from dgpuhash.tables.intake import adopt, natural_dtype, same_length
 from dgpuhash.tables.scarcity import call_says_memory
@@ -239,7 +240,7 @@ class _Column:
             counted = counts.astype(np.float64)
             with np.errstate(invalid="ignore"):
                 sums = sums / counted
-        return self._narrowed(sums, made), made
+        return as_float(sums, made), made
 
     def _at(self, rows: Any) -> Any:
         """The values in these rows; NaN or NaT where there is no row, which is -1."""
@@ -256,14 +257,10 @@ class _Column:
         dtype = self._dtype
         if dtype.kind == "f":
             words = self._backend.xp.where(ranks >= _SIGN, ranks ^ _SIGN, ~ranks)
-            return self._narrowed(words.view(np.float64), dtype)
+            return as_float(words.view(np.float64), dtype)
         if dtype.kind in "mM":
             words = (ranks + np.uint64(how == "min")) ^ _SIGN
             return words.view(np.int64).view(carrier(self._backend, dtype))
         if dtype.kind == "i":
             return (ranks ^ _SIGN).view(np.int64).astype(dtype)
         return ranks.astype(dtype)
-
-    def _narrowed(self, reals: Any, dtype: np.dtype[Any]) -> Any:
-        with np.errstate(over="ignore"):
-            return reals.astype(dtype, copy=False)

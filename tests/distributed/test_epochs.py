@@ -296,7 +296,7 @@ def test_closed(client, frame):
         lambda: index.insert(frame),
         lambda: index.erase([1]),
         lambda: index.stats(),
-        lambda: index.save("nowhere", overwrite=True),
+        lambda: index.save("nowhere"),
         lambda: index.rebuild(),
         lambda: len(index),
     ):
