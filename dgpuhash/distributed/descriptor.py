@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -129,6 +129,10 @@ class Descriptor(WithMetas):
     heavy: Heavy = NO_HEAVY
     log: str | None = None
     turn: str = ""
+
+    def without_rows(self) -> Descriptor:
+        """The same for questions while it has no rows; see `KeyEncoder.without_rows`."""
+        return replace(self, encoder=self.encoder.without_rows(self.meta))
 
     @property
     def workers(self) -> list[str]:

@@ -26,8 +26,9 @@ from dgpuhash.distributed.phase import SILENCE
 from dgpuhash.distributed.registry import Registry, still, taken, unknown
 from dgpuhash.distributed.shard import Change
 from dgpuhash.distributed.skew import Heavy
-from dgpuhash.distributed.source import check_library, collection_of
-from dgpuhash.errors import ClosedError, IndexChanged, IndexLost, IndexNotFound
+from dgpuhash.distributed.source import check_library, collection_of, meta_of
+from dgpuhash.errors import ClosedError, IndexChanged, IndexLost, IndexNotFound, KeyTypeError
+from dgpuhash.frames import join_columns, key_names
 from dgpuhash.tables.stats import bytes_in_words, html_table
 
 __all__ = ["Handle"]
@@ -216,6 +217,8 @@ class Handle:
         with self._changing() as current:
             collection = collection_of(rows, list(names))
             check_library(collection, current.meta)
+            if not self._compares(verb, meta_of(collection), names, current):
+                return 0
             if verb == "insert" and current.placement is Placement.INDEPENDENT:
                 refuse_label(collection)
             end = replace(current, epoch=current.epoch + 1, revision=current.revision + 1)
@@ -229,6 +232,35 @@ class Handle:
 
             acts = acts_of(self._client, end, [step])
             return self._carry_out(current, end, change, acts, step, write=write)
+
+    def _compares(
+        self, verb: str, given: Any, names: Sequence[Hashable], current: Descriptor
+    ) -> bool:
+        """Whether keys like `given` may be stored; raises KeyTypeError where they cannot be asked.
+
+        An erase of keys that only an index without rows bears is no change, as no log could tell
+        it to others.
+        """
+        given = given[list(key_names(given, list(names)))]
+
+        def check(descriptor: Descriptor) -> bool:
+            join_columns(given, descriptor.encoder)
+            return descriptor is current
+
+        return check(current) if verb == "insert" else self._while_empty(current, check)
+
+    def _while_empty(self, descriptor: Descriptor, read: Callable[[Descriptor], Result]) -> Result:
+        """What `read` answers, of an index without rows for keys of all types.
+
+        Whether it has rows is asked only where the types of keys do not compare.
+        """
+        try:
+            return read(descriptor)
+        except KeyTypeError:
+            empty = descriptor.without_rows()
+            if empty.encoder == descriptor.encoder or row_count(self._client, descriptor):
+                raise
+            return read(empty)
 
     def _carry_out(
         self,
@@ -283,7 +315,7 @@ class Handle:
         for _ in range(READS):
             descriptor = self._current()
             try:
-                return read(descriptor)
+                return self._while_empty(descriptor, read)
             except IndexLost as error:
                 if not self._refreshed(descriptor, error):
                     raise

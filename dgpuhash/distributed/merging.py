@@ -99,10 +99,10 @@ class Merging:
         self._plans: dict[tuple[str, Sparing], Plan] = {}
         self.absences = Absences()
 
-    @property
-    def epoch(self) -> int:
-        """Of the index that merges are planned with."""
-        return self._descriptor.epoch
+    def serves(self, descriptor: Descriptor) -> bool:
+        """Whether merges with this epoch of the index are planned so."""
+        own = self._descriptor
+        return own.epoch == descriptor.epoch and own.encoder == descriptor.encoder
 
     def plan(
         self,

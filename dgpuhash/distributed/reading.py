@@ -131,12 +131,13 @@ class Reading(Handle):
                 return merged
         # Tasks that nobody waits for here cannot be asked again at another epoch.
         self._refreshed(self._current())
-        lazy = self._merging_at(self._current()).plan(*asked).lazy(left, self._client)
+        plan = self._reading(lambda descriptor: self._merging_at(descriptor).plan(*asked))
+        lazy = plan.lazy(left, self._client)
         return persist_whole(self._client, lazy) if persist else lazy
 
     def _merging_at(self, descriptor: Descriptor) -> Merging:
         merging = self._merging
-        if merging is None or merging.epoch != descriptor.epoch:
+        if merging is None or not merging.serves(descriptor):
             self._merging = merging = Merging(descriptor)
         return merging
 
