@@ -116,5 +116,6 @@ def test_lists_of_dates_and_times(stored):
     nulls = stored == "date"
     assert index.contains([DAY, None, pd.NaT]).tolist() == [True, nulls, nulls]
     assert index.contains([pd.NaT]).tolist() == [nulls]
-    with pytest.raises(KeyTypeError):
-        index.contains([DAY, "x"])
+    for keys in ([DAY, "x"], [DAY, 2**70], [2**70], 2**70):
+        with pytest.raises(KeyTypeError):
+            index.contains(keys)

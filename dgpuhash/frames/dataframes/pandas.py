@@ -53,7 +53,7 @@ class PandasFrames(Frames):
             return series
         try:
             array = pa.array(series, from_pandas=True)
-        except pa.ArrowException:
+        except (pa.ArrowException, OverflowError):
             return series
         if not pa.types.is_temporal(array.type):
             return series
