@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import pickle
+import re
 import signal
 import threading
 import time
@@ -243,6 +244,47 @@ def test_stats_and_repr(threads):
         table.contains(da.arange(30_000, chunks=10_000))
         assert 0 < table.stats()["exchange_nbytes"].max() <= 5 * 500 * (8 + 8 + 8 + 2)
     assert repr(table).endswith("closed>")
+
+
+def columns_of_html(html: str) -> dict[str, list[str]]:
+    names, cells = re.findall("<th>(.*?)</th>", html), re.findall("<td>(.*?)</td>", html)
+    return {name: cells[at :: len(names)] for at, name in enumerate(names)}
+
+
+def test_a_handle_shows_its_parts_without_a_call(threads, monkeypatch):
+    keys = np.arange(1000) % 7
+
+    def said(table):
+        with monkeypatch.context() as gone:
+            gone.setattr(table, "_client", None)
+            text, html = repr(table), table._repr_html_()
+        assert escape(text) in html
+        return text, html
+
+    with DistributedMultiMap("int64", "int64") as table:
+        assert "0 pairs of 0 keys" in said(table)[0] and "<table" not in said(table)[1]
+        table.insert(keys, keys)
+        text, html = said(table)
+        assert ": 1,000 pairs of 7 keys, " in text and "lines_per_lookup" not in html
+        assert all(f"<td>{worker}</td>" in html for worker in table.workers)
+        shown, stats = columns_of_html(html), table.stats()
+        for figure in ("part", "worker", "size", "nbytes"):
+            assert shown[figure] == stats[figure].astype(str).tolist()
+        assert sum(map(int, shown["n_keys"])) == table.n_keys == 7
+        assert list(columns_of_html(said(table)[1])) == stats.columns.tolist()
+        for change, left in (
+            (lambda: table.erase([0]), ": 857 pairs of 6 keys, "),
+            (lambda: table.reserve(10**5), ": 857 pairs of 6 keys, "),
+            (table.compact, ": 857 pairs of 6 keys, "),
+            (table.clear, ": 0 pairs of 0 keys, "),
+        ):
+            table.stats()
+            change()
+            text, html = said(table)
+            assert left in text and "lines_per_lookup" not in html
+        with table.copy() as other:
+            assert ": 0 pairs of 0 keys, " in said(other)[0]
+    assert said(table)[1].endswith("closed&gt;</p>")
 
 
 @pytest.mark.parametrize(

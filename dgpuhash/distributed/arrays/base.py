@@ -9,7 +9,6 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from html import escape
 from numbers import Integral
 from typing import Any, NoReturn, Self, TypeVar
 
@@ -21,9 +20,10 @@ from dgpuhash.distributed.arrays import hosted
 from dgpuhash.distributed.arrays.arguments import batch_of
 from dgpuhash.distributed.arrays.batch import Batch, Shown
 from dgpuhash.distributed.arrays.claims import columns_of
+from dgpuhash.distributed.arrays.figures import Figures, Held, entries_in_words
 from dgpuhash.distributed.arrays.foreseen import Foreseen
 from dgpuhash.distributed.arrays.holding import LIMIT, Holding
-from dgpuhash.distributed.arrays.hosted import Held, Order, Outcome
+from dgpuhash.distributed.arrays.hosted import Order, Outcome
 from dgpuhash.distributed.arrays.loss import losing
 from dgpuhash.distributed.arrays.part import Verb
 from dgpuhash.distributed.arrays.sharing import Use, joined
@@ -91,6 +91,7 @@ class DistributedTable:
         self._epoch = 0
         self._absences = Absences()
         self._held: list[Held] = []
+        self._figures = Figures()
         self._lost: str | None = None
         self._closed = False
         self._turn, self._alone = threading.RLock(), Alone(type(self).__name__)
@@ -185,9 +186,11 @@ class DistributedTable:
         ``absent_rows``, ``repeated_rows``: rows of the last verb that it did not ask for, as the
         filter had no such key, and as other rows had the same.
         """
-        rows = self._phase_of_what_is_stored(hosted.figures)
-        frame = pd.DataFrame(rows)
-        frame.insert(0, "part", range(len(rows)))
+        with self._at_work():
+            rows = self._phase_of_what_is_stored(hosted.figures)
+            frame = pd.DataFrame(rows)
+            frame.insert(0, "part", range(len(rows)))
+            self._figures.learn(self._held, frame)
         return frame
 
     def close(self) -> None:
@@ -219,19 +222,15 @@ class DistributedTable:
         value = self.value_dtype
         types = str(self.key_dtype) if value is None else f"{self.key_dtype} -> {value}"
         state = "closed" if self._closed else "lost" if self._lost else f"epoch {self._epoch}"
-        size = sum(held.size for held in self._held)
         return (
-            f"<{type(self).__name__} {types}: {size:,} {'keys' if value is None else 'pairs'}, "
+            f"<{type(self).__name__} {types}: {entries_in_words(self._spec.kind, self._held)}, "
             f"{bytes_in_words(self.nbytes)}, distributed over {len(self._workers)} workers, "
             f"{self._device or 'no device yet'}, exchange {self._transport}, {state}>"
         )
 
     def _repr_html_(self) -> str:
-        title = f"<p>{escape(repr(self))}</p>"
-        try:
-            return title + (self.stats().to_html(index=False) if self._open else "")
-        except (DgpuhashError, OSError) as error:
-            return f"{title}<p>{escape(str(error))}</p>"
+        there = not self._closed and self._lost is None
+        return self._figures.html(repr(self), self._workers, self._held if there else [])
 
     def _ask(
         self, verb: Verb, keys: Any, *values: Any, shown: Sequence[Shown] = ()

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from dgpuhash.distributed.arrays.columns import to_arrow
-from dgpuhash.distributed.arrays.hosted import Held, Hosted, Outcome, answer_name, at, stored
+from dgpuhash.distributed.arrays.figures import Held
+from dgpuhash.distributed.arrays.hosted import Hosted, Outcome, answer_name, at, stored
 from dgpuhash.distributed.folder import Folder
 from dgpuhash.distributed.plugin import ShardHost
 from dgpuhash.distributed.rows_file import RowsFile, write_table

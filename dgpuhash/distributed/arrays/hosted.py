@@ -9,6 +9,7 @@ from typing import Any
 
 from dgpuhash import backend as backends
 from dgpuhash.distributed.arrays.asking import Asking
+from dgpuhash.distributed.arrays.figures import Held
 from dgpuhash.distributed.arrays.matches import matches
 from dgpuhash.distributed.arrays.part import Part, Verb
 from dgpuhash.distributed.arrays.placing import Offer
@@ -23,7 +24,6 @@ from dgpuhash.tables.scarcity import call_says_memory
 __all__ = [
     "LANDING",
     "REMEDY",
-    "Held",
     "Hosted",
     "Order",
     "Outcome",
@@ -91,19 +91,6 @@ class Stored:
 
     key: tuple[str, int]
     shape: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """The entries of a part, and the bytes that they take."""
-
-    size: int
-    nbytes: int
-
-    @classmethod
-    def by(cls, part: Part) -> Held:
-        """What `part` has now."""
-        return cls(len(part.table), part.table.nbytes)
 
 
 @dataclass(frozen=True, slots=True)
