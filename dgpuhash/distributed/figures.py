@@ -13,8 +13,9 @@ from dgpuhash.distributed.descriptor import Descriptor
 from dgpuhash.distributed.phase import on_workers
 from dgpuhash.distributed.plugin import ShardHost
 from dgpuhash.frames import FrameIndex, frames_of
+from dgpuhash.frames.fractions import Mixed, are_no
 
-__all__ = ["Held", "Measure", "measured", "row_count", "shard_figures"]
+__all__ = ["Held", "Measure", "measured", "row_count", "shard_figures", "told_of_fractions"]
 
 # Of a shard its rows, and its bytes where they are known without a look at each row.
 Measure = tuple[int, int | None]
@@ -55,6 +56,23 @@ def row_count(client: Client, descriptor: Descriptor) -> int:
     return sum(on_workers(client, descriptor.whole, rows, *_identity(descriptor)))
 
 
+def told_of_fractions(
+    client: Client, descriptor: Descriptor, mixed: Sequence[Mixed]
+) -> tuple[Mixed, ...]:
+    """Those key columns of a merge of which each partition is to warn, or is to look itself.
+
+    Whether floats of the index are integers is known by its workers; they are asked only where
+    integers meet them.
+    """
+    if not mixed:
+        return ()
+    found = on_workers(client, descriptor.whole, fractions, *_identity(descriptor), tuple(mixed))
+    if not any(count for count, _ in found):
+        return ()
+    lossy = zip(*(told for _, told in found), strict=True)
+    return tuple(each for each, told in zip(mixed, lossy, strict=True) if any(told))
+
+
 def _identity(descriptor: Descriptor) -> tuple[str, int, dict[str, tuple[int, str]]]:
     parts = {
         shard.worker: (part, shard.incarnation) for part, shard in enumerate(descriptor.shards)
@@ -77,6 +95,23 @@ def figures(
         "absent_rows": shard.sieve.absent_rows,
         "repeated_rows": shard.sieve.repeated_rows,
     }
+
+
+def fractions(
+    host: ShardHost,
+    uid: str,
+    epoch: int,
+    parts: dict[str, tuple[int, str]],
+    mixed: Sequence[Mixed],
+) -> tuple[int, list[bool]]:
+    """The rows of a shard, and of which columns there may be something to warn."""
+    _, incarnation = parts[host.worker.address]
+    index = host.shards.at(uid, epoch, incarnation)
+    told = [
+        each.floats_left or are_no(index.frame([each.key])[each.key], each.integers)
+        for each in mixed
+    ]
+    return len(index), told
 
 
 def rows(host: ShardHost, uid: str, epoch: int, parts: dict[str, tuple[int, str]]) -> int:

@@ -15,6 +15,7 @@ from distributed import Client
 
 from dgpuhash.distributed.clients import check_home
 from dgpuhash.distributed.descriptor import Descriptor
+from dgpuhash.distributed.figures import told_of_fractions
 from dgpuhash.distributed.held import held_partitions, map_held
 from dgpuhash.distributed.payload import plain_arrays
 from dgpuhash.distributed.probe import Probe, SealedProbe
@@ -22,6 +23,7 @@ from dgpuhash.distributed.sealed import kind_of_meta, remember
 from dgpuhash.distributed.source import check_library, meta_of
 from dgpuhash.distributed.sparing import Absences, Sparing
 from dgpuhash.frames import check_how, column_labels, join_columns
+from dgpuhash.frames.fractions import Mixed
 
 __all__ = ["Merging"]
 
@@ -65,6 +67,12 @@ class Plan:
         probe = replace(self.probe, descriptor=descriptor, sparing=sparing)
         return replace(self, probe=probe, sealed=SealedProbe.of(probe))
 
+    def warning(self, mixed: tuple[Mixed, ...]) -> Plan:
+        """The same whose tasks warn of these key columns."""
+        if mixed == self.probe.mixed:
+            return self
+        return Plan.of(replace(self.probe, mixed=mixed))
+
     def lazy(self, left: Any, client: Client) -> dd.DataFrame:
         """The merge by a task for each partition; a frame of the client's own is one."""
         if not isinstance(left, dd.DataFrame):
@@ -106,6 +114,7 @@ class Merging:
 
     def plan(
         self,
+        client: Client,
         left_meta: Any,
         on: Columns,
         left_on: Columns,
@@ -135,6 +144,7 @@ class Merging:
             plan = Plan.of(replace(probe, sparing=sparing))
             if None not in (kind, stored):
                 remember(_plans, alike, plan, KINDS)
+        plan = plan.warning(told_of_fractions(client, descriptor, plan.probe.mixed))
         if kind is not None:
             remember(self._plans, (asked, sparing), plan, KINDS)
         return plan

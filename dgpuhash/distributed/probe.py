@@ -29,6 +29,7 @@ from dgpuhash.frames import (
     merge_meta,
     moved_columns,
 )
+from dgpuhash.frames.fractions import Mixed, mixed_columns, warn_of_mixed
 from dgpuhash.tables.scarcity import saying_memory
 
 __all__ = ["Probe", "SealedProbe"]
@@ -96,6 +97,8 @@ class Probe(WithMetas):
     plain : bool
         Whether the results are the partitions' columns beside the index's, none promoted.
     sparing : Sparing
+    mixed : tuple of Mixed
+        The key columns that partitions are to warn of; before a plan is made, that they may.
     """
 
     descriptor: Descriptor
@@ -112,6 +115,7 @@ class Probe(WithMetas):
     plain_keys: tuple[int, ...] | None
     plain: bool
     sparing: Sparing = SPARE_NOTHING
+    mixed: tuple[Mixed, ...] = ()
 
     @classmethod
     def of(
@@ -150,6 +154,7 @@ class Probe(WithMetas):
             left_dtypes=given,
             plain_keys=tuple(map(labels.index, left_on)) if alike else None,
             plain=how == "inner" and frames.dtypes(meta) == [*given, *found],
+            mixed=tuple(mixed_columns(left_meta, left_on, descriptor.meta, names)),
         )
 
     def merged(self, left: Any, function: Function) -> Any:
@@ -249,6 +254,7 @@ class Probe(WithMetas):
 
         They are `whole` where each row has one; `query_rows` may be None then.
         """
+        warn_of_mixed(asking.left, self.mixed)
         if self.plain and asking.arrays is not None and found is not None and is_plain(found):
             left = asking.left if whole else None
             return assemble_plain(asking.arrays, query_rows, found, self.meta, whole=left)

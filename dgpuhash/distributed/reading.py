@@ -93,6 +93,12 @@ class Reading(Handle):
             When `bloom_filter` or `deduplicate` is none of the three, `persist` no truth value, or
             `suffixes` no pair of texts.
 
+        Warns
+        -----
+        UserWarning
+            In the task of each partition where `FrameIndex.merge` would: integers meet floats of
+            which some, in the partition or in the index, are no integers.
+
         Notes
         -----
         Of independent and replicated rows, and of an index with one shard, there is nothing to
@@ -124,15 +130,18 @@ class Reading(Handle):
 
             def together(descriptor: Descriptor) -> Any:
                 merging = self._merging_at(descriptor)
-                return merge_together(self._client, merging.plan(*asked), left, merging.absences)
+                return merge_together(
+                    self._client, merging.plan(self._client, *asked), left, merging.absences
+                )
 
             merged = self._reading(together)
             if merged is not None:
                 return merged
         # Tasks that nobody waits for here cannot be asked again at another epoch.
         self._refreshed(self._current())
-        plan = self._reading(lambda descriptor: self._merging_at(descriptor).plan(*asked))
-        lazy = plan.lazy(left, self._client)
+        client = self._client
+        plan = self._reading(lambda current: self._merging_at(current).plan(client, *asked))
+        lazy = plan.lazy(left, client)
         return persist_whole(self._client, lazy) if persist else lazy
 
     def _merging_at(self, descriptor: Descriptor) -> Merging:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.keyed_rows import KeyedRows
 
-__all__ = ["warn_of_fractions"]
+__all__ = ["Mixed", "are_no", "mixed_columns", "warn_of_fractions", "warn_of_mixed"]
 
 # As pandas says it, so that filters for its warning serve for this one.
 MESSAGE = (
@@ -22,6 +23,16 @@ MESSAGE = (
 )
 # Whose calls lie between a user's and those here.
 _OWN = {"dgpuhash", "contextlib", "functools"}
+
+
+@dataclass(frozen=True, slots=True)
+class Mixed:
+    """A key column of integers on one side, of that dtype, and of floats on the other."""
+
+    name: Hashable
+    key: Hashable
+    integers: np.dtype[Any]
+    floats_left: bool
 
 
 def warn_of_fractions(left: Any, left_on: Sequence[Hashable], stored: KeyedRows) -> None:
@@ -38,20 +49,45 @@ def warn_of_fractions(left: Any, left_on: Sequence[Hashable], stored: KeyedRows)
     stored : KeyedRows
         The rows of the index.
     """
-    meta = stored.store.meta
-    if frames_of(meta).name != "pandas" or not len(left) or not len(stored):
+    if not len(left) or not len(stored):
         return
-    for name, key in zip(left_on, stored.key_names, strict=True):
+    mixed = mixed_columns(left, left_on, stored.store.meta, stored.key_names)
+    told = [
+        each for each in mixed if each.floats_left or stored.told(each.key, each.integers, are_no)
+    ]
+    warn_of_mixed(left, told)
+
+
+def mixed_columns(
+    left: Any, left_on: Sequence[Hashable], meta: Any, names: Sequence[Hashable]
+) -> list[Mixed]:
+    """The key columns of a merge of which one side has integers, and the other floats.
+
+    Parameters
+    ----------
+    left, meta : DataFrame
+        The left side and the index's, of which no row is read.
+    left_on, names : sequence of labels
+        Their key columns.
+    """
+    found: list[Mixed] = []
+    if frames_of(meta).name != "pandas":
+        return found
+    for name, key in zip(left_on, names, strict=True):
         given, own = left[name].dtype, meta[key].dtype
         if not isinstance(given, np.dtype) or not isinstance(own, np.dtype):
             continue
         if given.kind == "f" and own.kind in "iu":
-            lossy = are_no(left[name], own)
+            found.append(Mixed(name, key, own, floats_left=True))
         elif given.kind in "iu" and own.kind == "f":
-            lossy = stored.told(key, given, are_no)
-        else:
-            continue
-        if lossy:
+            found.append(Mixed(name, key, given, floats_left=False))
+    return found
+
+
+def warn_of_mixed(left: Any, told: Sequence[Mixed]) -> None:
+    """Warn of columns in which `left` has such floats; of those in the index, in any case."""
+    for each in told if len(left) else ():
+        if not each.floats_left or are_no(left[each.name], each.integers):
             warnings.warn(MESSAGE, UserWarning, stacklevel=_outside())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -172,3 +173,60 @@ def test_a_log_knows_no_erase_of_keys_that_only_an_empty_index_bears(threads, tm
         index.insert(pd.DataFrame({"k": ["a"], "y": [None]}, dtype=object))
     with DistributedIndex.load(f"{tmp_path}/log", client=threads) as index:
         assert index.contains(["a", "b"]).tolist() == [True, False]
+
+
+def warned(merge: Callable[[], Any]) -> tuple[int, Any]:
+    """How often it warns of floats that are no integers, and what it gives."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = merge()
+    said = [each for each in caught if each.category is UserWarning]
+    assert all("int and float columns where the float values" in str(each.message) for each in said)
+    return len(said), found
+
+
+WHOLE, FRACTIONS = [1.0, 2.0, 3.0, np.nan], [1.0, 2.0, 2.5, np.nan]
+
+
+@pytest.mark.parametrize("mode", ["distributed", "independent", "replicated"])
+def test_tasks_warn_where_integers_meet_floats_that_are_none(threads, mode):
+    left = pd.DataFrame({"k": [1.0, 2.5, 3.0, 4.0], "x": range(4)})
+    stored = pd.DataFrame({"k": [1, 2, 3, 9], "y": range(4)})
+    parts = dd.from_pandas(left, npartitions=2, sort=False)
+    with DistributedIndex.build(stored, "k", mode=mode, client=threads) as index:
+        for how in ("inner", "left", "semi", "anti"):
+            # Of two partitions one has such a value.
+            count, found = warned(lambda how=how: index.merge(parts, how=how).compute())
+            assert count == 1
+            _, wanted = warned(lambda how=how: FrameIndex.build(stored, "k").merge(left, how=how))
+            assert_frame_equal(found.reset_index(drop=True), wanted.reset_index(drop=True))
+        persisted = parts.persist()
+        assert warned(lambda: index.merge(persisted, persist=True).compute())[0] == 1
+        assert warned(lambda: index.merge(left[:1]).compute())[0] == 0
+        assert warned(lambda: index.lookup(left))[0] == 0
+        integers = left[["x"]].rename(columns={"x": "k"})
+        assert warned(lambda: index.merge(integers).compute())[0] == 0
+        index.erase(stored)
+        assert warned(lambda: index.merge(parts).compute())[0] == 0
+
+
+@pytest.mark.parametrize("mode", ["distributed", "independent", "replicated"])
+@pytest.mark.parametrize("values", [WHOLE, FRACTIONS])
+def test_tasks_warn_of_floats_of_the_index(threads, mode, values):
+    stored = pd.DataFrame({"k": values, "y": range(4)})
+    left = pd.DataFrame({"k": [1, 2, 3, 4], "x": range(4)})
+    parts = dd.from_pandas(left, npartitions=2)
+    # For each partition, whichever shard has such a value.
+    each = 2 if values is FRACTIONS else 0
+    assert warned(lambda: left.merge(stored, on="k"))[0] == each / 2
+    with DistributedIndex.build(stored, "k", mode=mode, client=threads) as index:
+        for _ in range(2):
+            merged = index.merge(parts)
+            count, found = warned(lambda merged=merged: merged.compute())
+            assert count == each
+            assert found["y"].tolist() == ([0, 1, 2] if values is WHOLE else [0, 1])
+        # No epoch, and no index like it, is told what another one was.
+        index.erase([2.5])
+        assert warned(lambda: index.merge(parts).compute())[0] == 0
+        index.insert(pd.DataFrame({"k": [0.5], "y": [7]}))
+        assert warned(lambda: index.merge(parts).compute())[0] == 2
