@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import inspect
 import os
 import pickle
 import re
@@ -45,8 +46,10 @@ from dgpuhash.errors import (
     SpecError,
     UnsupportedError,
 )
-from dgpuhash.tables import HashMap, MultiMap
+from dgpuhash.tables import HashMap, MultiMap, expectation, regions
 from dgpuhash.tables.arrays import take
+from dgpuhash.tables.region_intake import RegionIntake
+from dgpuhash.tables.slots import Slots
 from dgpuhash.tables.stats import bytes_in_words
 
 pytestmark = pytest.mark.cluster
@@ -615,6 +618,53 @@ def test_a_change_that_fails_halfway_loses_the_table(threads, monkeypatch):
         assert "lost" in repr(table)
     with DistributedSet.from_keys(np.arange(100)) as table:
         assert len(table) == 100
+
+
+@pytest.mark.parametrize("step", ["place", "hold", "claim"])
+@pytest.mark.parametrize("kind", [OutOfMemoryError, TimeoutError])
+def test_rows_that_are_placed_in_part_lose_the_table(threads, monkeypatch, tmp_path, step, kind):
+    """A batch that comes range by range is seen whole, or never; a save brings the table back."""
+    monkeypatch.setattr(regions, "pays", lambda *batch: True)
+    monkeypatch.setattr(expectation, "newness", lambda home, *_: home.from_host(np.array([True])))
+    target, name = (Slots, "hold") if step == "hold" else (RegionIntake, step)
+    real, failed = getattr(target, name), []
+
+    def failing(self, *args, **options):
+        answer = real(self, *args, **options)
+        placing = any(each.function == "finish" for each in inspect.stack())
+        if not failed and (step != "hold" or placing):
+            failed.append(kind)
+            raise kind("on purpose")
+        return answer
+
+    keys = np.random.default_rng(5).permutation(20_000)
+    if step == "claim":
+        keys = np.concatenate([keys, keys[:5]])
+    with DistributedMap("int64", "int64", 30_000) as table:
+        # An erase of nothing decides on the device: a table without keys is saved.
+        table.erase(keys[:1])
+        table.save(tmp_path / "saved")
+        monkeypatch.setattr(target, name, failing)
+        with pytest.raises(kind, match="on purpose"):
+            table.insert(keys, keys * 3)
+        assert failed
+        for verb in (
+            lambda: table.contains(keys),
+            lambda: table.find(keys),
+            lambda: table.insert(keys, keys),
+            lambda: len(table),
+            table.keys,
+            table.copy,
+            lambda: table.save(tmp_path / "other"),
+        ):
+            with pytest.raises(IndexLost, match=r"its insert failed.*call rebuild\(\)"):
+                verb()
+        assert "lost" in repr(table) and "lost" in table._repr_html_()
+        assert table.rebuild()
+        assert len(table) == 0 and not table.contains(keys[:100]).any()
+        assert table.insert(keys, keys * 3).sum() == len(table) == 20_000
+        values, found = table.find(keys)
+        assert found.all() and (values == keys * 3).all()
 
 
 def give_up_exchange(host: ShardHost) -> None:
