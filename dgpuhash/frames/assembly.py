@@ -191,6 +191,7 @@ def assemble(
     how: str = "inner",
     suffixes: Suffixes = DEFAULT_SUFFIXES,
     meta: Any = None,
+    alone: bool = False,
 ) -> Any:
     """The merge result, equal to what `pandas.DataFrame.merge` gives.
 
@@ -209,6 +210,8 @@ def assemble(
         As in `merge_meta`.
     meta : DataFrame, optional
         What `merge_meta` gives for the inner merge of frames like these, where it is known.
+    alone : bool
+        Only one side has rows, so pandas compares no keys, and they are of whatever types.
 
     Returns
     -------
@@ -241,7 +244,8 @@ def assemble(
     wanted = {*right_on, *right}
     ordered = [label for label in index_meta if label in wanted]
     if meta is None:
-        meta = _inner_meta(left, index_meta[ordered], left_on, right_on, suffixes)
+        of_types = _meta_of_one_side if alone else _inner_meta
+        meta = of_types(left, index_meta[ordered], left_on, right_on, suffixes)
     shared = {name for name, other in zip(right_on, left_on, strict=True) if name == other}
     moved = right[[label for label in ordered if label not in shared]]
     given, stored = frames.dtypes(left), frames.dtypes(moved)
@@ -301,6 +305,25 @@ def _inner_meta(
         raise SpecError(f"suffixes={suffixes!r}; give a pair of strings, such as ('_left', None)")
     frames, pair = frames_of(left), (suffixes[0], suffixes[1])
     return frames.merge_meta(left.iloc[:0], right.iloc[:0], left_on, right_on, pair)
+
+
+def _meta_of_one_side(
+    left: Any,
+    right: Any,
+    left_on: Sequence[Hashable],
+    right_on: Sequence[Hashable],
+    suffixes: Suffixes,
+) -> Any:
+    """As `_inner_meta`; keys of types that are never merged stay as they are."""
+    try:
+        return _inner_meta(left, right, left_on, right_on, suffixes)
+    except KeyTypeError:
+        alike = left.iloc[:0].reset_index(drop=True)
+        for label, other in zip(left_on, right_on, strict=True):
+            alike[label] = right[other].iloc[:0].reset_index(drop=True)
+        meta = _inner_meta(alike, right, left_on, right_on, suffixes)
+        given = left.iloc[:0].reset_index(drop=True)
+        return frames_of(left).beside(given, meta.iloc[:, given.shape[1] :], meta.columns)
 
 
 def _with_unmatched(n: int, query_rows: Any, right_rows: Any, xp: Any) -> tuple[Any, Any]:

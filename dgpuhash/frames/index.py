@@ -184,7 +184,7 @@ class FrameIndex(Searchable):
         """
         check_same_library(frame, self._frames)
         key_names(frame, list(self._rows.store.meta.columns))
-        join_columns(frame, self._encoder)
+        join_columns(frame, self._encoder if len(frame) else self._encoder.untyped())
         self._turns.begin()
         self._rows.insert(*self._rows.fitting(frame, self._unique))
 
@@ -307,19 +307,19 @@ class FrameIndex(Searchable):
         """
         check_how(how)
         check_same_library(left, self._frames)
-        names = join_columns(left, self._rows.asked, on, left_on)
+        names = join_columns(left, asked := self._rows.asked_by(left), on, left_on)
         warn_of_fractions(left, names, self._rows)
         moved = moved_columns(self.meta, self._encoder, names, columns)
         matches = self.match(left, how=how, on=list(names), columns=moved)
         return assemble(
             left,
-            matches.query_rows,
-            matches.frame,
+            *matches,
             index_meta=self.meta,
             left_on=names,
             right_on=self._encoder.names,
             how=how,
             suffixes=suffixes,
+            alone=asked.compares_nothing,
         )
 
     def _query(self, keys: Any) -> Query:
@@ -330,12 +330,12 @@ class FrameIndex(Searchable):
         def match(keys: Any, moved: Sequence[Hashable]) -> Matches:
             return self.match(keys, columns=moved)
 
-        return lookup_rows(asked, self._rows.asked, self.meta, match, columns)
+        return lookup_rows(asked, self._rows.asked_by(asked), self.meta, match, columns)
 
     @call_says_memory
     @reads
     def _found(self, asked: Any) -> Any:
-        return self._rows.found(self._rows.asked.encode(asked))
+        return self._rows.found(self._rows.asked_by(asked).encode(asked))
 
     @call_says_memory
     @changes
@@ -358,7 +358,7 @@ class FrameIndex(Searchable):
         """
         check_same_library(keys, self._frames)
         self._turns.begin()
-        return self._rows.erase(self._rows.asked.encode(keys, on))
+        return self._rows.erase(self._rows.asked_by(keys).encode(keys, on))
 
     @property
     def one_row_per_key(self) -> bool:
@@ -417,4 +417,4 @@ class FrameIndex(Searchable):
         if isinstance(keys, tuple):
             return self._encoder.encode_arrays(keys, self._frames)
         check_same_library(keys, self._frames)
-        return self._rows.asked.encode(keys, on)
+        return self._rows.asked_by(keys).encode(keys, on)

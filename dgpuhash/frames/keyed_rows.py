@@ -41,9 +41,13 @@ class KeyedRows:
     def __len__(self) -> int:
         return len(self.table)
 
-    @property
-    def asked(self) -> KeyEncoder:
-        """How questions are encoded."""
+    def asked_by(self, keys: Any) -> KeyEncoder:
+        """How questions are encoded, of which `keys` is a frame.
+
+        As for pandas, columns that would never be equal compare where one of them has rows alone.
+        """
+        if bool(len(self)) != bool(len(keys)):
+            return self._encoder.untyped()
         return self._encoder if len(self) else self._encoder.without_rows(self.store.meta)
 
     @property

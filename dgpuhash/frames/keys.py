@@ -276,6 +276,15 @@ class KeyEncoder:
         device = backend.get(None, codes)
         return device.owner_of(device.hash_keys(codes, self.seeds.owners), parts)
 
+    def untyped(self) -> KeyEncoder:
+        """The same for questions of which nothing is equal, whatever their types."""
+        return replace(self, types=(LogicalType("null"),) * len(self.types))
+
+    @property
+    def compares_nothing(self) -> bool:
+        """Whether it is `untyped`."""
+        return all(type_.kind == "null" for type_ in self.types)
+
     def without_rows(self, meta: Any) -> KeyEncoder:
         """The same for questions to an index without rows, like `meta`, whatever their types.
 

@@ -84,6 +84,7 @@ def lookup_rows(
         left_on=names,
         right_on=names,
         how="left",
+        alone=encoder.compares_nothing,
     )
     counts = xp.bincount(query_rows, minlength=len(asked))[: len(asked)]
     positions = xp.arange(len(frame))

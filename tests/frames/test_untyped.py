@@ -114,3 +114,40 @@ def test_nulls_beside_texts_are_nulls_of_whatever_kind():
         assert_frame_equal(index.merge(left), left.merge(rows, on="k"))
     with pytest.raises(KeyTypeError, match="object"):
         index.merge(pd.DataFrame({"k": pd.Series([pd.NaT, 1], dtype=object)}))
+
+
+@pytest.mark.parametrize("one", ["str", "string", "category", "int64", "Int64", "bool", "zoned"])
+@pytest.mark.parametrize("two", ["str", "string", "int64", "int64[pyarrow]", "spans"])
+def test_keys_of_whatever_types_where_one_side_has_rows_alone(one, two):
+    """As pandas has it, which compares nothing then."""
+    typed, other = TYPED[one], TYPED[two]
+    left = pd.DataFrame({"k": typed, "x": [1, 2]})
+    right = pd.DataFrame({"k": other, "y": [1, 2]})
+    indexes = FrameIndex.build(right, "k"), FrameIndex.build(right[:0], "k")
+    keys = left[["k"]]
+    for index, some, rows in ((indexes[0], 0, 2), (indexes[1], 2, 0)):
+        asked, stored = left[:some], right[:rows]
+        for how in ("inner", "left"):
+            found, wanted = index.merge(asked, how=how), asked.merge(stored, on="k", how=how)
+            assert_frame_equal(found.drop(columns="k"), wanted.drop(columns="k"))
+            # Of types that are merged the result's does not depend on there being rows.
+            if not comparable(typed, other):
+                assert_frame_equal(found, wanted)
+        assert_frame_equal(index.merge(asked, how="semi"), asked[:0])
+        assert_frame_equal(index.merge(asked, how="anti"), asked)
+        assert not index.contains(keys[:some]).any() and not index.find(keys[:some]).found.any()
+        assert len(index.lookup(keys[:some])) == some and index.erase(keys[:some]) == 0
+        assert len(index.match(keys[:some]).query_rows) == 0
+        index.insert(pd.DataFrame({"k": keys["k"][:0], "y": []}))
+        assert_frame_equal(index.frame(), stored)
+    if comparable(typed, other) or typed.dtype == "category":
+        return
+    for index, some in ((indexes[0], 2), (indexes[1], 0)):
+        with pytest.raises(KeyTypeError, match="convert"):
+            index.merge(left[:some])
+
+
+def comparable(one: pd.Series, other: pd.Series) -> bool:
+    """Whether pandas merges rows of such keys."""
+    frames = [pd.DataFrame({"k": keys}) for keys in (one, other)]
+    return merged(frames[0], frames[1], on="k") is not None
