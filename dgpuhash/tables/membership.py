@@ -35,6 +35,9 @@ def isin(values: Any, keys: Any) -> Any:
     ------
     KeyTypeError
         When their values are never equal, as of numbers and dates.
+    ShapeError
+        When there are nulls (a KeyTypeError for those of lists), as in questions to a `HashSet`:
+        tables have no null; drop them, or ask a `FrameIndex`, which matches nulls.
     OutOfMemoryError
         When the device has no room for a table of the keys.
 

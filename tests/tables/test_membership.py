@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from model import keys_of
 from strategies import KEY_DTYPES, keys_from, random_keys
 
 import dgpuhash
-from dgpuhash.errors import DeviceError, KeyTypeError
+from dgpuhash.errors import DeviceError, KeyTypeError, ShapeError
 
 
 @pytest.mark.parametrize("dtype", KEY_DTYPES)
@@ -94,3 +95,27 @@ def test_arrays_on_two_devices():
 def test_odd_floats(values, keys):
     stored = set(keys_of(keys))
     assert dgpuhash.isin(values, keys).tolist() == [key in stored for key in keys_of(values)]
+
+
+@pytest.mark.parametrize(
+    "nulls",
+    [
+        pd.Series([1, None], dtype="Int64"),
+        pd.Series([1.0, None], dtype="double[pyarrow]"),
+        pa.array([1, None]),
+        np.ma.masked_array([1, 2], [False, True]),
+        [1, None],
+    ],
+    ids=["masked Series", "Arrow Series", "Arrow", "masked array", "list"],
+)
+def test_nulls_are_refused_as_by_a_set(nulls):
+    plain, seen = np.array([1, 2]), dgpuhash.HashSet.from_keys([1, 2])
+    asks = (
+        seen.contains,
+        lambda nulls: dgpuhash.isin(nulls, plain),
+        lambda nulls: dgpuhash.isin(plain, nulls),
+    )
+    refused = KeyTypeError if isinstance(nulls, list) else ShapeError
+    for ask, name in zip(asks, ("keys", "values", "keys"), strict=True):
+        with pytest.raises(refused, match=rf"^{name} hold .*(drop them|leave it out).*FrameIndex"):
+            ask(nulls)
