@@ -52,7 +52,8 @@ def one_column_like_pandas(
         assert_series_equal(answer, labelled.iloc[:, 0])
     else:
         assert_frame_equal(answer, labelled)
-    assert_series_equal(index.contains(keys), pd.Series(found, index=keys.index))
+    mask = pd.Series(found, index=keys.index, dtype=keys.isin([]).dtype)
+    assert_series_equal(index.contains(keys), mask)
 
     forms = [keys.array, pd.Index(keys)]
     forms += [keys.to_numpy()] if isinstance(keys.dtype, np.dtype) else []
@@ -62,7 +63,14 @@ def one_column_like_pandas(
         assert list(arrays) == list(merged.columns)
         for label, array in arrays.items():
             same_array(array, in_form(merged[label], form))
-        same_array(index.contains(form), in_form(pd.Series(found), form))
+        same_array(index.contains(form), in_form(pd.Series(found, dtype=mask_dtype(form)), form))
+
+
+def mask_dtype(form: Any) -> str:
+    """Of a mask of keys in this form: nullable where they are, of pandas' own or Arrow's."""
+    if isinstance(form.dtype, pd.ArrowDtype):
+        return "bool[pyarrow]"
+    return str(pd.Series(form).isin([]).dtype)
 
 
 def left_merge(

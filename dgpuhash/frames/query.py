@@ -18,6 +18,7 @@ from dgpuhash.frames.labels import key_names
 from dgpuhash.frames.listed import Listed, typed
 from dgpuhash.frames.lookup import Lookup
 from dgpuhash.frames.takeable import check_byte_order
+from dgpuhash.tables.arrays import extended
 
 __all__ = ["Query", "keys_frame"]
 
@@ -124,12 +125,17 @@ class Query:
     def mask(self, found: Any) -> Any:
         """A mask of the keys, in their form."""
         frames = frames_of(self.frame)
-        if self.form in {Form.FRAME, Form.SERIES}:
+        if self.form is Form.FRAME:
             return frames.series(found, self.keys.index)
+        dtype = getattr(self.keys, "dtype", None)
+        if self.form is Form.SERIES:
+            # As Series.isin has it: nullable for masks, and plain for Arrow.
+            arrow = hasattr(dtype, "pyarrow_dtype")
+            return frames.series(found if arrow else extended(found, dtype), self.keys.index)
         if self.form is Form.VALUES:
             told = backend.get(frames.device).to_host(found)
             return told if self.listed is None else self.listed.mask(told)
-        return frames.array(frames.series(found), self.keys)
+        return frames.array(frames.series(extended(found, dtype)), self.keys)
 
     def _labels(self, found: Lookup) -> Any:
         # Each key has a row or more, so as many rows as keys are one row a key.

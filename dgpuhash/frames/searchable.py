@@ -135,6 +135,9 @@ class Searchable(ABC):
         bool array or Series
             For a DataFrame or Series, a Series with its labels; for an array, one of its kind; for
             a mapping of arrays, a NumPy or CuPy one; for scalars, lists and tuples, a NumPy one.
+            Without nulls; a Series of masked integers, floats or booleans gets a ``boolean`` one,
+            others plain bools, as by ``Series.isin``. Arrays of pandas' nullable and Arrow dtypes
+            get those.
 
         Raises
         ------

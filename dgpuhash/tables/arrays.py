@@ -167,6 +167,9 @@ def extended(result: np.ndarray, dtype: Any, *, own: bool = False) -> Any:
     pd = sys.modules.get("pandas")
     if pd is None or not isinstance(dtype, pd.api.extensions.ExtensionDtype):
         return result
+    if dtype.construct_array_type() is pd.arrays.NumpyExtensionArray:
+        # An array of NumPy's in pandas' clothes.
+        return result
     if isinstance(dtype, pd.ArrowDtype):
         import pyarrow as pa
 

@@ -11,6 +11,7 @@ import pytest
 
 from dgpuhash.errors import KeyTypeError
 from dgpuhash.frames import FrameIndex
+from dgpuhash.tables import HashSet
 
 DAY = datetime.date(2026, 3, 1)
 STORED = {
@@ -119,3 +120,21 @@ def test_lists_of_dates_and_times(stored):
     for keys in ([DAY, "x"], [DAY, 2**70], [2**70], 2**70):
         with pytest.raises(KeyTypeError):
             index.contains(keys)
+
+
+@pytest.mark.parametrize(
+    "dtype", ["Int64", "UInt8", "Float64", "boolean", "int64", "int64[pyarrow]", "bool[pyarrow]"]
+)
+def test_contains_of_a_nullable_series_has_the_dtype_of_isin(dtype):
+    asked = pd.Series([1, 0, 1], dtype=dtype, index=list("abc"))
+    if dtype != "int64":
+        asked["b"] = None
+    index = FrameIndex.build(pd.DataFrame({"k": [1, 5]}), "k")
+    pd.testing.assert_series_equal(index.contains(asked), asked.isin([1]))
+    assert index.contains(asked.array).tolist() == [True, False, True]
+    own = HashSet.from_keys([1, 5]).contains(asked.dropna().array)
+    assert type(index.contains(asked.array)) is type(own)
+    assert index.contains(asked.array).dtype == own.dtype
+    mask = index.contains(pd.Index(asked))
+    assert isinstance(mask, pd.Index) and (mask.dtype == own.dtype or dtype == "int64")
+    assert index.contains(asked.to_frame("k")).dtype == bool
