@@ -51,6 +51,9 @@ class Folder:
         try:
             with _saying(os.fsdecode(url), ImportError, ValueError, TypeError):
                 self.system, self.path = fsspec.core.url_to_fs(os.fsdecode(url))
+        except FormatError:
+            # It is a ValueError, too.
+            raise
         except (ImportError, ValueError, TypeError) as error:
             raise SpecError(f"{url!r}: {error}; give a path, or a URL that fsspec knows") from error
         self.local = isinstance(self.system, LocalFileSystem)

@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import dask.dataframe as dd
@@ -827,12 +828,30 @@ def test_what_a_server_does_not_send(threads, frame, server, monkeypatch, refuse
 def test_a_damaged_archive(threads, saved):
     archive = Path(shutil.make_archive(str(saved), "zip", saved.parent, saved.name))
     url, whole = f"zip://{saved.name}::{archive}", archive.read_bytes()
-    for place in (0.3, 0.6, 1):
+    with zipfile.ZipFile(archive) as zipped:
+        entries = {Path(each.filename).name: each for each in zipped.infolist()}
+        directory = zipped.start_dir
+    manifest, shard = entries["manifest.json"], next(map(entries.get, sorted(entries)[1:]))
+    own = f"{saved.name}/manifest.json".encode()
+    places = {
+        "a shard's bytes": (_data_of(shard) + shard.compress_size // 2, "cannot be read"),
+        "the manifest's bytes": (_data_of(manifest) + manifest.compress_size // 2, "cannot be"),
+        "the manifest's header": (manifest.header_offset, "cannot be read"),
+        "its name there": (manifest.header_offset + 31, "cannot be read"),
+        "its name in the directory": (whole.index(own, directory) + 8, "no saved index|cannot be"),
+        "the archive's end": (len(whole) - 22, "cannot be read"),
+    }
+    for place, message in places.values():
         data = bytearray(whole)
-        data[int(place * (len(data) - 30))] ^= 0xFF
+        data[place] ^= 0xFF
         archive.write_bytes(data)
-        with pytest.raises(FormatError, match=r"cannot be read|is missing|no saved index"):
+        with pytest.raises(FormatError, match=message):
             DistributedIndex.load(url, threads)
+
+
+def _data_of(entry: zipfile.ZipInfo) -> int:
+    """Where the bytes of a file begin, behind a header of 30 bytes and its name."""
+    return entry.header_offset + 30 + len(entry.filename)
 
 
 def test_a_name_that_would_be_cut_off_is_refused(threads, frame, tmp_path):
