@@ -19,6 +19,10 @@ LEGACY_COLUMN_SEED = 0x5EED
 class KeySeeds:
     """Drawn for each index, and the same in every process that speaks of it, and in its saves.
 
+    They stay as long as the index. Who knows them, from a save or where ``DGPUHASH_SEED`` is set,
+    can choose keys that are hashed, such as pairs of integers, so that all have one code: answers
+    stay right, and work and memory become quadratic in the number of such keys.
+
     Attributes
     ----------
     columns : int
