@@ -87,8 +87,13 @@ class Upkeep(Handle):
         ExistsError
             When there is something else, as the log of another index; or a save of another index,
             and no `overwrite`: before anything is written, and where it comes meanwhile.
+        IndexNotFound
+            When another client has closed the index, or the scheduler has forgotten it.
         IndexLost
             When a worker is lost, or another index goes on with the log that is there.
+        IndexChanged
+            When this client stood still before it made the log short, so that another one went on;
+            the log is as that one left it.
         OSError
             When it cannot be written; what was there is as it was.
         UnsupportedError
@@ -125,8 +130,12 @@ class Upkeep(Handle):
 
         Raises
         ------
+        IndexNotFound
+            When another client has closed the index, or the scheduler has forgotten it.
         IndexLost
             When a shard or a worker is lost; the shards that are there are as they were.
+        IndexChanged
+            When this client stood still in the middle, so that another one went on; nothing moved.
         UnsupportedError
             When the cluster does not have these workers.
         """
@@ -173,9 +182,14 @@ class Upkeep(Handle):
 
         Raises
         ------
+        IndexNotFound
+            When another client has closed the index, or the scheduler has forgotten it.
         IndexLost
             When shards are lost, and their rows cannot be read again; or when another worker is
             lost meanwhile.
+        IndexChanged
+            When this client stood still in the middle, so that another one went on; nothing was
+            made anew.
         FormatError
             When the log, or the only save, is damaged or gone.
         UnsupportedError

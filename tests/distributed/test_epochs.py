@@ -187,6 +187,36 @@ def test_a_read_gives_up_where_the_index_is_changed_all_the_time(threads, frame,
         assert index.epoch == other.epoch == 3
 
 
+UPKEEP = {
+    "save": lambda index: index.save(index._descriptor.log),
+    "rebalance": lambda index: index.rebalance(list(index._descriptor.workers[:1])),
+    "rebuild": lambda index: index.rebuild(whole=True),
+}
+
+
+@pytest.mark.parametrize("verb", UPKEEP)
+def test_upkeep_says_that_another_client_closed_the_index_or_goes_on_with_it(
+    threads, frame, tmp_path, monkeypatch, verb
+):
+    index = DistributedIndex.build(frame, on="k", client=threads, durable=str(tmp_path / "log"))
+    other, publish = DistributedIndex.open(index.name, threads), Registry.publish
+
+    def late(registry, *args, **options):
+        registry.begin(index.name)
+        return publish(registry, *args, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Registry, "publish", late)
+        with pytest.raises(IndexChanged, match="repeat it"):
+            UPKEEP[verb](other)
+    assert len(other) == len(frame) and other.epoch == index.epoch == 1
+    index.close()
+    with pytest.raises(IndexNotFound, match="another client closed it"):
+        UPKEEP[verb](other)
+    for error in ("IndexChanged", "IndexNotFound"):
+        assert error in getattr(DistributedIndex, verb).__doc__
+
+
 def test_clients_that_insert_at_once_wait_for_each_other(client, second, frame):
     with DistributedIndex.build(frame, on="k", client=client, name="shared") as index:
         handles = [index, DistributedIndex.open("shared", second)]
