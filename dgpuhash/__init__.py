@@ -97,14 +97,14 @@ def load(
     """
     import os
 
-    from dgpuhash.tables import persist
+    from dgpuhash.tables import serialization
 
     name = os.fspath(path)
-    if persist.is_there(f"{name.rstrip('/')}/manifest.json"):
+    if serialization.is_there(f"{name.rstrip('/')}/manifest.json"):
         from dgpuhash import distributed
 
         return distributed.load(name, device, client=client)
-    if persist.header_of(name).get("kind") == "frame_index":
+    if serialization.header_of(name).get("kind") == "frame_index":
         from dgpuhash.frames import FrameIndex
 
         return FrameIndex.load(name, device=device)

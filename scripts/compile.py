@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from dgpuhash.backend.compiler import ARCHITECTURES, compile_kernels, nvrtc_version
 from dgpuhash.backend.cpu import native
-from dgpuhash.backend.partition_args import block_threads
+from dgpuhash.backend.structs.partition import block_threads
 from dgpuhash.errors import CompileError
 
 # 256 threads a block and 64 registers leave 1,024 resident threads on a multiprocessor.

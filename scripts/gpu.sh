@@ -183,7 +183,7 @@ tests_of_several() {
         step "$(basename "$1" .py)" 300 "${pytest[@]}" -m multigpu -q \
             --junitxml="$OUT/multigpu/$(basename "$1" .py).xml" "$1"
     }
-    local alone=tests/distributed/test_collective_gpus.py file
+    local alone=tests/distributed/collective/test_gpus.py file
     for file in $(grep -lrE --include='test_*.py' 'mark\.multigpu' tests | sort); do
         [ "$file" = $alone ] || for_gpus "$file" &
     done

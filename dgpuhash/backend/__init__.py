@@ -6,10 +6,10 @@ import functools
 from typing import Any
 
 from dgpuhash.backend.base import Backend
-from dgpuhash.backend.deal import Deal
+from dgpuhash.backend.batch.multisplit import Deal
+from dgpuhash.backend.device import device_of
 from dgpuhash.backend.kernel import Kernel
 from dgpuhash.backend.memory import ran_out
-from dgpuhash.backend.placement import device_of
 from dgpuhash.errors import DeviceError
 
 __all__ = ["Backend", "Deal", "Kernel", "default_device", "device_of", "get", "ran_out"]

@@ -10,20 +10,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from dgpuhash.backend import args as structs
-from dgpuhash.backend.deal import Deal
+from dgpuhash.backend.batch.multisplit import Deal
+from dgpuhash.backend.batch.partition import multisplit, partition, sort_by_hash, split
+from dgpuhash.backend.batch.partition_pass import Partitioned
 from dgpuhash.backend.kernel import Kernel
 from dgpuhash.backend.launches import Launches
-from dgpuhash.backend.part_args import PART_ROWS
-from dgpuhash.backend.partition import (
-    multisplit,
-    partition,
-    sort_by_hash,
-    split,
-)
-from dgpuhash.backend.partition_args import BLOCK_THREADS, CPU_BLOCKS
-from dgpuhash.backend.partition_pass import Partitioned
-from dgpuhash.backend.region_args import REGION_SHIFT
+from dgpuhash.backend.structs import core as structs
+from dgpuhash.backend.structs.partition import BLOCK_THREADS, CPU_BLOCKS
+from dgpuhash.backend.structs.region import REGION_SHIFT
+from dgpuhash.backend.structs.segments import PART_ROWS
 from dgpuhash.errors import KeyTypeError, ShapeError
 
 __all__ = ["Backend", "Kernel", "Partitioned"]

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from dgpuhash.backend.base import Backend, Shape
+from dgpuhash.backend.device import reject_nulls, require_host
 from dgpuhash.backend.kernel import Kernel
 from dgpuhash.backend.launches import Step
-from dgpuhash.backend.placement import reject_nulls, require_host
 from dgpuhash.errors import CompileError, OutOfMemoryError
 
 __all__ = ["VARIABLE", "CpuBackend", "Shares", "native"]

@@ -16,14 +16,14 @@ from numpy.typing import DTypeLike
 from dgpuhash.backend.base import Backend, Shape
 from dgpuhash.backend.cache import load_or_compile
 from dgpuhash.backend.compiler import architecture_for
+from dgpuhash.backend.device import device_of, reject_nulls, require_gpu
 from dgpuhash.backend.kernel import Kernel
+from dgpuhash.backend.launch_buffer import Argument, Passed
 from dgpuhash.backend.launches import Step
 from dgpuhash.backend.memory import ran_out
-from dgpuhash.backend.part_args import PART_ROWS, SMALL_PART_ROWS
-from dgpuhash.backend.partition_args import block_threads
-from dgpuhash.backend.passed import Argument, Passed
-from dgpuhash.backend.placement import device_of, reject_nulls, require_gpu
-from dgpuhash.backend.region_args import REGION_SHIFT, SMALL_REGION_SHIFT
+from dgpuhash.backend.structs.partition import block_threads
+from dgpuhash.backend.structs.region import REGION_SHIFT, SMALL_REGION_SHIFT
+from dgpuhash.backend.structs.segments import PART_ROWS, SMALL_PART_ROWS
 from dgpuhash.errors import DeviceError, OutOfMemoryError
 
 __all__ = ["CudaBackend"]

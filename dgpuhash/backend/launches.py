@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dgpuhash.backend.kernel import Kernel
-from dgpuhash.backend.words import packing, words_of
+from dgpuhash.backend.structs.packing import packing, words_of
 
 __all__ = ["Launches", "Step"]
 

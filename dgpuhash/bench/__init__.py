@@ -10,29 +10,19 @@ from pathlib import Path
 from typing import IO, Any
 
 from dgpuhash import backend
-from dgpuhash.bench import (
-    close,
-    cpu,
-    exchange,
-    group,
-    join,
-    limits,
-    machine,
-    model,
-    multi,
-    report,
-    scaling,
-    tables,
-)
+from dgpuhash.bench import limits, machine, report
+from dgpuhash.bench.model import run as model
+from dgpuhash.bench.tables import close, cpu, group, join, multi, open_tables
+from dgpuhash.bench.workers import exchange, scaling
 from dgpuhash.errors import SpecError
-from dgpuhash.tables.persist import taken
-from dgpuhash.tables.scarcity import saying_memory
+from dgpuhash.tables.memory_errors import saying_memory
+from dgpuhash.tables.serialization import taken
 
 __all__ = ["BENCHES", "run"]
 
 BENCHES: dict[str, Callable[..., Iterator[dict[str, Any]]]] = {
     "limits": limits.run,
-    "tables": tables.run,
+    "tables": open_tables.run,
     "multi": multi.run,
     "group": group.run,
     "join": join.run,

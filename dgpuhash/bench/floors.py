@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dgpuhash.backend import Backend, Kernel
-from dgpuhash.backend.args import LIMIT
+from dgpuhash.backend.structs.core import LIMIT
 from dgpuhash.bench.figure import require
 from dgpuhash.bench.keys import keys_of, unique_keys
 from dgpuhash.bench.timing import median_time

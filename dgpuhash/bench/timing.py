@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dgpuhash.backend import Backend, Kernel
-from dgpuhash.backend.args import LIMIT
+from dgpuhash.backend.structs.core import LIMIT
 
 __all__ = ["REPEATS", "empty_launch", "latency", "median_time"]
 

@@ -36,12 +36,12 @@ def build(
     scheduler: str | None,
 ) -> None:
     """Index SOURCE (Parquet or CSV: a path, a quoted glob or a URL) and save the index."""
-    from dgpuhash.cli import files, targets
+    from dgpuhash.cli.files import read, write
     from dgpuhash.distributed import DistributedIndex
-    from dgpuhash.distributed.checkpoint import check_target
+    from dgpuhash.distributed.storage.checkpoint import check_target
 
     check_target(output, overwrite=overwrite)
-    frame = files.read(source, dict(dtypes))
+    frame = read.read(source, dict(dtypes))
     start = time.perf_counter()
     with (
         client_for(scheduler) as client,
@@ -50,6 +50,6 @@ def build(
         ) as index,
     ):
         rows = len(index)
-        with targets.writing(output):
+        with write.writing(output):
             index.save(output, overwrite=overwrite)
     click.echo(f"{output}: {rows:,} rows on {', '.join(on)} in {time.perf_counter() - start:.1f} s")

@@ -86,7 +86,7 @@ class HowToJoin(click.Choice[str]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """The kind of join."""
-        from dgpuhash.frames.assembly import check_how
+        from dgpuhash.frames.merge_result import check_how
 
         try:
             return check_how(value)

@@ -62,15 +62,15 @@ def join(
     scheduler: str | None,
 ) -> None:
     """Join the rows of SOURCE (Parquet or CSV) with the saved INDEX."""
-    from dgpuhash.cli import files, targets
+    from dgpuhash.cli.files import read, write
     from dgpuhash.distributed import DistributedIndex
 
     if len(suffixes) != 2 or suffixes[0] == suffixes[1]:
         raise click.BadParameter(
             "give two endings that differ, e.g. _left,_right", param_hint="--suffixes"
         )
-    targets.check_target(output, source, overwrite=overwrite)
-    frame = files.read(source, dict(dtypes))
+    write.check_target(output, source, overwrite=overwrite)
+    frame = read.read(source, dict(dtypes))
     start = time.perf_counter()
     with client_for(scheduler) as client, DistributedIndex.load(index, client) as loaded:
         same_names = on is None or set(on) == set(loaded.on)
@@ -80,7 +80,7 @@ def join(
         joined = merge(frame, how=how)
         if how == "left":
             joined = _left_join(merge, frame)
-        rows = targets.write(joined, output, client, overwrite=overwrite)
+        rows = write.write(joined, output, client, overwrite=overwrite)
     amount = "" if rows is None else f"{rows:,} rows "
     click.echo(f"{output}: {amount}in {time.perf_counter() - start:.1f} s")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from distributed import Client, LocalCluster
 
-from dgpuhash.bench.workers import sheltered
+from dgpuhash.bench.workers.cluster import sheltered
 
 __all__ = ["gpu_count", "local_client"]
 

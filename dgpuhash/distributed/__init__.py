@@ -40,11 +40,11 @@ How it works, from the bottom:
 from __future__ import annotations
 
 from dgpuhash.distributed.accessor import IndexAccessor
-from dgpuhash.distributed.arrays import DistributedMap, DistributedMultiMap, DistributedSet
-from dgpuhash.distributed.descriptor import Placement
 from dgpuhash.distributed.index import DistributedIndex
-from dgpuhash.distributed.opening import load
-from dgpuhash.distributed.upkeep import Rebuilt
+from dgpuhash.distributed.load import load
+from dgpuhash.distributed.partition.descriptor import Placement
+from dgpuhash.distributed.rebuild import Rebuilt
+from dgpuhash.distributed.tables import DistributedMap, DistributedMultiMap, DistributedSet
 
 __all__ = [
     "DistributedIndex",

@@ -8,7 +8,7 @@ from typing import Any
 from dask.dataframe.extensions import register_dataframe_accessor
 
 from dgpuhash.distributed.index import DistributedIndex
-from dgpuhash.distributed.sparing import Switch
+from dgpuhash.distributed.pruning.policy import Switch
 from dgpuhash.errors import UnsupportedError
 
 __all__ = ["IndexAccessor"]

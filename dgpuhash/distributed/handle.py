@@ -12,21 +12,21 @@ from typing import Any, Self, TypeVar
 import pandas as pd
 from distributed import Client
 
-from dgpuhash.distributed import log
-from dgpuhash.distributed.arrival import refuse_label
-from dgpuhash.distributed.change import Act, carry_out, change_to, drop_shards
-from dgpuhash.distributed.clients import client_of
-from dgpuhash.distributed.conflict import Conflict
-from dgpuhash.distributed.descriptor import Descriptor, Placement, Saved
-from dgpuhash.distributed.exchange import Receipt
-from dgpuhash.distributed.figures import Held, row_count, shard_figures
-from dgpuhash.distributed.history import History, Step, acts_of
-from dgpuhash.distributed.merging import Merging
-from dgpuhash.distributed.phase import SILENCE
-from dgpuhash.distributed.registry import Registry, still, taken, unknown
-from dgpuhash.distributed.shard import Change
-from dgpuhash.distributed.skew import Heavy
-from dgpuhash.distributed.source import check_library, collection_of, meta_of
+from dgpuhash.distributed.cluster.broadcast import SILENCE
+from dgpuhash.distributed.cluster.client import client_of
+from dgpuhash.distributed.ingest.commit import Act, carry_out, change_to, drop_shards
+from dgpuhash.distributed.ingest.history import History, Step, acts_of
+from dgpuhash.distributed.ingest.source import check_library, collection_of, meta_of
+from dgpuhash.distributed.partition.conflict import Conflict
+from dgpuhash.distributed.partition.descriptor import Descriptor, Placement, Saved
+from dgpuhash.distributed.partition.registry import Registry, still, taken, unknown
+from dgpuhash.distributed.partition.row_order import refuse_label
+from dgpuhash.distributed.partition.skew import Heavy
+from dgpuhash.distributed.query.plan import Merging
+from dgpuhash.distributed.shards.inbox import Receipt
+from dgpuhash.distributed.shards.shard_store import Change
+from dgpuhash.distributed.shards.stats import Held, row_count, shard_figures
+from dgpuhash.distributed.storage import change_log
 from dgpuhash.errors import ClosedError, IndexChanged, IndexLost, IndexNotFound, KeyTypeError
 from dgpuhash.frames import join_columns, key_names
 from dgpuhash.tables.stats import bytes_in_words, html_table
@@ -228,7 +228,7 @@ class Handle:
             def write(newest: Descriptor) -> None:
                 if newest.log is not None:
                     outdated = partial(self._registry.outdated, current)
-                    log.append(self._client, change, newest, outdated)
+                    change_log.append(self._client, change, newest, outdated)
 
             acts = acts_of(self._client, end, [step])
             return self._carry_out(current, end, change, acts, step, write=write)

@@ -10,21 +10,21 @@ from typing import Any
 import dask.dataframe as dd
 from distributed import Client
 
-from dgpuhash.distributed import checkpoint
-from dgpuhash.distributed.change import change_to, places
-from dgpuhash.distributed.choice import Choice
-from dgpuhash.distributed.clients import client_of
-from dgpuhash.distributed.descriptor import Descriptor, Saved
-from dgpuhash.distributed.envelope import loaded_from
-from dgpuhash.distributed.folder import Folder
-from dgpuhash.distributed.history import Step, acts_of
-from dgpuhash.distributed.importing import import_there
-from dgpuhash.distributed.kept import Kept
-from dgpuhash.distributed.log import Continued
-from dgpuhash.distributed.reading import Reading
-from dgpuhash.distributed.registry import Registry, check_name, drawn_name, taken
-from dgpuhash.distributed.source import collection_of
-from dgpuhash.distributed.upkeep import Upkeep
+from dgpuhash.distributed.cluster.client import client_of
+from dgpuhash.distributed.cluster.preload import import_there
+from dgpuhash.distributed.ingest.commit import change_to, places
+from dgpuhash.distributed.ingest.history import Step, acts_of
+from dgpuhash.distributed.ingest.kept import Kept
+from dgpuhash.distributed.ingest.mode import Choice
+from dgpuhash.distributed.ingest.source import collection_of
+from dgpuhash.distributed.partition.descriptor import Descriptor, Saved
+from dgpuhash.distributed.partition.registry import Registry, check_name, drawn_name, taken
+from dgpuhash.distributed.query.reads import Reading
+from dgpuhash.distributed.rebuild import Upkeep
+from dgpuhash.distributed.storage import checkpoint
+from dgpuhash.distributed.storage.change_log import Continued
+from dgpuhash.distributed.storage.envelope import loaded_from
+from dgpuhash.distributed.storage.folder import Folder
 from dgpuhash.errors import DgpuhashError, IndexNotFound, SpecError, UnsupportedError
 from dgpuhash.frames import keys_frame
 

@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from dgpuhash.frames.arrow_stream import frame_from_bytes, frame_to_bytes
-from dgpuhash.frames.assembly import (
+from dgpuhash.frames.dataframes import frames_named, frames_of, make_frame
+from dgpuhash.frames.dataframes.pandas_checks import check_arrow_types
+from dgpuhash.frames.index import FrameIndex
+from dgpuhash.frames.keys.encoding import EncodedKeys, KeyEncoder
+from dgpuhash.frames.keys.input import Query, keys_frame
+from dgpuhash.frames.labels import column_labels, kept_columns, key_names
+from dgpuhash.frames.lookup import Lookup, lookup_rows
+from dgpuhash.frames.lookup_mixin import Searchable
+from dgpuhash.frames.matches import Matches
+from dgpuhash.frames.merge_result import (
     assemble,
     assemble_plain,
     check_how,
@@ -11,19 +20,16 @@ from dgpuhash.frames.assembly import (
     merge_meta,
     moved_columns,
 )
-from dgpuhash.frames.dataframes import frames_named, frames_of, make_frame
-from dgpuhash.frames.index import FrameIndex
-from dgpuhash.frames.keys import EncodedKeys, KeyEncoder
-from dgpuhash.frames.labels import column_labels, kept_columns, key_names
-from dgpuhash.frames.lookup import Lookup, lookup_rows
-from dgpuhash.frames.matches import Matches
 from dgpuhash.frames.order import in_query_order
 from dgpuhash.frames.pages import POSITION_NBYTES, Page, Rest
-from dgpuhash.frames.query import Query, keys_frame
-from dgpuhash.frames.rows import Numbers, RowStore, numbers_of, numbers_together, refuse_mixture
-from dgpuhash.frames.searchable import Searchable
+from dgpuhash.frames.row_store import (
+    Numbers,
+    RowStore,
+    numbers_of,
+    numbers_together,
+    refuse_mixture,
+)
 from dgpuhash.frames.stats import FrameStats
-from dgpuhash.frames.takeable import check_arrow_types
 
 __all__ = [
     "POSITION_NBYTES",

@@ -7,7 +7,16 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 from dgpuhash.errors import DeviceError
-from dgpuhash.frames.assembly import (
+from dgpuhash.frames.dataframes import check_same_library, frames_of
+from dgpuhash.frames.keyed_rows import KeyedRows, first_double
+from dgpuhash.frames.keys.encoding import EncodedKeys, KeyEncoder
+from dgpuhash.frames.keys.fractions import warn_of_fractions
+from dgpuhash.frames.keys.input import Query
+from dgpuhash.frames.labels import kept_columns, key_names
+from dgpuhash.frames.lookup import Lookup, lookup_rows
+from dgpuhash.frames.lookup_mixin import Searchable
+from dgpuhash.frames.matches import Matches
+from dgpuhash.frames.merge_result import (
     DEFAULT_SUFFIXES,
     Suffixes,
     assemble,
@@ -15,21 +24,12 @@ from dgpuhash.frames.assembly import (
     join_columns,
     moved_columns,
 )
-from dgpuhash.frames.dataframes import check_same_library, frames_of
-from dgpuhash.frames.fractions import warn_of_fractions
-from dgpuhash.frames.keyed_rows import KeyedRows, first_double
-from dgpuhash.frames.keys import EncodedKeys, KeyEncoder
-from dgpuhash.frames.labels import kept_columns, key_names
-from dgpuhash.frames.lookup import Lookup, lookup_rows
-from dgpuhash.frames.matches import Matches
 from dgpuhash.frames.pages import Page, first_page
-from dgpuhash.frames.query import Query
-from dgpuhash.frames.rows import RowStore
-from dgpuhash.frames.saved import read_index, write_index
-from dgpuhash.frames.searchable import Searchable
+from dgpuhash.frames.row_store import RowStore
+from dgpuhash.frames.serialization import read_index, write_index
 from dgpuhash.frames.stats import FrameStats
-from dgpuhash.tables.scarcity import call_says_memory
-from dgpuhash.tables.turns import Turns, changes, reads
+from dgpuhash.tables.memory_errors import call_says_memory
+from dgpuhash.tables.rwlock import Turns, changes, reads
 
 __all__ = ["FrameIndex"]
 

@@ -9,9 +9,9 @@ from typing import Any
 from dgpuhash.backend import ran_out
 from dgpuhash.errors import ColumnError, OutOfMemoryError
 from dgpuhash.frames.dataframes import frames_of
-from dgpuhash.frames.key_table import KeyTable
-from dgpuhash.frames.keys import EncodedKeys, KeyEncoder, same_keys
-from dgpuhash.frames.rows import RowStore
+from dgpuhash.frames.keys.encoding import EncodedKeys, KeyEncoder, same_keys
+from dgpuhash.frames.keys.table import KeyTable
+from dgpuhash.frames.row_store import RowStore
 from dgpuhash.tables.commit import assigning
 
 __all__ = ["KeyedRows", "first_double"]

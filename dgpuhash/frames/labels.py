@@ -11,7 +11,7 @@ import pandas as pd
 
 from dgpuhash.errors import ColumnError, KeyTypeError
 from dgpuhash.frames.dataframes import frames_of
-from dgpuhash.frames.takeable import check_takeable
+from dgpuhash.frames.dataframes.pandas_checks import check_takeable
 
 __all__ = ["column_labels", "kept_columns", "key_names", "refuse_nulls", "stored_labels"]
 

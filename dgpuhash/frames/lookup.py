@@ -6,9 +6,9 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dgpuhash.frames.assembly import assemble, join_columns, moved_columns
 from dgpuhash.frames.dataframes import frames_of
-from dgpuhash.frames.keys import KeyEncoder
+from dgpuhash.frames.keys.encoding import KeyEncoder
+from dgpuhash.frames.merge_result import assemble, join_columns, moved_columns
 
 __all__ = ["Lookup", "lookup_rows"]
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dgpuhash import backend
-from dgpuhash.tables.found import found_rows, taken
+from dgpuhash.tables.columns.select import found_rows, taken
 
 __all__ = ["in_query_order"]
 

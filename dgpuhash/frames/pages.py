@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.keyed_rows import KeyedRows
-from dgpuhash.frames.keys import EncodedKeys
+from dgpuhash.frames.keys.encoding import EncodedKeys
 from dgpuhash.frames.matches import Matches
-from dgpuhash.tables.found import taken
+from dgpuhash.tables.columns.select import taken
 
 __all__ = ["POSITION_NBYTES", "Page", "Rest", "first_page"]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 
 from dgpuhash.tables.base import Table
-from dgpuhash.tables.group import factorize, unique, value_counts
+from dgpuhash.tables.columns.factorize import factorize, unique, value_counts
+from dgpuhash.tables.columns.group_reduce import group_reduce
+from dgpuhash.tables.columns.isin import isin
+from dgpuhash.tables.columns.join import join_indices
 from dgpuhash.tables.hash_map import HashMap
 from dgpuhash.tables.hash_set import HashSet
-from dgpuhash.tables.join import join_indices
-from dgpuhash.tables.membership import isin
 from dgpuhash.tables.multi_map import MultiMap
-from dgpuhash.tables.reduction import group_reduce
 from dgpuhash.tables.stats import TableStats
 
 __all__ = [

@@ -14,16 +14,16 @@ from dgpuhash.backend import Backend
 from dgpuhash.errors import FormatError, SpecError
 from dgpuhash.seeds import draw_seed
 from dgpuhash.spec import TableSpec, check_capacity
-from dgpuhash.tables.arrays import Taken, take
-from dgpuhash.tables.asked import Asked, ask
-from dgpuhash.tables.bits import key_bits, key_memory, keys_of, word, words_of
+from dgpuhash.tables.arguments.encoding import key_bits, key_memory, keys_of, word, words_of
+from dgpuhash.tables.arguments.interop import Taken, take
+from dgpuhash.tables.arguments.lookup_keys import Asked, ask
+from dgpuhash.tables.arguments.validate import adopt, same_length
 from dgpuhash.tables.commit import assigning
-from dgpuhash.tables.intake import adopt, same_length
-from dgpuhash.tables.persist import Buffers, check_absent, read_file, write_file
-from dgpuhash.tables.scarcity import says_memory
+from dgpuhash.tables.memory_errors import says_memory
+from dgpuhash.tables.open_addressing.growth import Storage
+from dgpuhash.tables.rwlock import Turns, changes, reads
+from dgpuhash.tables.serialization import Buffers, check_absent, read_file, write_file
 from dgpuhash.tables.stats import TableStats, bytes_in_words, html_table, lines
-from dgpuhash.tables.storage import Storage
-from dgpuhash.tables.turns import Turns, changes, reads
 
 __all__ = ["Table"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dgpuhash.backend import Backend
-from dgpuhash.backend import bloom_args as args
+from dgpuhash.backend.structs import bloom as args
 
 __all__ = ["BloomFilter"]
 

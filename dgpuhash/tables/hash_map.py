@@ -12,17 +12,17 @@ from dgpuhash.backend import Backend
 from dgpuhash.backend.launches import Step
 from dgpuhash.errors import SpecError
 from dgpuhash.spec import TableSpec
-from dgpuhash.tables.arrays import Taken, take
+from dgpuhash.tables.arguments.encoding import value_memory, word, words_of
+from dgpuhash.tables.arguments.interop import Taken, take
+from dgpuhash.tables.arguments.validate import adopt, adopt_host, default_row, natural_dtype
 from dgpuhash.tables.base import Table
-from dgpuhash.tables.bits import value_memory, word, words_of
-from dgpuhash.tables.found import found_rows
-from dgpuhash.tables.intake import adopt, adopt_host, default_row, natural_dtype
-from dgpuhash.tables.persist import Buffers
-from dgpuhash.tables.placing import Then
-from dgpuhash.tables.scarcity import says_memory
-from dgpuhash.tables.turns import changes, reads
-from dgpuhash.tables.values import Values, values_for
-from dgpuhash.tables.winners import winners
+from dgpuhash.tables.columns.select import found_rows
+from dgpuhash.tables.columns.winners import winners
+from dgpuhash.tables.memory_errors import says_memory
+from dgpuhash.tables.open_addressing.placing import Then
+from dgpuhash.tables.open_addressing.values import Values, values_for
+from dgpuhash.tables.rwlock import changes, reads
+from dgpuhash.tables.serialization import Buffers
 
 __all__ = ["HashMap"]
 

@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from dgpuhash.spec import TableSpec
-from dgpuhash.tables.arrays import take
+from dgpuhash.tables.arguments.encoding import word
+from dgpuhash.tables.arguments.interop import take
+from dgpuhash.tables.arguments.validate import natural_dtype
 from dgpuhash.tables.base import Table
-from dgpuhash.tables.bits import word
-from dgpuhash.tables.intake import natural_dtype
-from dgpuhash.tables.persist import Buffers
-from dgpuhash.tables.scarcity import says_memory
-from dgpuhash.tables.turns import changes, reads
+from dgpuhash.tables.memory_errors import says_memory
+from dgpuhash.tables.rwlock import changes, reads
+from dgpuhash.tables.serialization import Buffers
 
 __all__ = ["HashSet"]
 

@@ -11,18 +11,18 @@ from numpy.typing import DTypeLike
 from dgpuhash.backend import Backend
 from dgpuhash.backend.launches import Step
 from dgpuhash.spec import TableSpec
-from dgpuhash.tables.arrays import Taken, take
+from dgpuhash.tables.arguments.encoding import value_bits, values_of, word, words_of
+from dgpuhash.tables.arguments.interop import Taken, take
+from dgpuhash.tables.arguments.validate import adopt, natural_dtype
 from dgpuhash.tables.base import Table
-from dgpuhash.tables.bits import value_bits, values_of, word, words_of
+from dgpuhash.tables.bucket_list.grouping import KeyRuns, key_runs
+from dgpuhash.tables.bucket_list.pool import Lists, owners_of
+from dgpuhash.tables.bucket_list.table import appending, contents, fill, handles, settle
 from dgpuhash.tables.commit import assigning
-from dgpuhash.tables.intake import adopt, natural_dtype
-from dgpuhash.tables.key_runs import KeyRuns, key_runs
-from dgpuhash.tables.keyed_lists import appending, contents, fill, handles, settle
-from dgpuhash.tables.lists import Lists, owners_of
-from dgpuhash.tables.payload import Payload
-from dgpuhash.tables.persist import Buffers
-from dgpuhash.tables.scarcity import says_memory
-from dgpuhash.tables.turns import changes, reads
+from dgpuhash.tables.memory_errors import says_memory
+from dgpuhash.tables.open_addressing.wide_values import Payload
+from dgpuhash.tables.rwlock import changes, reads
+from dgpuhash.tables.serialization import Buffers
 
 __all__ = ["MultiMap"]
 

@@ -7,8 +7,9 @@ from html import escape
 
 import numpy as np
 
-from dgpuhash.backend import Backend, args
-from dgpuhash.tables.slots import Slots
+from dgpuhash.backend import Backend
+from dgpuhash.backend.structs import core
+from dgpuhash.tables.open_addressing.slots import Slots
 
 __all__ = ["TableStats", "bytes_in_words", "html_table", "lines"]
 
@@ -114,7 +115,7 @@ def lines(backend: Backend, slots: Slots) -> tuple[float, float]:
     slots.fill()
     totals = backend.zeros(2, np.uint64)
     backend.run(
-        args.open_lines(slots.key, slots.value), args.OPEN_LINES, slots.buckets,
+        core.open_lines(slots.key, slots.value), core.OPEN_LINES, slots.buckets,
         table=slots.storage, present=totals[:1], absent=totals[1:],
     )  # fmt: skip
     present, absent = (int(total) for total in backend.to_host(totals))

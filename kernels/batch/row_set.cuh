@@ -7,7 +7,7 @@
 
 namespace dg {
 
-/// Mirrored in dgpuhash/backend/args.py.
+/// Mirrored in dgpuhash/backend/structs/core.py.
 struct RowSet {
   u64* words;  // two for each 64 rows: their bits, and the number of rows of the set before them
 

@@ -1,5 +1,5 @@
 /// Names, offsets and sizes of the fields that Python fills in; a test compares them with
-/// backend/args.py.
+/// backend/structs/core.py.
 #pragma once
 
 #include <cstddef>

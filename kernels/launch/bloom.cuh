@@ -1,4 +1,4 @@
-/// Batches for Bloom filters. A row is a key. Structs are mirrored in dgpuhash/backend/bloom_args.py.
+/// Batches for Bloom filters. A row is a key. Structs are mirrored in dgpuhash/backend/structs/bloom.py.
 #pragma once
 
 #include "launch/for_each.cuh"

@@ -1,5 +1,5 @@
 /// Dense numbers for keys: place the keys, rank their first rows, look the numbers up. Structs are
-/// mirrored in dgpuhash/backend/args.py.
+/// mirrored in dgpuhash/backend/structs/core.py.
 #pragma once
 
 #include "batch/row_set.cuh"

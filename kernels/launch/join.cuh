@@ -1,4 +1,4 @@
-/// Row numbers of the pairs of a join. The structs are mirrored in dgpuhash/backend/args.py.
+/// Row numbers of the pairs of a join. The structs are mirrored in dgpuhash/backend/structs/core.py.
 #pragma once
 
 #include "batch/join.cuh"

@@ -1,4 +1,4 @@
-/// Batches of sets and maps: insert, find, erase. Structs are mirrored in dgpuhash/backend/args.py.
+/// Batches of sets and maps: insert, find, erase. Structs are mirrored in dgpuhash/backend/structs/core.py.
 #pragma once
 
 #include "launch/answers.cuh"

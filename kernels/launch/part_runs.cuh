@@ -1,5 +1,5 @@
 /// Runs of equal keys in a batch that is partitioned by hash, in two launches with a sum between them.
-/// The structs are mirrored in dgpuhash/backend/part_args.py.
+/// The structs are mirrored in dgpuhash/backend/structs/segments.py.
 #pragma once
 
 #include "batch/part_runs.cuh"

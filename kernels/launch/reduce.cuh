@@ -1,4 +1,4 @@
-/// Reductions by group over a whole batch. Structs are mirrored in dgpuhash/backend/args.py.
+/// Reductions by group over a whole batch. Structs are mirrored in dgpuhash/backend/structs/core.py.
 #pragma once
 
 #include "batch/front.cuh"

@@ -1,5 +1,5 @@
 /// Runs of equal keys in an ordered batch, in two launches with a sum between them. The structs are
-/// mirrored in dgpuhash/backend/args.py.
+/// mirrored in dgpuhash/backend/structs/core.py.
 #pragma once
 
 #include "batch/runs.cuh"

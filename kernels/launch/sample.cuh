@@ -18,7 +18,7 @@ struct OpenSampleArgs {
 };
 
 /// Rows that a lane reads at once; as many parts of the batch are read side by side. Mirrored in
-/// dgpuhash/backend/region_args.py.
+/// dgpuhash/backend/structs/region.py.
 inline constexpr u32 kSampleRows = 4;
 
 template <class Key, int W>

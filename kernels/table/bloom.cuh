@@ -8,7 +8,7 @@
 
 namespace dg {
 
-/// Mirrored in dgpuhash/backend/bloom_args.py.
+/// Mirrored in dgpuhash/backend/structs/bloom.py.
 inline constexpr u32 kBloomWords = 4;
 
 /// The blocks from `first` on, of a filter of `blocks`, which follow the order of hashes: the filters of the

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from dgpuhash import backend as backends
-from dgpuhash.backend import Backend, partition_args, partition_pass, region_order
+from dgpuhash.backend import Backend
+from dgpuhash.backend.batch import bucket_order, partition_pass
+from dgpuhash.backend.structs import partition
 from dgpuhash.errors import ShapeError, SpecError
 
 Array = np.ndarray[Any, Any]
@@ -155,7 +157,7 @@ def test_fetch(used: Backend) -> None:
 
 
 def test_too_many_rows_at_once(used: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partition_args, "PASS_ROWS", 99)
+    monkeypatch.setattr(partition, "PASS_ROWS", 99)
     with pytest.raises(SpecError, match="100 rows; 99 at most"):
         used.partition(used.from_host(np.zeros(100, np.uint32)), parts=2, seed=0)
 
@@ -190,14 +192,14 @@ def test_order_by_bucket(
 ) -> None:
     """One to three passes; the last region is a small one. A pass has room for no more parts than
     the backend's own."""
-    most = min(most, partition_args.ANY_ORDER_PARTS[used.name])
-    monkeypatch.setitem(partition_args.ANY_ORDER_PARTS, used.name, most)
+    most = min(most, partition.ANY_ORDER_PARTS[used.name])
+    monkeypatch.setitem(partition.ANY_ORDER_PARTS, used.name, most)
     monkeypatch.setattr(type(used), "partition_blocks", 40)
     key, value = words
     keys = np.random.default_rng(regions).integers(0, 2**32, 200_003).astype(key)
     values = None if value is None else used.from_host((keys ^ keys.dtype.type(9)).astype(value))
     given, buckets = used.from_host(keys), regions * 16 - (7 if regions > 1 else 0)
-    made = region_order.order_by_bucket(used, given, values, buckets=buckets, seed=2, shift=4)
+    made = bucket_order.order_by_bucket(used, given, values, buckets=buckets, seed=2, shift=4)
     assert made is not None
     region = used.to_host(used.owner_of(used.hash_keys(made.keys, 2), buckets)) >> 4
     starts = used.to_host(made.starts)[: regions + 1]
@@ -260,8 +262,8 @@ def test_shares_in_two_places(
 
 def test_rows_that_crowd_one_region_are_not_ordered(used: Backend) -> None:
     keys = used.from_host(np.full(20_000, 7, np.uint64))
-    with pytest.raises(region_order.CrowdedError):
-        region_order.order_by_bucket(used, keys, None, buckets=2**12, seed=0, shift=5)
+    with pytest.raises(bucket_order.CrowdedError):
+        bucket_order.order_by_bucket(used, keys, None, buckets=2**12, seed=0, shift=5)
 
 
 @pytest.mark.parametrize("dtype", ["u4", "u8"])
@@ -339,9 +341,9 @@ def test_combining_different_lengths(used: Backend) -> None:
 @pytest.mark.parametrize("regions", [1, 5, 700, 40_960, 65_536, 300_001])
 def test_ranges_of_regions(used: Backend, owners: int, regions: int) -> None:
     """Each region is in one range, and both passes have about as many parts."""
-    most = partition_args.ANY_ORDER_PARTS[used.name]
+    most = partition.ANY_ORDER_PARTS[used.name]
     buckets = regions * 16 - 3
-    made = region_order.Ranges.of(used, buckets=buckets, seed=1, owners=owners, shift=4)
+    made = bucket_order.Ranges.of(used, buckets=buckets, seed=1, owners=owners, shift=4)
     if made is None:
         assert regions * owners > most**2 * 2
         return

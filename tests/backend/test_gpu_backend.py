@@ -10,7 +10,7 @@ import pytest
 
 from dgpuhash import backend
 from dgpuhash.backend import Kernel, cache
-from dgpuhash.backend.args import LIMIT
+from dgpuhash.backend.structs.core import LIMIT
 from dgpuhash.errors import DeviceError, OutOfMemoryError, ShapeError
 from dgpuhash.tables import HashMap
 

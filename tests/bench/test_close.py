@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dgpuhash import bench
-from dgpuhash.bench import close
+from dgpuhash.bench.tables import close
 from dgpuhash.errors import DgpuhashError
 
 

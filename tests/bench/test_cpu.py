@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dgpuhash import bench
-from dgpuhash.bench import cpu
+from dgpuhash.bench.tables import cpu
 from dgpuhash.errors import DeviceError
 
 

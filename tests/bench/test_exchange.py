@@ -12,10 +12,12 @@ import pytest
 from clusters import cluster_of
 
 from dgpuhash import bench
-from dgpuhash.bench import exchange, report
+from dgpuhash.bench import report
 from dgpuhash.bench.report.grids import grids
-from dgpuhash.bench.workers import Workers
-from dgpuhash.distributed.exchange import CommCollective, Received
+from dgpuhash.bench.workers import exchange
+from dgpuhash.bench.workers.cluster import Workers
+from dgpuhash.distributed.collective.base import Received
+from dgpuhash.distributed.collective.dask_comm import CommCollective
 from dgpuhash.errors import DgpuhashError, SpecError
 
 pytestmark = pytest.mark.cluster

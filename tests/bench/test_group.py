@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from dgpuhash import bench
-from dgpuhash.bench import group
 from dgpuhash.bench.peers import pandas
 from dgpuhash.bench.peers.base import Task
+from dgpuhash.bench.tables import group
 from dgpuhash.errors import DgpuhashError
 
 VERBS = ["sum + count", "factorize", "value_counts", "unique"]

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from dgpuhash import backend, bench
-from dgpuhash.bench import join, peers
+from dgpuhash.bench import peers
 from dgpuhash.bench.distribution import Distribution
+from dgpuhash.bench.tables import join
 from dgpuhash.errors import DgpuhashError, SpecError
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dgpuhash import backend, bench
-from dgpuhash.backend.args import LIMIT
+from dgpuhash.backend.structs.core import LIMIT
 from dgpuhash.bench import floors, limits
 from dgpuhash.bench.keys import unique_keys
 from dgpuhash.errors import DgpuhashError, SpecError

@@ -10,8 +10,8 @@ import pytest
 
 from dgpuhash import bench
 from dgpuhash.bench import report
-from dgpuhash.bench.forecast import Network, Verb
-from dgpuhash.bench.model import WORKERS
+from dgpuhash.bench.model.forecast import Network, Verb
+from dgpuhash.bench.model.run import WORKERS
 from dgpuhash.errors import FormatError, SpecError
 
 GIVEN: dict[str, Any] = {

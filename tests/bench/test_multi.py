@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dgpuhash import bench
-from dgpuhash.bench import multi, pairs
+from dgpuhash.bench.tables import multi, pairs
 from dgpuhash.errors import DgpuhashError, SpecError
 
 

@@ -16,12 +16,13 @@ from clusters import cluster_of
 from distributed.utils import sync
 
 from dgpuhash import backend, bench
-from dgpuhash.bench import report, scaling, workers, workload
-from dgpuhash.bench.bulk_steps import bulk_steps
+from dgpuhash.bench import report
 from dgpuhash.bench.report.grids import grids
-from dgpuhash.bench.steps import build_and_insert
-from dgpuhash.bench.workers import Workers
-from dgpuhash.bench.workload import Workload
+from dgpuhash.bench.workers import cluster, scaling, workload
+from dgpuhash.bench.workers.bulk_steps import bulk_steps
+from dgpuhash.bench.workers.cluster import Workers
+from dgpuhash.bench.workers.steps import build_and_insert
+from dgpuhash.bench.workers.workload import Workload
 from dgpuhash.errors import DgpuhashError, SpecError, UnsupportedError
 
 pytestmark = pytest.mark.cluster
@@ -165,7 +166,7 @@ def test_verbs_on_arrays_need_no_frames(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_processes() -> None:
     used = backend.get("cpu")
-    with workers.start(used, 2) as crew:
+    with cluster.start(used, 2) as crew:
         assert len(crew) == 2
         assert crew.of_each(threads_of) == [1, 1]
         load = Workload(2, 1000, 0.3, 8)
@@ -196,9 +197,9 @@ def test_an_interrupted_start_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
         def __exit__(self, *_: Any) -> None:
             done.append("ended")
 
-    monkeypatch.setattr(workers, "LocalCluster", Cluster)
+    monkeypatch.setattr(cluster, "LocalCluster", Cluster)
     before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt), workers.start(backend.get("cpu"), 1):
+    with pytest.raises(KeyboardInterrupt), cluster.start(backend.get("cpu"), 1):
         pytest.fail("went on")
     assert done == ["started", "ended"]
     assert signal.getsignal(signal.SIGINT) is before
@@ -208,12 +209,12 @@ def test_an_interrupted_start_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_clusters_that_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
     used = backend.get("cpu")
     for options in ({"devs": ["0"]}, {"rmm_pool_size": "1GB"}):
-        with pytest.raises(SpecError, match="is for GPUs"), workers.start(used, 1, **options):  # type: ignore[arg-type]
+        with pytest.raises(SpecError, match="is for GPUs"), cluster.start(used, 1, **options):  # type: ignore[arg-type]
             pass
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     for protocol in ("ucx", "ucxx"):
         refused = pytest.raises(UnsupportedError, match=rf"{protocol} takes .*dgpuhash\[ucx\]")
-        with refused, workers.start(used, 1, protocol=protocol):
+        with refused, cluster.start(used, 1, protocol=protocol):
             pass
 
 
@@ -228,11 +229,11 @@ def test_as_many_workers_as_gpus(
     used: Any = SimpleNamespace(
         name="cuda", xp=SimpleNamespace(cuda=SimpleNamespace(runtime=runtime))
     )
-    assert workers.most_workers(used, devs) == most
-    assert workers.counts_for(used, devs) == counts
-    workers.check_counts([1, most], devs, used)
+    assert cluster.most_workers(used, devs) == most
+    assert cluster.counts_for(used, devs) == counts
+    cluster.check_counts([1, most], devs, used)
     with pytest.raises(SpecError, match=f"GPUs for {most}, give --workers {most}"):
-        workers.check_counts([most + 1], devs, used)
+        cluster.check_counts([most + 1], devs, used)
 
 
 def threads_of(device: str, rank: int) -> int:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from dgpuhash import backend, bench
-from dgpuhash.bench import latency, pairs
 from dgpuhash.bench.memory import peak_bytes
+from dgpuhash.bench.tables import latency, pairs
 from dgpuhash.errors import DgpuhashError, SpecError
 
 

@@ -11,7 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dgpuhash.cli import csv_files, csv_rows, files
+from dgpuhash.cli.files import csv_files, csv_rows
+from dgpuhash.cli.files import read as files
 from dgpuhash.errors import FormatError
 
 

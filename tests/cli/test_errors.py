@@ -216,7 +216,7 @@ def test_the_program_itself_prints_one_line():
 
 
 def test_csv_columns_that_change_their_type(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("dgpuhash.cli.csv_files.SAMPLE_NBYTES", 1000)
+    monkeypatch.setattr("dgpuhash.cli.files.csv_files.SAMPLE_NBYTES", 1000)
     source = tmp_path / "a.csv"
     source.write_text("zip,rows\n" + "1,1\n" * 9999 + "X1,1.5\n")
     arguments = [source, "--on", "zip", "-o", tmp_path / "a.dgph"]
@@ -226,7 +226,7 @@ def test_csv_columns_that_change_their_type(folder, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("verb", ["build", "join"])
 def test_faults_that_are_found_while_computing_are_one_line(folder, tmp_path, monkeypatch, verb):
-    monkeypatch.setattr("dgpuhash.cli.csv_files.SAMPLE_NBYTES", 100)
+    monkeypatch.setattr("dgpuhash.cli.files.csv_files.SAMPLE_NBYTES", 100)
     lines = []
     handler = logging.Handler(logging.ERROR)
     monkeypatch.setattr(handler, "emit", lines.append)

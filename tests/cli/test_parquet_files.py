@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dgpuhash.cli import files
+from dgpuhash.cli.files import read
 from dgpuhash.errors import FormatError
 
 
@@ -38,7 +38,7 @@ def written(tmp_path, *columns):
     ids=str,
 )
 def test_columns_get_the_type_that_the_files_have_in_common(tmp_path, first, second, dtype):
-    frame = files.read(written(tmp_path, first, second))
+    frame = read.read(written(tmp_path, first, second))
     assert frame["v"].dtype == dtype
     found = frame.compute()["v"]
     expected = [*first.to_pylist(), *second.to_pylist()]
@@ -46,7 +46,7 @@ def test_columns_get_the_type_that_the_files_have_in_common(tmp_path, first, sec
 
 
 def test_no_number_becomes_another_one(tmp_path):
-    frame = files.read(written(tmp_path, pa.array([2**60 + 1]), pa.array([1.5])))
+    frame = read.read(written(tmp_path, pa.array([2**60 + 1]), pa.array([1.5])))
     with pytest.raises(FormatError, match=r"0\.parquet cannot be read as parquet: .* not in range"):
         frame.compute()
 
@@ -56,14 +56,14 @@ def test_types_that_have_nothing_in_common_are_refused(tmp_path):
     with pytest.raises(
         FormatError, match=r"1\.parquet has .* than .*0\.parquet: .*int64 vs string"
     ):
-        files.read(pattern)
+        read.read(pattern)
 
 
 @pytest.mark.parametrize("dtype", ["int64", "boolean"])
 def test_values_that_are_not_of_the_type_given(tmp_path, dtype):
     pattern = written(tmp_path, pa.array([5.0, None, 7.5]))
     with pytest.raises(FormatError, match=r"\?\.parquet has values .*; give --dtype a type that"):
-        files.read(pattern, {"v": dtype}).compute()
+        read.read(pattern, {"v": dtype}).compute()
 
 
 def test_damaged_pages_name_the_file(tmp_path):
@@ -73,24 +73,24 @@ def test_damaged_pages_name_the_file(tmp_path):
     content[4:40] = bytes(36)
     path.write_bytes(content)
     with pytest.raises(FormatError, match=f"^{path} cannot be read as parquet: "):
-        files.read(pattern).compute()
+        read.read(pattern).compute()
 
 
 def test_an_index_without_a_name_is_no_column(tmp_path):
     rows = pd.DataFrame({"k": range(9)})
     rows[:4].to_parquet(tmp_path / "0.parquet")
     rows[4:].iloc[[2, 0]].to_parquet(tmp_path / "1.parquet")
-    assert files.read(f"{tmp_path}/?.parquet").compute()["k"].tolist() == [0, 1, 2, 3, 6, 4]
+    assert read.read(f"{tmp_path}/?.parquet").compute()["k"].tolist() == [0, 1, 2, 3, 6, 4]
 
 
 def test_folders_named_by_a_column(tmp_path):
     rows = pd.DataFrame({"k": range(4), "year": [2012, 2013, 2012, 2013]})
     rows.to_parquet(tmp_path / "a.parquet", partition_cols=["year"])
-    found = files.read(f"{tmp_path}/a.parquet").compute()
+    found = read.read(f"{tmp_path}/a.parquet").compute()
     assert found["year"].astype("int64").tolist() == [2012, 2012, 2013, 2013]
     # Of other types, too.
     for number, path in enumerate((tmp_path / "a.parquet").rglob("*.parquet")):
         pq.write_table(pa.table({"k": pa.array([1, 2], [pa.int8(), pa.int16()][number])}), path)
-    found = files.read(f"{tmp_path}/a.parquet")
+    found = read.read(f"{tmp_path}/a.parquet")
     assert found["k"].dtype == "int16"
     assert found.compute()["year"].astype("int64").tolist() == [2012, 2012, 2013, 2013]

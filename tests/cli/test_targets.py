@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from distributed import Client
 
-from dgpuhash.cli import files, targets
+from dgpuhash.cli.files import read, write
 from dgpuhash.errors import UnsupportedError
 
 FRAME = pd.DataFrame(
@@ -38,9 +38,9 @@ def test_what_is_written_is_read_again(tmp_path, client, target):
     into = f"{tmp_path}/{target}"
     with dask.config.set({"dataframe.convert-string": False}):
         frame = dd.from_pandas(FRAME, npartitions=2)
-    rows = targets.write(frame, into, client)
+    rows = write.write(frame, into, client)
     assert rows == (None if target.endswith("/") else 3)
-    again = files.read(into).compute()
+    again = read.read(into).compute()
     pd.testing.assert_frame_equal(again.reset_index(drop=True), FRAME)
     if "parquet" not in target:
         # By what pandas takes from the endings.
@@ -68,7 +68,7 @@ def test_objects_keep_their_types(tmp_path, client, values, target):
     for number in range(2):
         pq.write_table(table[2 * number :][:2], tmp_path / f"part-{number}.parquet")
     into = f"{tmp_path}/{target}"
-    targets.write(files.read(f"{tmp_path}/part-*.parquet"), into, client)
+    write.write(read.read(f"{tmp_path}/part-*.parquet"), into, client)
     found = pq.read_table(into)
     assert found["value"].to_pylist() == values.to_pylist()
     assert pa.types.is_string(values.type) or found.schema.field("value").type.id == values.type.id
@@ -79,13 +79,13 @@ def test_objects_of_several_types_are_refused(tmp_path, client):
     with dask.config.set({"dataframe.convert-string": False}):
         mixed = dd.from_pandas(frame, npartitions=3)
     with pytest.raises(UnsupportedError, match=r"'value'.* several types.*\.csv"):
-        targets.write(mixed, str(tmp_path / "a.parquet"), client)
+        write.write(mixed, str(tmp_path / "a.parquet"), client)
     assert not any(tmp_path.iterdir())
 
 
 def test_an_empty_result_keeps_its_columns(tmp_path, client):
     target = str(tmp_path / "a.parquet")
-    assert targets.write(dd.from_pandas(FRAME.iloc[:0], npartitions=1), target, client) == 0
+    assert write.write(dd.from_pandas(FRAME.iloc[:0], npartitions=1), target, client) == 0
     assert list(pd.read_parquet(target)) == list(FRAME)
 
 
@@ -104,7 +104,7 @@ def test_a_failure_leaves_the_old_file(tmp_path, client):
     target = tmp_path / "a.parquet"
     target.write_bytes(b"old")
     with pytest.raises(RuntimeError, match="cannot be computed"):
-        targets.write(broken(), str(target), client)
+        write.write(broken(), str(target), client)
     assert target.read_bytes() == b"old"
     assert [path.name for path in tmp_path.iterdir()] == ["a.parquet"]
 
@@ -115,7 +115,7 @@ def test_a_place_that_cannot_be_written_is_told_before_the_work(client, monkeypa
         monkeypatch.setattr(client, way, lambda *args, **options: pytest.fail("work began"))
     frame = dd.from_pandas(FRAME, npartitions=1)
     with pytest.raises(OSError, match=f"^/proc/{target} cannot be written: No such .* choose"):
-        targets.write(frame, f"/proc/{target}", client)
+        write.write(frame, f"/proc/{target}", client)
 
 
 class Reading(fsspec.AbstractFileSystem):
@@ -136,24 +136,24 @@ def test_a_file_system_that_only_reads(client, target):
     frame = dd.from_pandas(FRAME, npartitions=1)
     said = f"^reading://{target} cannot be written: its file system only reads; choose another"
     with pytest.raises(UnsupportedError, match=said):
-        targets.write(frame, f"reading://{target}", client)
+        write.write(frame, f"reading://{target}", client)
 
 
 def test_an_unknown_ending_is_refused():
     with pytest.raises(UnsupportedError, match=r"use \.parquet or \.csv"):
-        targets.check_target("out.xlsx")
+        write.check_target("out.xlsx")
 
 
 def test_a_target_in_a_missing_folder_is_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="make it first"):
-        targets.check_target(str(tmp_path / "absent" / "a.parquet"))
+        write.check_target(str(tmp_path / "absent" / "a.parquet"))
 
 
 def test_a_directory_that_is_not_empty_is_refused(tmp_path):
     (tmp_path / "a.parquet").mkdir()
     (tmp_path / "a.parquet" / "part").touch()
     with pytest.raises(UnsupportedError, match="not empty"):
-        targets.check_target(str(tmp_path / "a.parquet") + "/")
+        write.check_target(str(tmp_path / "a.parquet") + "/")
 
 
 @pytest.mark.parametrize(
@@ -171,27 +171,27 @@ def test_a_target_that_is_a_source_is_refused(tmp_path, source, target):
         FRAME.to_parquet(tmp_path / name)
     (tmp_path / "link.parquet").symlink_to(tmp_path / "part-0.parquet")
     with pytest.raises(UnsupportedError, match="is one of the sources; name another file"):
-        targets.check_target(f"file://{tmp_path}/{target}", f"{tmp_path}/{source}")
-    targets.check_target(f"{tmp_path}/part-2.parquet", f"{tmp_path}/{source}")
+        write.check_target(f"file://{tmp_path}/{target}", f"{tmp_path}/{source}")
+    write.check_target(f"{tmp_path}/part-2.parquet", f"{tmp_path}/{source}")
 
 
 @pytest.mark.parametrize("slash", ["", "/"])
 def test_compressed_parquet_is_refused(tmp_path, slash):
     with pytest.raises(UnsupportedError, match=r"compressed inside; use .* ends with \.parquet"):
-        targets.check_target(f"{tmp_path}/a.parquet.gz{slash}")
+        write.check_target(f"{tmp_path}/a.parquet.gz{slash}")
 
 
 def test_a_directory_without_its_slash_is_refused(tmp_path):
     for name in ("a.parquet", "b.csv"):
         (tmp_path / name).mkdir()
         with pytest.raises(UnsupportedError, match=f"{name} is a directory; name another file, or"):
-            targets.check_target(f"{tmp_path}/{name}")
+            write.check_target(f"{tmp_path}/{name}")
 
 
 def test_a_file_is_not_moved_into_a_directory(tmp_path, client):
     (tmp_path / "a.csv").mkdir()
     with pytest.raises(OSError, match=r"a\.csv cannot be written: Is a directory"):
-        targets.write(
+        write.write(
             dd.from_pandas(FRAME, npartitions=1), f"{tmp_path}/a.csv", client, overwrite=True
         )
     assert [*tmp_path.rglob("*")] == [tmp_path / "a.csv"]
@@ -199,7 +199,7 @@ def test_a_file_is_not_moved_into_a_directory(tmp_path, client):
 
 @pytest.mark.parametrize("target", ["a.parquet", "a.csv.gz", "memory://targets/a.csv"])
 def test_a_file_that_comes_meanwhile_is_not_replaced(tmp_path, client, monkeypatch, target):
-    frame, results = dd.from_pandas(FRAME, npartitions=1), targets._results
+    frame, results = dd.from_pandas(FRAME, npartitions=1), write._results
     target = target if "://" in target else f"{tmp_path}/{target}"
     filesystem, path = fsspec.url_to_fs(target)
 
@@ -209,30 +209,30 @@ def test_a_file_that_comes_meanwhile_is_not_replaced(tmp_path, client, monkeypat
             file.write(b"mine")
 
     with monkeypatch.context() as patch:
-        patch.setattr(targets, "_results", meanwhile)
+        patch.setattr(write, "_results", meanwhile)
         with pytest.raises(FileExistsError, match=r"there already; .*overwrite=True"):
-            targets.write(frame, target, client)
+            write.write(frame, target, client)
         assert filesystem.cat_file(path) == b"mine"
     with pytest.raises(FileExistsError):
-        targets.check_target(target)
-    targets.check_target(target, overwrite=True)
-    targets.write(frame, target, client, overwrite=True)
-    assert len(files.read(target).compute()) == 3
+        write.check_target(target)
+    write.check_target(target, overwrite=True)
+    write.write(frame, target, client, overwrite=True)
+    assert len(read.read(target).compute()) == 3
     filesystem.rm(path)
     assert not any(tmp_path.iterdir())
 
 
 def test_a_directory_that_is_filled_meanwhile_stays(tmp_path, client, monkeypatch):
     (tmp_path / "a.csv").mkdir()
-    fill = targets._fill
+    fill = write._fill
 
     def meanwhile(*args):
         fill(*args)
         (tmp_path / "a.csv" / "mine").touch()
 
-    monkeypatch.setattr(targets, "_fill", meanwhile)
+    monkeypatch.setattr(write, "_fill", meanwhile)
     with pytest.raises(UnsupportedError, match=r"a\.csv/ is not empty; .*name another directory"):
-        targets.write(dd.from_pandas(FRAME, npartitions=1), f"{tmp_path}/a.csv/", client)
+        write.write(dd.from_pandas(FRAME, npartitions=1), f"{tmp_path}/a.csv/", client)
     assert [*tmp_path.rglob("*")] == [tmp_path / "a.csv", tmp_path / "a.csv" / "mine"]
 
 
@@ -243,15 +243,15 @@ def test_a_directory_is_whole_or_as_it_was(tmp_path, client, target, there):
     if there:
         into.mkdir()
     with pytest.raises(RuntimeError, match="cannot be computed"):
-        targets.write(broken(), f"{tmp_path}/{target}", client)
+        write.write(broken(), f"{tmp_path}/{target}", client)
     assert [*tmp_path.rglob("*")] == [into] * there
     # Nobody else's folder is filled or removed, whatever it is called.
     other = into.with_name(f"{into.name}.partial")
     other.mkdir()
     (other / f"part-9{into.suffix}").touch()
-    targets.check_target(f"{tmp_path}/{target}")
-    targets.write(dd.from_pandas(FRAME, npartitions=2), f"{tmp_path}/{target}", client)
-    assert len(files.read(str(into)).compute()) == 3
+    write.check_target(f"{tmp_path}/{target}")
+    write.write(dd.from_pandas(FRAME, npartitions=2), f"{tmp_path}/{target}", client)
+    assert len(read.read(str(into)).compute()) == 3
     assert sorted(tmp_path.iterdir()) == [into, other]
     assert len([*other.iterdir()]) == 1
 
@@ -267,7 +267,7 @@ def test_a_directory_that_others_write_into_is_removed(tmp_path, client, monkeyp
 
     monkeypatch.setattr(os, "rmdir", with_a_late_file)
     with pytest.raises(RuntimeError, match="cannot be computed"):
-        targets.write(broken(), f"{tmp_path}/a.csv/", client)
+        write.write(broken(), f"{tmp_path}/a.csv/", client)
     assert not late
     assert not any(tmp_path.iterdir())
 
@@ -278,20 +278,20 @@ def test_of_a_directory_that_is_not_local_nothing_stays_after_a_failure(client, 
     with memory.open("/targets/kept.csv", "w") as stream:
         stream.write("a\n")
     with pytest.raises(RuntimeError, match="cannot be computed"):
-        targets.write(broken(), f"memory://targets/{target}", client)
+        write.write(broken(), f"memory://targets/{target}", client)
     assert memory.find("/targets") == ["/targets/kept.csv"]
-    targets.write(dd.from_pandas(FRAME, npartitions=2), f"memory://targets/{target}", client)
-    assert len(files.read(f"memory://targets/{target}").compute()) == 3
+    write.write(dd.from_pandas(FRAME, npartitions=2), f"memory://targets/{target}", client)
+    assert len(read.read(f"memory://targets/{target}").compute()) == 3
     memory.rm("/targets", recursive=True)
 
 
 @pytest.mark.parametrize("target", ["a.parquet", "a.csv", "a.csv.gz"])
 def test_a_full_disk(tmp_path, client, monkeypatch, target):
-    monkeypatch.setattr(targets, "_partial", lambda path: f"{path}.partial")
+    monkeypatch.setattr(write, "_partial", lambda path: f"{path}.partial")
     (tmp_path / f"{target}.partial").symlink_to("/dev/full")
     said = f"^{tmp_path}/{target} cannot be written: No space left on device; make room there"
     with pytest.raises(OSError, match=said):
-        targets.write(dd.from_pandas(FRAME, npartitions=2), f"{tmp_path}/{target}", client)
+        write.write(dd.from_pandas(FRAME, npartitions=2), f"{tmp_path}/{target}", client)
     assert not any(tmp_path.iterdir())
 
 
@@ -305,5 +305,5 @@ def test_a_full_disk_of_workers(tmp_path, client, monkeypatch, target, way):
 
     monkeypatch.setattr(way, fail)
     with pytest.raises(OSError, match=f"{target} cannot be written: No space .*; make room there"):
-        targets.write(dd.from_pandas(FRAME, npartitions=1), f"{tmp_path}/{target}", client)
+        write.write(dd.from_pandas(FRAME, npartitions=1), f"{tmp_path}/{target}", client)
     assert not any(tmp_path.iterdir())

@@ -11,7 +11,7 @@ import pytest
 from clusters import cluster_of
 from distributed import Client
 
-from dgpuhash.distributed import calls
+from dgpuhash.distributed.cluster import calls
 
 
 @pytest.fixture(autouse=True)

@@ -20,8 +20,8 @@ from distributed import Client, Status, wait
 from gate import Gate, read_halfway
 
 from dgpuhash.distributed import DistributedIndex, DistributedMap
-from dgpuhash.distributed.change import drop_shards
-from dgpuhash.distributed.plugin import host_of
+from dgpuhash.distributed.ingest.commit import drop_shards
+from dgpuhash.distributed.shards.plugin import host_of
 from dgpuhash.errors import IndexLost
 
 pytestmark = pytest.mark.cluster
@@ -208,8 +208,8 @@ def silent(cluster, monkeypatch) -> Callable[[str], AbstractContextManager[None]
         os.kill(pid, signal.SIGSTOP)
         try:
             with monkeypatch.context() as impatient:
-                impatient.setattr("dgpuhash.distributed.phase.PATIENCE", 0.5)
-                impatient.setattr("dgpuhash.distributed.phase.SILENCE", 2.0)
+                impatient.setattr("dgpuhash.distributed.cluster.broadcast.PATIENCE", 0.5)
+                impatient.setattr("dgpuhash.distributed.cluster.broadcast.SILENCE", 2.0)
                 yield
         finally:
             os.kill(pid, signal.SIGCONT)
@@ -231,7 +231,7 @@ def test_a_worker_without_a_shard_stops_answering(cluster, planes, silent, monke
     first, second = sorted(cluster.nthreads())
     more = pd.concat([planes] * 4)
     rows = dd.from_pandas(more, npartitions=12, sort=False) if lazy else more
-    monkeypatch.setattr("dgpuhash.distributed.source.PIECE_NBYTES", 40_000)
+    monkeypatch.setattr("dgpuhash.distributed.ingest.source.PIECE_NBYTES", 40_000)
     with DistributedIndex.build(planes, on="k", client=cluster, workers=[first]) as index:
         with silent(second):
             start = time.monotonic()
@@ -280,7 +280,7 @@ def test_a_lost_table_is_closed_without_waiting_for_a_worker_that_stops_answerin
             table.contains(keys)
 
     with silent(table.workers[0]), monkeypatch.context() as patient:
-        patient.setattr("dgpuhash.distributed.arrays.base.LIMIT", 3600.0)
+        patient.setattr("dgpuhash.distributed.tables.base.LIMIT", 3600.0)
         expect_lost(ask)
     until(lambda: parts_held(cluster) == before)
 
@@ -302,7 +302,7 @@ def test_freeing_shards_does_not_wait_for_a_worker_that_stops_answering(
         uid = index._descriptor.uid
         os.kill(pid, signal.SIGSTOP)
         try:
-            monkeypatch.setattr("dgpuhash.distributed.phase.PATIENCE", 3600.0)
+            monkeypatch.setattr("dgpuhash.distributed.cluster.broadcast.PATIENCE", 3600.0)
             drop_shards(cluster, uid, index.workers)
         finally:
             os.kill(pid, signal.SIGCONT)
@@ -316,8 +316,8 @@ def test_a_worker_that_does_not_answer_when_the_first_index_is_begun(planes, mon
         pid = next(iter(client.run(os.getpid).values()))
         os.kill(pid, signal.SIGSTOP)
         try:
-            monkeypatch.setattr("dgpuhash.distributed.phase.PATIENCE", 0.5)
-            monkeypatch.setattr("dgpuhash.distributed.phase.SILENCE", 2.0)
+            monkeypatch.setattr("dgpuhash.distributed.cluster.broadcast.PATIENCE", 0.5)
+            monkeypatch.setattr("dgpuhash.distributed.cluster.broadcast.SILENCE", 2.0)
             expect_lost(lambda: DistributedIndex.build(planes, on="k", client=client))
         finally:
             os.kill(pid, signal.SIGCONT)

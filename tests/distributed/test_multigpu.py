@@ -13,9 +13,9 @@ from clusters import assert_same_rows, device_frame, gpu_cluster, joined, lazy
 from distributed import Client
 
 from dgpuhash.distributed import DistributedIndex
-from dgpuhash.distributed.change import drop_shards, open_change, places
-from dgpuhash.distributed.phase import on_workers
-from dgpuhash.distributed.shard import Change
+from dgpuhash.distributed.cluster.broadcast import on_workers
+from dgpuhash.distributed.ingest.commit import drop_shards, open_change, places
+from dgpuhash.distributed.shards.shard_store import Change
 from dgpuhash.errors import IndexLost
 from dgpuhash.frames import KeyEncoder
 
@@ -74,7 +74,8 @@ def all_to_all(client: Client, kind: str, rows: int) -> float:
 
         import cupy
 
-        from dgpuhash.distributed.exchange import CommExchange, Parcel
+        from dgpuhash.distributed.ingest.comm import CommExchange
+        from dgpuhash.distributed.shards.inbox import Parcel
 
         addresses = [shard.worker for shard in change.shards]
         rank = addresses.index(dask_worker.address)
@@ -100,7 +101,7 @@ def all_to_all(client: Client, kind: str, rows: int) -> float:
     def check(change, kind, rows, turn, dask_worker):
         import cupy
 
-        from dgpuhash.distributed.exchange import Receipt
+        from dgpuhash.distributed.shards.inbox import Receipt
 
         addresses = [shard.worker for shard in change.shards]
         rank = addresses.index(dask_worker.address)

@@ -106,7 +106,7 @@ def test_null_keys_of_a_unique_index():
 
 @pytest.mark.parametrize("dtype", ["UInt64", "UInt32"])
 def test_the_reserved_code_is_told_from_null(dtype):
-    from dgpuhash.frames.keys import NULL_CODE
+    from dgpuhash.frames.keys.encoding import NULL_CODE
 
     reserved = NULL_CODE[8 if dtype == "UInt64" else 4]
     rows = pd.DataFrame({"k": pd.array([None, reserved, None], dtype=dtype), "v": [1, 2, 3]})

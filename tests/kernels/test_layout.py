@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from dgpuhash.backend import (
-    args,
-    bloom_args,
-    deal_args,
-    group_args,
-    join_args,
-    part_args,
-    partition_args,
-    region_args,
-)
 from dgpuhash.backend.cpu import native
+from dgpuhash.backend.structs import (
+    bloom,
+    core,
+    groups,
+    join,
+    multisplit,
+    partition,
+    region,
+    segments,
+)
 
 ROOMS = (
-    args, bloom_args, deal_args, group_args, join_args, part_args, partition_args, region_args
+    core, bloom, multisplit, groups, join, segments, partition, region
 )  # fmt: skip
 STRUCTS = {name: struct for room in ROOMS for name, struct in room.STRUCTS.items()}
 
@@ -40,7 +40,7 @@ def test_struct_layout(name):
 def test_every_table_has_its_kernels():
     there = set(native().instances())
     words = ("u4", "u8")
-    verbs = (args.open_insert, args.open_find, args.open_erase, args.open_rehash)
+    verbs = (core.open_insert, core.open_find, core.open_erase, core.open_rehash)
     for verb in verbs:
         needed = [verb(key, value) for key in words for value in (None, *words)]
         assert {(kernel.expression, kernel.file) for kernel in needed} <= there

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 from distributed import Client, wait
 
-from dgpuhash.distributed import group
+from dgpuhash.distributed.collective import group
 from rounds.rows import probes
 from rounds.work import Build, Insert, Merge, Work, fetched
 

@@ -17,15 +17,16 @@ from distributed import Client
 from distributed.protocol import core
 
 from dgpuhash.backend.cpu import CpuBackend
-from dgpuhash.distributed import change, phase, request
-from dgpuhash.distributed.put import put_partition
+from dgpuhash.distributed.cluster import broadcast, rpc
+from dgpuhash.distributed.ingest import commit
+from dgpuhash.distributed.ingest.shuffle_tasks import put_partition
 from dgpuhash.errors import OutOfMemoryError
 from rounds import pool
 from rounds.cluster import Cluster
 
 __all__ = ["FAULTS", "Fault"]
 
-LIBRARYS_SILENCE = phase.SILENCE
+LIBRARYS_SILENCE = broadcast.SILENCE
 
 
 class Fault:
@@ -175,10 +176,10 @@ class Twice(Fault):
     harmless = True
 
     def prepare(self) -> None:
-        change.put_partition = put_twice
+        commit.put_partition = put_twice
 
     def undo(self) -> None:
-        change.put_partition = put_partition
+        commit.put_partition = put_partition
 
 
 class AtOnce(Fault):
@@ -315,7 +316,7 @@ FAULTS: dict[str, type[Fault]] = {
 
 def be_patient(seconds: float) -> None:
     """In this process: give up whoever is silent for so long."""
-    phase.SILENCE = request.LIMIT = seconds
+    broadcast.SILENCE = rpc.LIMIT = seconds
 
 
 def put_twice(frame: Any, sealed: Any, partition: int, *others: Any) -> Any:

@@ -10,7 +10,8 @@ import dask.array as da
 import numpy as np
 from distributed import Client
 
-from dgpuhash.distributed import DistributedMap, group
+from dgpuhash.distributed import DistributedMap
+from dgpuhash.distributed.collective import group
 from dgpuhash.errors import IndexLost
 from rounds.work import Work, Wrong, fetched
 

@@ -15,8 +15,9 @@ import pandas as pd
 from distributed import Client
 from distributed.comm import CommClosedError
 
-from dgpuhash.distributed import DistributedIndex, change
-from dgpuhash.distributed.plugin import host_of
+from dgpuhash.distributed import DistributedIndex
+from dgpuhash.distributed.ingest import commit
+from dgpuhash.distributed.shards.plugin import host_of
 from dgpuhash.errors import DgpuhashError, FormatError, IndexLost
 from rounds.rows import batch, on_device, on_host, probes, same_rows, slowly
 
@@ -59,7 +60,7 @@ class Work(ABC):
     name: ClassVar[str]
     #: Whether the verb goes by phases, and the module that calls them.
     changes: ClassVar[bool] = True
-    phases: ClassVar[ModuleType] = change
+    phases: ClassVar[ModuleType] = commit
     #: Of the rows.
     columns: ClassVar[tuple[str, ...]] = ("k", "v", "name")
     #: Whether Dask keeps the answer, and may lose it by itself.

@@ -18,7 +18,8 @@ from interrupting import Interrupted, events, raise_at, raise_from_thread, raise
 
 from dgpuhash.backend.cpu import CpuBackend
 from dgpuhash.errors import CompileError, OutOfMemoryError, TableBroken
-from dgpuhash.tables import HashMap, HashSet, MultiMap, expectation, regions
+from dgpuhash.tables import HashMap, HashSet, MultiMap
+from dgpuhash.tables.open_addressing import bulk_build, cardinality
 
 SECONDS = 20.0
 
@@ -105,9 +106,9 @@ CASES = [
 
 
 def by_region(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(regions, "pays", lambda *batch: True)
-    monkeypatch.setattr(expectation, "all_new", lambda *batch: True)
-    monkeypatch.setattr(expectation, "LEAST_ROWS", 16)
+    monkeypatch.setattr(bulk_build, "pays", lambda *batch: True)
+    monkeypatch.setattr(cardinality, "all_new", lambda *batch: True)
+    monkeypatch.setattr(cardinality, "LEAST_ROWS", 16)
 
 
 def oracle(kind: str, verb: str, held: Content) -> Content:

@@ -9,7 +9,10 @@ from model import MultiMapModel, rows_of
 from strategies import KEY_DTYPES, VALUE_DTYPES, random_keys, random_values
 
 from dgpuhash.errors import CapacityError
-from dgpuhash.tables import MultiMap, key_runs, keyed_lists, lists, numbering, sampling
+from dgpuhash.tables import MultiMap
+from dgpuhash.tables.bucket_list import grouping, pool, tags
+from dgpuhash.tables.bucket_list import table as keyed_lists
+from dgpuhash.tables.open_addressing import sampling
 
 ROWS = 200
 
@@ -140,7 +143,7 @@ def test_a_table_built_at_once_is_compact(device):
 @pytest.mark.parametrize(("key", "value"), [("uint32", "int64"), ("uint64", "int32")])
 def test_build_by_hash(device, monkeypatch, key, value, max_load):
     """Full buckets, and keys with the bits that mark free slots."""
-    monkeypatch.setattr(key_runs, "_FEW_ROWS", {"cpu": 10, "cuda": 10})
+    monkeypatch.setattr(grouping, "_FEW_ROWS", {"cpu": 10, "cuda": 10})
     keys = np.random.default_rng(2).integers(0, 3000, 6000).astype(key)
     keys[[5, 700, 701]] = np.array([-1, -2, -1]).astype(key)
     values = random_values(value, len(keys), 3)
@@ -183,7 +186,7 @@ def test_heavy_keys(device, value, share):
 
 
 def test_values_beyond_what_a_table_can_number_are_refused(device, monkeypatch):
-    monkeypatch.setattr(lists, "MOST_SLOTS", 100)
+    monkeypatch.setattr(pool, "MOST_SLOTS", 100)
     table = MultiMap("int64", "int64", device=device.name)
     keys = np.zeros(70, np.int64)
     with pytest.raises(CapacityError, match="several tables"):
@@ -201,8 +204,8 @@ def test_values_beyond_what_a_table_can_number_are_refused(device, monkeypatch):
 @pytest.mark.parametrize("rows", [20, 5000])
 def test_values_that_look_like_numbers_of_lists(device, monkeypatch, rows, value):
     """Only values in whatever range the numbers are, in builds and in appends."""
-    monkeypatch.setattr(key_runs, "_FEW_ROWS", {"cpu": 100, "cuda": 100})
-    monkeypatch.setattr(numbering, "_LEAST", 2)
+    monkeypatch.setattr(grouping, "_FEW_ROWS", {"cpu": 100, "cuda": 100})
+    monkeypatch.setattr(tags, "_LEAST", 2)
     table, model = MultiMap("int32", value, device=device.name), MultiMapModel()
     every = np.arange(0, rows, dtype="u8") * (2 ** (63 if value == "int64" else 31) // (rows // 2))
     for first in (0, rows // 2, rows):
@@ -221,8 +224,8 @@ def test_values_that_look_like_numbers_of_lists(device, monkeypatch, rows, value
 @pytest.mark.parametrize("most", [2**3, 2**7, 2**10])
 @pytest.mark.parametrize("value", ["int32", "float64"])
 def test_more_lists_than_short_entries_can_number(device, monkeypatch, most, value):
-    monkeypatch.setattr(numbering, "_MOST_NARROW", most)
-    monkeypatch.setattr(numbering, "_LEAST", 2)
+    monkeypatch.setattr(tags, "_MOST_NARROW", most)
+    monkeypatch.setattr(tags, "_LEAST", 2)
     table, model = MultiMap("int32", value, device=device.name), MultiMapModel()
     widths = set()
     for seed, (rows, distinct) in enumerate([(3, 9), (30, 9), (300, 200), (50, 40), (2000, 900)]):

@@ -22,7 +22,7 @@ from dgpuhash.backend.cpu import CpuBackend
 from dgpuhash.errors import ReentranceError
 from dgpuhash.frames import FrameIndex
 from dgpuhash.tables import HashMap, HashSet, MultiMap
-from dgpuhash.tables.turns import Turns, changes, reads
+from dgpuhash.tables.rwlock import Turns, changes, reads
 
 SECONDS = 20.0
 FEW = np.arange(100)

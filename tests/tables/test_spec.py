@@ -8,7 +8,7 @@ from strategies import KEY_DTYPES, VALUE_DTYPES
 
 from dgpuhash import errors
 from dgpuhash.spec import TableSpec
-from dgpuhash.tables.casts import keeps_values
+from dgpuhash.tables.arguments.casts import keeps_values
 
 
 @pytest.mark.parametrize(

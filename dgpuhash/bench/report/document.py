@@ -12,7 +12,7 @@ from dgpuhash.bench.report.plots import draw
 from dgpuhash.bench.report.reading import BENCHES, Row, by_bench, read
 from dgpuhash.bench.report.steps import draw_steps
 from dgpuhash.errors import ExistsError, FormatError
-from dgpuhash.tables.persist import check_absent, publish
+from dgpuhash.tables.serialization import check_absent, publish
 
 __all__ = ["markdown_table", "write"]
 

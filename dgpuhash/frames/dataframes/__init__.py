@@ -9,6 +9,6 @@ from dgpuhash.frames.dataframes.dispatch import (
     frames_of,
     make_frame,
 )
-from dgpuhash.frames.dataframes.foreign import native
+from dgpuhash.frames.dataframes.interop import native
 
 __all__ = ["Frames", "check_same_library", "frames_named", "frames_of", "make_frame", "native"]

@@ -11,13 +11,13 @@ import numpy as np
 import pandas as pd
 
 from dgpuhash.errors import ColumnError, UnsupportedError
-from dgpuhash.frames.columns import KeyColumn
 from dgpuhash.frames.dataframes.base import Frames
 from dgpuhash.frames.dataframes.cudf_keys import column_of, key_column, plain_array
 from dgpuhash.frames.dataframes.pandas import PandasFrames
 from dgpuhash.frames.dataframes.pandas_arrow import METADATA, arrow_names
-from dgpuhash.tables.exact import float_bound
-from dgpuhash.tables.found import taken
+from dgpuhash.frames.keys.columns import KeyColumn
+from dgpuhash.tables.arguments.exact import float_bound
+from dgpuhash.tables.columns.select import taken
 
 __all__ = ["CudfFrames"]
 

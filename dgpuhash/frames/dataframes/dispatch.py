@@ -9,7 +9,7 @@ from typing import Any
 from dgpuhash.backend import device_of
 from dgpuhash.errors import DeviceError, KeyTypeError, ShapeError, UnsupportedError
 from dgpuhash.frames.dataframes.base import Frames
-from dgpuhash.frames.dataframes.foreign import native
+from dgpuhash.frames.dataframes.interop import native
 
 __all__ = ["check_same_library", "frames_named", "frames_of", "make_frame"]
 

@@ -14,12 +14,12 @@ from pandas.api.extensions import ExtensionArray
 from pandas.api.types import union_categoricals
 
 from dgpuhash.errors import ColumnError, KeyTypeError
-from dgpuhash.frames.columns import KeyColumn
 from dgpuhash.frames.dataframes.base import Frames
-from dgpuhash.frames.dataframes.foreign import is_arrow
+from dgpuhash.frames.dataframes.interop import is_arrow
 from dgpuhash.frames.dataframes.pandas_arrow import from_arrow, storage_of, to_arrow
 from dgpuhash.frames.dataframes.pandas_casts import cast
 from dgpuhash.frames.dataframes.pandas_keys import key_column, not_utf8
+from dgpuhash.frames.keys.columns import KeyColumn
 
 __all__ = ["PandasFrames"]
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 
 from dgpuhash.errors import ColumnError
-from dgpuhash.tables.exact import float_bound
+from dgpuhash.tables.arguments.exact import float_bound
 
 __all__ = ["cast"]
 

@@ -1,0 +1,1 @@
+"""The arguments of kernels, as C++ declares them, and the kernels that take them."""

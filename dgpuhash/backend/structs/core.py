@@ -1,0 +1,385 @@
+"""The structs that kernels take, as NumPy dtypes, and the names of kernel instances.
+
+Each dtype mirrors the C++ struct of the same name in ``kernels/``; pointers are ``uint64``. A test
+compares every offset with the compiled extension.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from dgpuhash.backend.kernel import Kernel
+from dgpuhash.backend.structs.packing import name_of_word as _word
+from dgpuhash.backend.structs.packing import struct_of_words as _words
+
+__all__ = [
+    "BUCKET_BYTES",
+    "FLOAT_WORDS",
+    "GROWTH",
+    "HASH_COMBINE",
+    "HASH_KEYS",
+    "HASH_STRINGS",
+    "LIMIT",
+    "LIST_APPEND",
+    "LIST_COUNT",
+    "LIST_ENTRIES",
+    "LIST_LOCATE",
+    "LIST_MOVE",
+    "LIST_OFFSETS",
+    "LIST_OPEN",
+    "LIST_PIECES",
+    "LIST_PLAN",
+    "LIST_RECORD",
+    "LIST_SETTLE",
+    "LIST_STORAGE",
+    "LIST_SUM",
+    "LIST_WEIGH",
+    "OPEN_COUNT",
+    "OPEN_ERASE",
+    "OPEN_FIND",
+    "OPEN_INSERT",
+    "OPEN_ITEMS",
+    "OPEN_LINES",
+    "OPEN_REHASH",
+    "OPEN_SETTLE",
+    "OPEN_STATE",
+    "OPEN_STORAGE",
+    "OWNER_OF",
+    "RUN_COUNT",
+    "RUN_MEND",
+    "RUN_MIXED",
+    "RUN_ORDER",
+    "RUN_WRITE",
+    "STRUCTS",
+    "UNLIMITED",
+    "float_words",
+    "hash_combine",
+    "hash_keys",
+    "hash_strings",
+    "list_append",
+    "list_count",
+    "list_gather",
+    "list_locate",
+    "list_offsets",
+    "list_open",
+    "list_plan",
+    "list_scatter",
+    "list_settle",
+    "list_sum",
+    "list_weigh",
+    "open_count",
+    "open_erase",
+    "open_find",
+    "open_insert",
+    "open_items",
+    "open_lines",
+    "open_rehash",
+    "open_settle",
+    "open_settle_late",
+    "overflow_bits",
+    "owner_of",
+    "run_count",
+    "run_mend",
+    "run_mixed",
+    "run_write",
+]
+
+BUCKET_BYTES = 64
+UNLIMITED = 2**64 - 1
+
+
+# In device memory.
+OPEN_STATE = np.dtype(
+    [
+        ("occupied", "<u8"),
+        ("erased", "<u8"),
+        ("pending", "<u8"),
+        ("strayed", "<u8"),
+        ("side_present", "<u8", 2),
+        ("side_value", "<u8", 2),
+    ],
+    align=True,
+)
+LIST_RECORD = _words("start", "count", "listed", "tail")
+
+# Passed by value.
+OPEN_STORAGE = _words("keys", "values", "state", "overflow", "buckets", "segment_shift", "seed")
+OPEN_INSERT = _words(
+    "keys", "values", "fresh", "pending_rows", "n", "limit", "overwrite", table=OPEN_STORAGE
+)
+OPEN_FIND = _words("keys", "values", "found", "n", "default_value", table=OPEN_STORAGE)
+OPEN_ERASE = _words("keys", "erased", "n", table=OPEN_STORAGE)
+OPEN_COUNT = _words("counts", "n", table=OPEN_STORAGE)
+OPEN_ITEMS = _words("offsets", "keys", "values", "n", table=OPEN_STORAGE)
+OPEN_LINES = _words("present", "absent", "n", table=OPEN_STORAGE)
+OPEN_REHASH = _words("n", table=OPEN_STORAGE, target=OPEN_STORAGE)
+
+OPEN_SETTLE = _words(
+    "keys", "values", "later", "late", "rows", "segment_rows", "n", table=OPEN_STORAGE
+)
+
+GROWTH = _words("slots_end", "levels", "link_slots")
+LIST_ENTRIES = _words(
+    "base", "span", "nbytes", "value_nbytes", "starts", "start_nbytes", "settled", "handles"
+)
+LIST_STORAGE = _words("pool", "records", growth=GROWTH, entries=LIST_ENTRIES)
+LIST_PIECES = _words("begins", "handles")
+LIST_WEIGH = _words(
+    "starts", "values", "lists", "values_of", "rows", "segment_rows", "n", table=LIST_STORAGE
+)
+LIST_SETTLE = _words(
+    "starts", "values", "entries", "lists", "places", "begins", "stretches", "recorded",
+    "rows", "segment_rows", "n",
+    table=LIST_STORAGE,
+)  # fmt: skip
+LIST_OPEN = _words("entries", "found", "handles", "n", table=LIST_STORAGE)
+LIST_COUNT = _words("handles", "counts", "n", table=LIST_STORAGE)
+LIST_SUM = _words("handles", "values", "pieces", "rows", "segment_rows", "n", table=LIST_STORAGE)
+LIST_OFFSETS = _words(
+    "handles", "values", "pieces", "offsets", "places", "rows", "segment_rows", "n",
+    table=LIST_STORAGE,
+)  # fmt: skip
+LIST_LOCATE = _words("handles", "offsets", "places", "n", table=LIST_STORAGE, to=LIST_PIECES)
+LIST_PLAN = _words(
+    "handles", "entries", "run_offsets", "values", "slots", "records", "pieces", "numbers", "n",
+    table=LIST_STORAGE,
+)  # fmt: skip
+LIST_APPEND = _words(
+    "handles", "entries", "run_offsets", "values", "slots", "records", "places", "numbers", "n",
+    table=LIST_STORAGE, to=LIST_PIECES,
+)  # fmt: skip
+LIST_MOVE = _words(
+    "offsets", "handles", "entries", "values", "pieces", "rows", "segment_rows", "n",
+    table=LIST_STORAGE,
+)  # fmt: skip
+
+RUN_ORDER = _words("seed", "spread")
+RUN_COUNT = _words(
+    "keys", "counts", "mixed", "mixed_rows", "mixed_most", "rows", "segment_rows", "n",
+    order=RUN_ORDER,
+)  # fmt: skip
+RUN_MIXED = _words(
+    "keys", "mixed", "mixed_rows", "firsts", "lengths", "many", "most", "rows", "n",
+    order=RUN_ORDER,
+)  # fmt: skip
+RUN_MEND = _words(
+    "keys", "values", "counts", "mixed", "firsts", "lengths", "scratch_keys", "scratch_values",
+    "most", "segment_rows", "n",
+    order=RUN_ORDER,
+)  # fmt: skip
+RUN_WRITE = _words("keys", "places", "starts", "run_keys", "rows", "segment_rows", "n")
+
+FLOAT_WORDS = _words("floats", "words", "n", "sign", "infinity", "nan")
+HASH_KEYS = _words("keys", "hashes", "n", "seed")
+HASH_STRINGS = _words("offsets", "bytes", "hashes", "n", "seed")
+HASH_COMBINE = _words("hashes", "next", "n")
+OWNER_OF = _words("hashes", "owners", "n", "parts")
+LIMIT = _words("keys", "values", "slots", "n", "slot_count")
+
+# By the C++ name.
+STRUCTS = {
+    "OpenState": OPEN_STATE,
+    "OpenStorage": OPEN_STORAGE,
+    "OpenInsertArgs": OPEN_INSERT,
+    "OpenFindArgs": OPEN_FIND,
+    "OpenEraseArgs": OPEN_ERASE,
+    "OpenCountArgs": OPEN_COUNT,
+    "OpenItemsArgs": OPEN_ITEMS,
+    "OpenLinesArgs": OPEN_LINES,
+    "OpenRehashArgs": OPEN_REHASH,
+    "OpenSettleArgs": OPEN_SETTLE,
+    "Growth": GROWTH,
+    "ListRecord": LIST_RECORD,
+    "ListEntries": LIST_ENTRIES,
+    "ListStorage": LIST_STORAGE,
+    "ListPieces": LIST_PIECES,
+    "ListWeighArgs": LIST_WEIGH,
+    "ListSettleArgs": LIST_SETTLE,
+    "ListOpenArgs": LIST_OPEN,
+    "ListCountArgs": LIST_COUNT,
+    "ListSumArgs": LIST_SUM,
+    "ListOffsetArgs": LIST_OFFSETS,
+    "ListLocateArgs": LIST_LOCATE,
+    "ListPlanArgs": LIST_PLAN,
+    "ListAppendArgs": LIST_APPEND,
+    "ListMoveArgs": LIST_MOVE,
+    "RunOrder": RUN_ORDER,
+    "RunCountArgs": RUN_COUNT,
+    "RunMixedArgs": RUN_MIXED,
+    "RunMendArgs": RUN_MEND,
+    "RunWriteArgs": RUN_WRITE,
+    "LimitArgs": LIMIT,
+    "FloatWordsArgs": FLOAT_WORDS,
+    "HashKeysArgs": HASH_KEYS,
+    "HashStringsArgs": HASH_STRINGS,
+    "HashCombineArgs": HASH_COMBINE,
+    "OwnerOfArgs": OWNER_OF,
+}
+
+
+def _open(name: str, key: DTypeLike, value: DTypeLike | None) -> Kernel:
+    return Kernel(f"dg::{name}<{_word(key)},{_word(value)},32>", "launch/open.cuh")
+
+
+def _contents(name: str, key: DTypeLike, value: DTypeLike | None) -> Kernel:
+    return Kernel(f"dg::{name}<{_word(key)},{_word(value)},4>", "launch/contents.cuh", 4)
+
+
+def _list(name: str, *words: DTypeLike) -> Kernel:
+    names = f"<{','.join(map(_word, words))}>" if words else ""
+    return Kernel(f"dg::{name}{names}", "launch/bucket_list.cuh")
+
+
+def _by_warp(name: str, word: DTypeLike, file: str) -> Kernel:
+    return Kernel(f"dg::{name}<{_word(word)},32>", f"launch/{file}.cuh", 32)
+
+
+def open_insert(key: DTypeLike, value: DTypeLike | None) -> Kernel:
+    """Stores keys (`value` None) or pairs; takes `OPEN_INSERT`, a row is a key."""
+    return _open("open_insert", key, value)
+
+
+def open_find(key: DTypeLike, value: DTypeLike | None) -> Kernel:
+    """Looks keys up; takes `OPEN_FIND`, a row is a key."""
+    return _open("open_find", key, value)
+
+
+def open_erase(key: DTypeLike, value: DTypeLike | None) -> Kernel:
+    """Removes keys; takes `OPEN_ERASE`, a row is a key."""
+    return _open("open_erase", key, value)
+
+
+def open_count(key: DTypeLike, value: DTypeLike | None) -> Kernel:
+    """Counts the keys in each bucket; takes `OPEN_COUNT`, a row is a bucket."""
+    return _contents("open_count", key, value)
+
+
+def open_items(key: DTypeLike, value: DTypeLike | None) -> Kernel:
+    """Writes keys and values in storage order; takes `OPEN_ITEMS`, a row is a bucket."""
+    return _contents("open_items", key, value)
+
+
+def open_lines(key: DTypeLike, value: DTypeLike | None) -> Kernel:
+    """Sums the buckets that searches read; takes `OPEN_LINES`, a row is a bucket."""
+    return _contents("open_lines", key, value)
+
+
+def open_rehash(key: DTypeLike, value: DTypeLike | None) -> Kernel:
+    """Inserts a table's keys into another; takes `OPEN_REHASH`, a row is a slot."""
+    return Kernel(f"dg::open_rehash<{_word(key)},{_word(value)},32>", "launch/contents.cuh")
+
+
+def open_settle(key: DTypeLike, value: DTypeLike) -> Kernel:
+    """Stores pairs by hash; takes `OPEN_SETTLE`, a row is a segment of the batch."""
+    return Kernel(f"dg::open_settle<{_word(key)},{_word(value)},32>", "launch/settle.cuh", 32)
+
+
+def open_settle_late(key: DTypeLike, value: DTypeLike) -> Kernel:
+    """Stores what `open_settle` left; takes `OPEN_SETTLE`, a row is a segment."""
+    return Kernel(f"dg::open_settle_late<{_word(key)},{_word(value)},4>", "launch/settle.cuh", 4)
+
+
+def list_weigh() -> Kernel:
+    """Counts the runs that need lists; takes `LIST_WEIGH`, a row is a segment of runs."""
+    return Kernel("dg::list_weigh<32>", "launch/bucket_list.cuh", 32)
+
+
+def list_settle() -> Kernel:
+    """Makes entries of runs; takes `LIST_SETTLE`, a row is a segment of runs."""
+    return Kernel("dg::list_settle<32>", "launch/bucket_list.cuh", 32)
+
+
+def list_open() -> Kernel:
+    """Makes handles of entries; takes `LIST_OPEN`, a row is an entry."""
+    return _list("list_open")
+
+
+def list_count() -> Kernel:
+    """Counts values; takes `LIST_COUNT`, a row is a handle."""
+    return _list("list_count")
+
+
+def list_sum() -> Kernel:
+    """Counts values and pieces; takes `LIST_SUM`, a row is a segment of handles."""
+    return Kernel("dg::list_sum<32>", "launch/bucket_list.cuh", 32)
+
+
+def list_offsets() -> Kernel:
+    """Says where values and pieces go; takes `LIST_OFFSETS`, a row is a segment of handles."""
+    return Kernel("dg::list_offsets<32>", "launch/bucket_list.cuh", 32)
+
+
+def list_locate(value: DTypeLike) -> Kernel:
+    """Says where all values stand; takes `LIST_LOCATE`, a row is a handle."""
+    return _list("list_locate", value)
+
+
+def list_plan() -> Kernel:
+    """What appending runs takes; takes `LIST_PLAN`, a row is a run."""
+    return _list("list_plan")
+
+
+def list_append(value: DTypeLike) -> Kernel:
+    """Makes room for runs in lists; takes `LIST_APPEND`, a row is a run."""
+    return _list("list_append", value)
+
+
+def list_gather(value: DTypeLike) -> Kernel:
+    """Copies pieces from the pool; takes `LIST_MOVE`, a row is a segment of their values."""
+    return _by_warp("list_gather", value, "bucket_list")
+
+
+def list_scatter(value: DTypeLike) -> Kernel:
+    """Copies pieces to the pool; takes `LIST_MOVE`, a row is a segment of their values."""
+    return _by_warp("list_scatter", value, "bucket_list")
+
+
+def run_count(key: DTypeLike) -> Kernel:
+    """Counts runs of equal keys; takes `RUN_COUNT`, a row is a segment of the batch."""
+    return _by_warp("run_count", key, "runs")
+
+
+def run_mixed(key: DTypeLike) -> Kernel:
+    """Finds the rows around mixed ones; takes `RUN_MIXED`, a row is a mixed row."""
+    return _by_warp("run_mixed", key, "runs")
+
+
+def run_mend(key: DTypeLike, value: DTypeLike) -> Kernel:
+    """Brings equal keys together; takes `RUN_MEND`, a row is a few rows of the batch."""
+    return Kernel(f"dg::run_mend<{_word(key)},{_word(value)},32>", "launch/runs.cuh", 32)
+
+
+def run_write(key: DTypeLike) -> Kernel:
+    """Writes where runs of equal keys begin; takes `RUN_WRITE`, a row is a segment of the batch."""
+    return _by_warp("run_write", key, "runs")
+
+
+def float_words(word: DTypeLike) -> Kernel:
+    """Floats as keys; takes `FLOAT_WORDS`, a row is a float."""
+    return Kernel(f"dg::float_words<{_word(word)}>", "launch/floats.cuh")
+
+
+def hash_keys(key: DTypeLike) -> Kernel:
+    """Hashes words; takes `HASH_KEYS`, a row is an element."""
+    return Kernel(f"dg::hash_keys<{_word(key)}>", "launch/hash.cuh")
+
+
+def hash_strings() -> Kernel:
+    """Hashes byte strings; takes `HASH_STRINGS`, a row is a string."""
+    return Kernel("dg::hash_strings", "launch/hash.cuh")
+
+
+def hash_combine() -> Kernel:
+    """Hashes of several columns together; takes `HASH_COMBINE`, a row is an element."""
+    return Kernel("dg::hash_combine", "launch/hash.cuh")
+
+
+def owner_of() -> Kernel:
+    """Which of `parts` owns each hash; takes `OWNER_OF`, a row is an element."""
+    return Kernel("dg::owner_of", "launch/hash.cuh")
+
+
+def overflow_bits(slot_nbytes: int) -> int:
+    """Bits of the overflow filter for each bucket (kernels/table/overflow.cuh)."""
+    return 2 if BUCKET_BYTES // slot_nbytes < 8 else 8

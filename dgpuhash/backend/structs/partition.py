@@ -1,0 +1,82 @@
+"""The structs and the names of the kernels that partition batches; see `args`."""
+
+from __future__ import annotations
+
+from numpy.typing import DTypeLike
+
+from dgpuhash.backend.kernel import Kernel
+from dgpuhash.backend.structs.packing import name_of_word as _word
+from dgpuhash.backend.structs.packing import struct_of_words as _words
+
+__all__ = [
+    "ANY_ORDER_PARTS",
+    "BLOCK_ROWS",
+    "BLOCK_THREADS",
+    "CPU_BLOCKS",
+    "DIGIT",
+    "PARTITION",
+    "PASS_PARTS",
+    "PASS_ROWS",
+    "SMALL_BLOCK_THREADS",
+    "STRUCTS",
+    "block_threads",
+    "partition_count",
+    "partition_scatter",
+    "partition_strew",
+]
+
+# Parts of one pass where rows of a part stay in order, and where they do not, as in
+# kernels/batch/part_step.cuh.
+PASS_PARTS = {"cpu": 2048, "cuda": 256}
+ANY_ORDER_PARTS = {"cpu": 2048, "cuda": 512}
+# Rows of one pass: on a GPU 31 bits number granules of at least 4 rows.
+PASS_ROWS = 2**33
+# Threads of a block that has a multiprocessor to itself, and of others.
+BLOCK_THREADS, SMALL_BLOCK_THREADS = 1024, 512
+# On a CPU, for as many threads as are usual.
+CPU_BLOCKS = 16
+# Rows that the former takes up at a time, by the bytes of its widest column, as in part_step.cuh.
+BLOCK_ROWS = {4: 2**14, 8: 3 * 2**12}
+
+DIGIT = _words("seed", "spread", "shift", "mask")
+ROUTE = _words("owners", "seed", "ranges", "scale")
+PARTITION = _words(
+    "keys", "values", "keys_to", "values_to", "numbers_to", "more_keys", "more_values",
+    "counters", "bounds", "rows", "more_first", "parts",
+    "shares", "groups", "digit_first", "digit_step", "pieces", "step_rows", "segment_rows", "n",
+    digit=DIGIT, route=ROUTE,
+)  # fmt: skip
+
+# By the C++ name.
+STRUCTS = {
+    "Digit": DIGIT,
+    "PartitionArgs": PARTITION,
+    "Route": ROUTE,
+}
+
+
+def block_threads(architecture: int) -> int:
+    """Threads of a block of `partition_…` on GPUs of an architecture (90: 9.0).
+
+    Many where it may have 163 KiB of shared memory or more, as in kernels/core/platform.cuh.
+    """
+    return BLOCK_THREADS if architecture in (80, 90, 100) else SMALL_BLOCK_THREADS
+
+
+def partition_count(key: DTypeLike, threads: int) -> Kernel:
+    """Counts each segment's rows by part; takes `PARTITION`, a row is a segment."""
+    return _kernel(f"dg::partition_count<{_word(key)},{threads}>", threads)
+
+
+def partition_scatter(key: DTypeLike, value: DTypeLike | None, threads: int) -> Kernel:
+    """Moves rows by part, in order; takes `PARTITION`, a row is a segment."""
+    return _kernel(f"dg::partition_scatter<{_word(key)},{_word(value)},{threads}>", threads)
+
+
+def partition_strew(key: DTypeLike, value: DTypeLike | None, threads: int) -> Kernel:
+    """As `partition_scatter`, but rows of one part come in any order."""
+    return _kernel(f"dg::partition_strew<{_word(key)},{_word(value)},{threads}>", threads)
+
+
+def _kernel(expression: str, threads: int) -> Kernel:
+    return Kernel(expression, "launch/partition.cuh", threads, threads)

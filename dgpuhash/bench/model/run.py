@@ -1,0 +1,360 @@
+"""What would more GPUs reach than were measured? A model, checked against what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from dgpuhash.backend import Backend
+from dgpuhash.bench.figure import duration, rate
+from dgpuhash.bench.model.forecast import Network, Verb
+from dgpuhash.bench.model.points import CHANGES, Points, read_points
+from dgpuhash.bench.report.reading import Row
+from dgpuhash.bench.workers.exchange import WAYS
+from dgpuhash.bench.workers.index_verbs import BULK
+from dgpuhash.bench.workers.scaling import BULK_NBYTES
+from dgpuhash.errors import SpecError
+
+__all__ = ["WORKERS", "run"]
+
+WORKERS = (8, 16, 32, 64, 128, 256, 512, 1024)
+_PAIR_NBYTES, _KEY_NBYTES, _ANSWER_NBYTES = 16, 8, 16
+_LOOKUPS = ("find", "merge")
+# The phase of a bulk verb after the partition, and the limit that is given for it.
+_BULK_PHASES = dict(zip(BULK, (("insert", "insert"), ("lookup", "find")), strict=True))
+
+
+def run(
+    backend: Backend,
+    *,
+    measured: str | Path | None = None,
+    workers: Sequence[int] = WORKERS,
+    modes: Sequence[str] = ("weak",),
+    chunk_size: int | None = None,
+    partition_rate: float | None = None,
+    insert_rate: float | None = None,
+    find_rate: float | None = None,
+    link: float | None = None,
+    infiniband: float = 50.0,
+    gpus_per_host: int = 8,
+    latency: float | None = None,
+    message: float | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Rows of a model, not of a measurement: first its figures, then each verb's time by phase.
+
+    Numbers of workers that were measured come with the measured time and the relative error; those
+    from which figures were taken say so (``calibrates``), and their error proves nothing. The
+    machine of the rows is that of the measured figures.
+
+    Parameters
+    ----------
+    backend : Backend
+        Not used: nothing is measured.
+    measured : path, optional
+        What ``bench scaling --json`` wrote, for the figures that are not given, and to check. The
+        link is what ``bench exchange`` found for the most bytes, where the file has that, too.
+    workers : sequence of int
+        For which times are predicted, besides the measured numbers.
+    modes : sequence of {"weak", "strong"}
+    chunk_size : int, optional
+        Rows of a worker, or of all; default: as measured.
+    partition_rate, insert_rate, find_rate : float, optional
+        Billions of rows a second of one worker: parted, placed, and found where nothing travels.
+    link : float, optional
+        GB/s that leave a worker to others of its host.
+    infiniband : float
+        GB/s that leave a worker to other hosts; 50 are 400 Gbit/s for each GPU, an assumption.
+    gpus_per_host : int
+    latency, message : float, optional
+        Milliseconds of a message without rows and its acknowledgement: alone, and of each of many.
+
+    Raises
+    ------
+    SpecError
+        When a figure is neither given nor measured.
+    FormatError
+        When the file holds no figures of `bench scaling`, or some that do not fit together.
+
+    Notes
+    -----
+    ``bulk insert`` and ``bulk find`` part the rows of a worker, and then exchange some while others
+    are inserted or found: what takes longer of both counts. ``build`` and ``insert`` are those of
+    lazy frames, by tasks, whose phases follow each other; their points are the sums of the steps.
+    Verbs without figures are left out.
+
+    One worker's rates hold for any number of workers and rows, which is so for GPUs, but not for
+    processes that share a CPU's memory; messages to all other workers are under way at once, and
+    each keeps the worker's event loop busy; the time of client and scheduler grows by what the
+    smallest cluster of several workers took more than one worker, for each. No congestion, skew or
+    slow worker is in it.
+    """
+    found = Points() if measured is None else read_points(measured)
+    points, limits = found.verbs, found.limits
+    given = {"partition": partition_rate, "insert": insert_rate, "find": find_rate}
+    alone = {row["verb"]: row for row in points if row["workers"] == 1}
+    rows = chunk_size or max((row["n"] for row in points), default=0)
+    if not rows:
+        raise SpecError("how many rows has a worker? give --chunk-size, or --measured FILE")
+    if "strong" in modes and rows < max(workers):
+        raise SpecError(f"--chunk-size {rows}; give at least {max(workers)} rows")
+    several, bulky = (_several(points, verb) for verb in ("build", "bulk insert"))
+    waits = _waits(latency, message, limits)
+    link_row = next(iter(several or bulky), None)
+    reached = link or _link(found.exchanges)
+    network = _network(reached, infiniband, gpus_per_host, *waits, link_row)
+    each, each_row = _each(several, alone)
+    bulk_each, bulk_row = _each_of_bulk(points, alone)
+    verbs = _verbs(given, alone, each, points)
+    verbs |= _bulk_verbs(given, alone, bulk_each, limits, points)
+    given |= {"link": link, "infiniband": infiniband, "latency": latency, "message": message}
+    told = {f"other of {name}" for name in alone}
+    further = {"build": each_row, "bulk insert": bulk_row}
+    told |= {_further(name) for name, row in further.items() if row is not None}
+    whose = {"machine": found.machine} if found.machine else {}
+    for row in _figures(network, verbs, given, told):
+        yield row | whose
+    used = [each_row, bulk_row, link_row if reached is None else None]
+    taken = {(row["mode"], row["verb"], row["workers"]) for row in used if row is not None}
+    for mode in modes:
+        seen = {row["workers"] for row in points if row["mode"] == mode}
+        for name, verb in verbs.items():
+            whole = verb.phases(rows, 1, network).whole / rows
+            for count in sorted(seen | set(workers)):
+                there = rows if mode == "weak" else rows / count
+                point = _at(points, mode, name, count)
+                calibrates = count == 1 or (mode, name, count) in taken
+                made = _row(mode, name, verb, there, count, network, whole) | whose
+                yield made | ({} if point is None else _checked(made, point, calibrates))
+
+
+def _link(exchanges: list[Row]) -> float | None:
+    """GB/s of the way that verbs take by themselves, of the most bytes."""
+    ways = [way for way in WAYS["cuda"] if way in {row["exchange"] for row in exchanges}]
+    theirs = [row for row in exchanges if row["exchange"] == ways[0]] if ways else []
+    return max(theirs, key=lambda row: row["leaving"])["rate"] if theirs else None
+
+
+def _waits(
+    latency: float | None, message: float | None, limits: list[dict[str, Any]]
+) -> tuple[float, float]:
+    """Seconds of a message alone, and of each of many; of the most workers that were measured."""
+    found = []
+    for name, given in (("latency", latency), ("message", message)):
+        rows = [row for row in limits if row["limit"] == name]
+        if given is None and not rows:
+            raise SpecError(f"what does a message take? give --{name} in milliseconds, or "
+                            "--measured FILE with several workers")  # fmt: skip
+        if given is None:
+            given = max(rows, key=lambda row: row["workers"])["time"]
+        found.append(given / 1e3)
+    return found[0], found[1]
+
+
+def _several(points: list[Row], verb: str) -> list[Row]:
+    """The weak points of several workers that tell their steps, the fewest workers first."""
+    told = [row for row in points if row["verb"] == verb and "steps" in row]
+    several = [row for row in told if row["mode"] == "weak" and row["workers"] > 1]
+    return sorted(several, key=lambda row: row["workers"])
+
+
+def _at(points: list[dict[str, Any]], mode: str, verb: str, count: int) -> dict[str, Any] | None:
+    return next(
+        (
+            row
+            for row in points
+            if (row["mode"], row["verb"], row["workers"]) == (mode, verb, count)
+        ),
+        None,
+    )
+
+
+def _network(
+    link: float | None,
+    infiniband: float,
+    host: int,
+    latency: float,
+    message: float,
+    row: Row | None,
+) -> Network:
+    if link is not None:
+        return Network(link * 1e9, infiniband * 1e9, host, latency, message)
+    if row is None:
+        raise SpecError("how fast is the link between GPUs? give --link, or --measured FILE with "
+                        "several workers and --mode weak")  # fmt: skip
+    seconds = row["steps"]["exchange"] / 1e3
+    nbytes = _PAIR_NBYTES * row["n"] * (1 - 1 / row["workers"])
+    # A link so fast that only messages take time. Where they alone would take longer than all did,
+    # the whole time is the link's.
+    silent = Network(1e30, 1e30, host, latency, message)
+    waiting, _ = silent.seconds(_PAIR_NBYTES * row["n"], row["workers"])
+    bare = seconds - waiting if waiting < seconds else seconds
+    return Network(nbytes / bare, infiniband * 1e9, host, latency, message)
+
+
+def _each(
+    several: list[dict[str, Any]], alone: dict[str, dict[str, Any]]
+) -> tuple[float, Row | None]:
+    """Seconds of client and scheduler for each further worker, and the point that tells them."""
+    if not several or "build" not in alone:
+        return 0.0, None
+    more = several[0]["steps"]["other"] - alone["build"]["steps"]["other"]
+    return max(0.0, more / 1e3 / (several[0]["workers"] - 1)), several[0]
+
+
+def _verbs(
+    given: dict[str, float | None],
+    alone: dict[str, dict[str, Any]],
+    each: float,
+    points: list[dict[str, Any]],
+) -> dict[str, Verb]:
+    made = {}
+    for verb in CHANGES:
+        if points and "steps" not in alone.get(verb, ()):
+            continue
+        rates, fixed = {}, 0.0
+        for step in ("partition", "insert"):
+            rates[step] = _rate(given[step], alone.get(verb), step)
+        if verb in alone:
+            fixed = alone[verb]["steps"]["other"] / 1e3
+        made[verb] = Verb(rates, _PAIR_NBYTES, fixed, each)
+    for verb in _LOOKUPS:
+        row = alone.get(verb)
+        if points and row is None:
+            continue
+        if given["find"] is None and row is None:
+            raise SpecError("how fast are lookups? give --find-rate, or --measured FILE with 1 "
+                            "worker")  # fmt: skip
+        nbytes = _KEY_NBYTES + float(_ANSWER_NBYTES)
+        if verb == "merge":
+            several = [row for row in points if row["verb"] == verb and row["workers"] > 1]
+            if not several:
+                continue
+            away = several[0]["rows"] * (1 - 1 / several[0]["workers"])
+            nbytes = several[0]["exchanged_bytes"] / away
+        alike = given["find"] if given["find"] is not None else row["rate"]  # type: ignore[index]
+        made[verb] = Verb({"lookup": alike * 1e9}, nbytes, 0.0, each)
+    return made
+
+
+def _bulk_verbs(
+    given: dict[str, float | None],
+    alone: dict[str, Row],
+    each: float,
+    limits: list[Row],
+    points: list[Row],
+) -> dict[str, Verb]:
+    """The verbs whose rows are exchanged while others are inserted or found."""
+    made: dict[str, Verb] = {}
+    fixed = 0.0
+    for name, (phase, limit) in _BULK_PHASES.items():
+        row, rate, parted = alone.get(name), given[limit], given["partition"]
+        if row is not None:
+            fixed = _idle(row)
+            rate = rate or row["n"] / row["worker_seconds"] / 1e9
+            parted = parted or min(
+                one["rate"] for one in limits if (one["limit"], one["n"]) == ("partition", row["n"])
+            )
+        if (points and row is None) or not (rate and parted):
+            continue
+        rates = {"partition": parted * 1e9, phase: rate * 1e9}
+        made[name] = Verb(rates, BULK_NBYTES[name], fixed, each, pipelined=True)
+    return made
+
+
+def _idle(row: Row) -> float:
+    """Seconds that nobody is at work."""
+    return float(row["seconds"] - row["worker_seconds"])
+
+
+def _each_of_bulk(points: list[Row], alone: dict[str, Row]) -> tuple[float, Row | None]:
+    """Idle seconds for each worker beyond the first, and the point that tells them."""
+    for name in BULK:
+        several = [row for row in points if row["verb"] == name and row["workers"] > 1]
+        if name in alone and several:
+            row = min(several, key=lambda row: row["workers"])
+            return max(0.0, _idle(row) - _idle(alone[name])) / (row["workers"] - 1), row
+    return 0.0, None
+
+
+def _further(name: str) -> str:
+    return f"other of {name}, for each further worker"
+
+
+def _rate(given: float | None, row: dict[str, Any] | None, step: str) -> float:
+    if given is not None:
+        return given * 1e9
+    if row is None:
+        raise SpecError(f"how fast is {step}? give --{step}-rate, or --measured FILE with 1 worker")
+    return float(row["n"] / (row["steps"][step] / 1e3))
+
+
+def _figures(
+    network: Network, verbs: dict[str, Verb], given: dict[str, float | None], told: set[str]
+) -> Iterator[dict[str, Any]]:
+    def source(name: str) -> str:
+        return "measured" if given.get(name) is None else "given, not measured"
+
+    links = {"link": network.link, "infiniband": network.infiniband}
+    for name, each in links.items():
+        yield _figure(name, source(name), per_second=each, unit="GB/s")
+    for name, each in (("latency", network.latency), ("message", network.message)):
+        yield _figure(name, source(name), seconds=each)
+    for name, verb in verbs.items():
+        for phase, each in verb.rates.items():
+            said = source("find" if phase == "lookup" else phase)
+            yield _figure(f"{phase} of {name}", said, per_second=each)
+    changes = [name for name in verbs if name not in _LOOKUPS]
+    others = {f"other of {name}": verbs[name].fixed for name in changes}
+    first = [name for name in ("build", "bulk insert") if name in verbs]
+    others |= {_further(name): verbs[name].each for name in first}
+    for name, each in others.items():
+        yield _figure(name, "measured" if name in told else "left out", seconds=each)
+
+
+def _figure(
+    name: str, source: str, *, per_second: float | None = None, seconds: float = 0.0,
+    unit: str = "G/s",
+) -> dict[str, Any]:  # fmt: skip
+    what: dict[str, Any] = {"model": True, "figure": name, "source": source}
+    if per_second is None:
+        return _unchecked(duration(seconds, None, **what))
+    return _unchecked(rate(per_second, None, unit=unit, **what))
+
+
+def _row(
+    mode: str,
+    name: str,
+    verb: Verb,
+    rows: float,
+    count: int,
+    network: Network,
+    alone: float,
+) -> dict[str, Any]:
+    phases = verb.phases(rows, count, network)
+    what: dict[str, Any] = {
+        "model": True, "mode": mode, "verb": name, "workers": count,
+        "hosts": -(-count // network.host), "n": round(rows), "rows": round(rows * count),
+    }  # fmt: skip
+    row = _unchecked(rate(rows * count / phases.whole, None, **what))
+    each = {phase: float(f"{1e3 * took:.4g}") for phase, took in phases.seconds.items()}
+    efficiency = float(f"{alone * rows / phases.whole:.4g}")
+    return row | {
+        "seconds": float(f"{phases.whole:.4g}"), "phases": each, "bound": phases.bound,
+        "overlap": float(f"{1e3 * phases.overlap:.4g}"), "efficiency": efficiency,
+    }  # fmt: skip
+
+
+def _checked(row: dict[str, Any], point: dict[str, Any], calibrates: bool) -> dict[str, Any]:
+    """Beside what was measured, where as many rows were."""
+    if point["rows"] != row["rows"]:
+        return {}
+    steps = point.get("steps") if row["verb"] in CHANGES else None
+    seconds = sum(steps.values()) / 1e3 if steps else point["seconds"]
+    error = float(f"{row['seconds'] / seconds - 1:.3g}")
+    return {"measured_seconds": seconds, "error": error, "calibrates": calibrates}
+
+
+def _unchecked(row: dict[str, Any]) -> dict[str, Any]:
+    """A row without the claim that an answer was checked: there was none."""
+    return {name: value for name, value in row.items() if name != "correct"}

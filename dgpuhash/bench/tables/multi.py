@@ -1,0 +1,132 @@
+"""How fast is a MultiMap built and read back, by how often a key comes?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from dgpuhash.backend import Backend
+from dgpuhash.bench.distribution import Distribution, Sample
+from dgpuhash.bench.figure import memory, rate, require
+from dgpuhash.bench.floors import Floors
+from dgpuhash.bench.keys import keys_of
+from dgpuhash.bench.memory import peak_bytes
+from dgpuhash.bench.room import fitting
+from dgpuhash.bench.tables.pairs import MAPS, Pairs
+from dgpuhash.bench.timing import REPEATS, median_time
+from dgpuhash.errors import SpecError
+from dgpuhash.tables import MultiMap
+
+__all__ = ["DISTRIBUTIONS", "run"]
+
+DISTRIBUTIONS = ("unique", "uniform:8", "uniform:64", "uniform:512", "zipf:1.5")
+_ROWS = {"cuda": 2**27, "cpu": 2**20}
+
+
+def run(
+    backend: Backend,
+    *,
+    n: Sequence[int] | None = None,
+    dtypes: Sequence[str] = ("32/32",),
+    distributions: Sequence[str] = DISTRIBUTIONS,
+    load: float = 0.8,
+    repeats: int | None = None,
+) -> Iterator[dict[str, Any]]:
+    """A row for the build, one for reading all values, and one for the memory of each distribution.
+
+    Parameters
+    ----------
+    backend : Backend
+        The device to measure.
+    n : sequence of int, optional
+        Pairs.
+    dtypes : sequence of str
+        Bits of key/value.
+    distributions : sequence of str
+        How often each key comes, as for `dgpuhash.bench.distribution.Distribution.of`.
+    load : float
+        Share of the key slots in use.
+    repeats : int, optional
+        Runs whose median counts.
+
+    Raises
+    ------
+    SpecError
+        When an option is impossible.
+    DgpuhashError
+        When an answer on the timed data is wrong. A pair's value is its row number: what is read
+        must be every row number once, each list as long as its key is frequent, and the rows of a
+        list those of its key.
+
+    Notes
+    -----
+    Rates are of pairs. Floors: a build stands beside a copy that reads the pairs and writes the
+    table, reading beside one gathered slot for each key and a copy of the values.
+    """
+    repeats = repeats or REPEATS[backend.name]
+    floors = Floors(backend, repeats)
+    for name in dtypes:
+        if name not in MAPS:
+            raise SpecError(f"dtypes {name!r} of a multimap; use {', '.join(MAPS)}")
+        for rows in n or (fitting(backend, _ROWS[backend.name], Pairs.of(name).row_bytes),):
+            for text in distributions:
+                spread = Distribution.of(text)
+                yield from _measure(backend, Pairs.of(name), rows, spread, load, floors, repeats)
+
+
+def _measure(
+    backend: Backend,
+    pairs: Pairs,
+    n: int,
+    spread: Distribution,
+    load: float,
+    floors: Floors,
+    repeats: int,
+) -> Iterator[dict[str, Any]]:
+    sample = spread.sample(backend, n)
+    present = sample.present()
+    what: dict[str, Any] = {
+        "pairs": pairs.name,
+        "n": n,
+        "load": load,
+        "distribution": str(spread),
+        "multiplicity": float(f"{n / len(present):.4g}"),
+    }
+    keys = keys_of(sample.numbers, pairs.key)
+    values = backend.xp.arange(n, dtype=pairs.value)
+    work = partial(MultiMap.from_arrays, keys, values, max_load=load)
+    seconds, table = median_time(backend, work, repeats=repeats)
+    require(len(table) == n, "the number of pairs was wrong", **what)
+    require(table.n_keys == len(present), "the number of keys was wrong", **what)
+    nbytes = table.nbytes
+    moved = n * pairs.row_bytes + nbytes
+    yield rate(n / seconds, n / (moved / floors.copy(moved)), **what, verb="build")
+    asked = keys_of(present, pairs.key)
+    seconds, (read, offsets) = median_time(
+        backend, partial(table.find, asked), repeats=repeats, again=True
+    )
+    _check(backend, sample, present, read, offsets, what)
+    del read, offsets, table
+    floor = len(present) / floors.lookup(pairs.floor_bits, len(present), nbytes)
+    moved = 2 * n * values.itemsize
+    yield rate(n / seconds, n / (floor + moved / floors.copy(moved)), **what, verb="retrieve")
+    peak, table = peak_bytes(backend, work)
+    stored = len(present) * pairs.key.itemsize + n * values.itemsize
+    yield memory(table.nbytes, stored, n * pairs.row_bytes, peak, **what)
+
+
+def _check(
+    backend: Backend, sample: Sample, present: Any, read: Any, offsets: Any, what: dict[str, Any]
+) -> None:
+    """Whether `read` are the row numbers of each key that is present."""
+    xp = backend.xp
+    counts = sample.counts()[present]
+    require((offsets[1:] - offsets[:-1] == counts).all(), "a list was too short or long", **what)
+    seen = backend.zeros(len(sample), bool)
+    seen[read] = True
+    require(len(read) == len(sample) and seen.all(), "a value was lost", **what)
+    # Keys are asked for by rising number, and each list has the length that it should.
+    owners = sample.numbers[read]
+    require((owners[1:] >= owners[:-1]).all(), "a value was in another key's list", **what)
+    require(xp.array_equal(owners[offsets[:-1]], present), "a list was another key's", **what)

@@ -1,0 +1,255 @@
+"""How fast are the verbs of HashMap and HashSet, beside this machine's own floors?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from dgpuhash.backend import Backend
+from dgpuhash.bench.distribution import Distribution, Sample
+from dgpuhash.bench.figure import memory, rate, require
+from dgpuhash.bench.floors import Floors
+from dgpuhash.bench.keys import keys_of, shares
+from dgpuhash.bench.memory import peak_bytes
+from dgpuhash.bench.room import fitting
+from dgpuhash.bench.tables import latency
+from dgpuhash.bench.tables.pairs import Pairs
+from dgpuhash.bench.timing import REPEATS, median_time
+from dgpuhash.errors import SpecError
+
+__all__ = ["run"]
+
+# Tables of batches that fit the caches, and of batches that do not: pairs, n, loads.
+_CASES = {
+    "cuda": (
+        ("32/32", 2**28, (0.5, 0.8, 0.9, 0.95)),
+        ("64/64", 2**27, (0.5, 0.8, 0.9, 0.95)),
+        ("32/32", 2**22, (0.5, 0.8)),
+    ),
+    "cpu": (
+        ("32/32", 2**21, (0.5, 0.8, 0.9, 0.95)),
+        ("64/64", 2**21, (0.5, 0.8, 0.9, 0.95)),
+        ("64/64", 2**16, (0.5, 0.8)),
+    ),
+}
+# An insert goes into a table that already holds this part of the batch's size.
+_RESIDENT = 64
+_MOST = {4: 2**31 - 2**26, 8: 2**40}
+
+
+def run(
+    backend: Backend,
+    *,
+    n: Sequence[int] | None = None,
+    loads: Sequence[float] | None = None,
+    dtypes: Sequence[str] | None = None,
+    distribution: str = "unique",
+    hit_rates: Sequence[float] = (1.0, 0.0),
+    repeats: int | None = None,
+    batches: Sequence[int] = latency.BATCHES,
+) -> Iterator[dict[str, Any]]:
+    """Rows for insert, find, absent, erase, build, memory, and for the latency of small batches.
+
+    ``insert`` adds a batch of n rows to a table that holds n / 64 other keys and has room for all
+    at the asked load. ``build`` makes a table of the batch from nothing and is not told its size.
+    ``find`` asks for the keys of the batch, ``absent`` for as many others, ``mixed 0.3`` for
+    keys of which that share is stored, ``erase`` removes the batch again.
+
+    Parameters
+    ----------
+    backend : Backend
+        The device to measure.
+    n : sequence of int, optional
+        Rows of a batch. By default sizes of which some fit the caches, or as large as fit the
+        memory.
+    loads : sequence of float, optional
+        Shares of the slots in use when a batch is in.
+    dtypes : sequence of str, optional
+        Of `dgpuhash.bench.tables.pairs.NAMES`.
+    distribution : str
+        ``unique``, ``uniform:8`` or ``zipf:1.5``: how often the keys of a batch repeat.
+    hit_rates : sequence of float
+        Shares of the keys asked for that are stored.
+    repeats : int, optional
+        Runs whose median counts.
+    batches : sequence of int
+        Keys in the small batches; none: no latencies.
+
+    Raises
+    ------
+    SpecError
+        When an option is impossible.
+    DgpuhashError
+        When an answer on the timed data is wrong. What is expected follows from the numbers that
+        the keys are made of: as many new and erased rows as numbers, each value from its key, each
+        key found or not as it was drawn.
+
+    Notes
+    -----
+    Floors: ``insert`` and ``erase`` stand beside random compare-and-swaps in as many bytes as the
+    table has, lookups beside random gathers there, ``build`` beside a copy that reads the batch and
+    writes the table.
+    """
+    repeats = repeats or REPEATS[backend.name]
+    spread = Distribution.of(distribution)
+    for hit_rate in hit_rates:
+        if not 0 <= hit_rate <= 1:
+            raise SpecError(f"a hit rate of {hit_rate}; use shares from 0 to 1")
+    floors = Floors(backend, repeats)
+    largest: dict[str, int] = {}
+    for name, rows, shares_in_use in _cases(backend, n, loads, dtypes):
+        pairs = Pairs.of(name)
+        if rows > _MOST[pairs.key.itemsize]:
+            raise SpecError(f"{rows:,} rows of {name}; use {_MOST[pairs.key.itemsize]:,} at most")
+        largest[name] = max(rows, largest.get(name, 0))
+        for load in shares_in_use:
+            yield from _Case(backend, pairs, rows, load, spread, floors, repeats).rows(hit_rates)
+    for name, rows in largest.items() if batches else ():
+        yield from latency.rows(backend, Pairs.of(name), rows, batches)
+
+
+def _cases(
+    backend: Backend,
+    n: Sequence[int] | None,
+    loads: Sequence[float] | None,
+    dtypes: Sequence[str] | None,
+) -> list[tuple[str, int, Sequence[float]]]:
+    """The usual cases, or those that the options ask for."""
+    usual = _CASES[backend.name]
+    if n is None and dtypes is None:
+        return [
+            (name, fitting(backend, rows, Pairs.of(name).row_bytes), loads or theirs)
+            for name, rows, theirs in usual
+        ]
+    sizes = {name: rows for name, rows, _ in reversed(usual)}
+    made = []
+    for name in dtypes or ("32/32", "64/64"):
+        pairs = Pairs.of(name)
+        rows = sizes["64/64" if pairs.floor_bits == 64 else "32/32"]
+        for each in n or (fitting(backend, rows, pairs.row_bytes),):
+            made.append((name, each, loads or usual[0][2]))
+    return made
+
+
+class _Case:
+    """One batch and the tables that it goes to."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        pairs: Pairs,
+        n: int,
+        load: float,
+        spread: Distribution,
+        floors: Floors,
+        repeats: int,
+    ) -> None:
+        self._backend, self._pairs, self._n, self._load = backend, pairs, n, load
+        self._floors, self._repeats = floors, repeats
+        self._what: dict[str, Any] = {
+            "pairs": pairs.name,
+            "n": n,
+            "load": load,
+            "distribution": str(spread),
+        }
+        self._sample: Sample = spread.sample(backend, n)
+        self._distinct = self._sample.distinct()
+        self._keys = keys_of(self._sample.numbers, pairs.key)
+        self._values = pairs.values(self._keys)
+        self._residents = keys_of(
+            backend.xp.arange(2 * n + 1, 2 * n + 1 + max(1, n // _RESIDENT)), pairs.key
+        )
+        self._resident_values = pairs.values(self._residents)
+
+    def rows(self, hit_rates: Sequence[float]) -> Iterator[dict[str, Any]]:
+        """The rows of this case."""
+        capacity = self._distinct + len(self._residents)
+        table = self._pairs.table(self._backend, capacity, self._load)
+        yield self._insert(table)
+        for hit_rate in hit_rates:
+            yield self._find(table, hit_rate)
+        yield self._erase(table)
+        del table
+        yield from self._build()
+
+    def _insert(self, table: Any) -> dict[str, Any]:
+        seconds, fresh = self._time(
+            partial(self._pairs.insert, table, self._keys, self._values),
+            before=partial(self._refill, table),
+        )
+        self._require(int(fresh.sum()) == self._distinct, "an inserted key was not new")
+        self._require(
+            len(table) == self._distinct + len(self._residents), "the table's size was wrong"
+        )
+        return rate(self._n / seconds, self._change_floor(table), **self._what, verb="insert")
+
+    def _find(self, table: Any, hit_rate: float) -> dict[str, Any]:
+        asked, hits = self._asked(hit_rate)
+        seconds, (values, found) = self._time(partial(self._pairs.find, table, asked), again=True)
+        wrong = "an absent key was found" if hit_rate == 0 else "a stored key was not found"
+        self._require((found == hits).all(), wrong)
+        if values is not None:
+            self._require(
+                ((values == self._pairs.values(asked)) | ~found).all(), "a value was wrong"
+            )
+        verb = {1.0: "find", 0.0: "absent"}.get(hit_rate, f"mixed {hit_rate:g}")
+        floor = self._floors.lookup(self._pairs.floor_bits, self._n, _lines(table))
+        return rate(self._n / seconds, floor, **self._what, verb=verb, hit_rate=hit_rate)
+
+    def _asked(self, hit_rate: float) -> tuple[Any, Any]:
+        """Keys to look up and which of them are stored."""
+        if hit_rate == 1:
+            return self._keys, self._backend.full(self._n, True, bool)
+        xp = self._backend.xp
+        others = xp.arange(self._n + 1, 2 * self._n + 1)
+        hits = shares(self._backend, self._n, 1) < hit_rate
+        return keys_of(xp.where(hits, self._sample.numbers, others), self._pairs.key), hits
+
+    def _erase(self, table: Any) -> dict[str, Any]:
+        def fill() -> None:
+            self._refill(table)
+            self._pairs.insert(table, self._keys, self._values)
+
+        seconds, erased = self._time(partial(table.erase, self._keys), before=fill)
+        self._require(int(erased.sum()) == self._distinct, "a stored key was not erased")
+        self._require(len(table) == len(self._residents), "the table's size was wrong")
+        self._require(not table.contains(self._keys).any(), "an erased key was found")
+        self._require(table.contains(self._residents).all(), "erasing took another key")
+        return rate(self._n / seconds, self._change_floor(table), **self._what, verb="erase")
+
+    def _build(self) -> Iterator[dict[str, Any]]:
+        work = partial(self._pairs.build, self._keys, self._values, self._load)
+        seconds, table = self._time(work)
+        nbytes = table.nbytes
+        self._require(len(table) == self._distinct, "the built table's size was wrong")
+        values, found = self._pairs.find(table, self._keys)
+        self._require(found.all(), "a key of the built table was not found")
+        if values is not None:
+            self._require((values == self._values).all(), "a value of the built table was wrong")
+        moved = self._n * self._pairs.row_bytes + nbytes
+        floor = self._n / (moved / self._floors.copy(moved))
+        yield rate(self._n / seconds, floor, **self._what, verb="build")
+        del table, values, found
+        peak, table = peak_bytes(self._backend, work)
+        stored, batch = (rows * self._pairs.row_bytes for rows in (self._distinct, self._n))
+        yield memory(table.nbytes, stored, batch, peak, **self._what)
+
+    def _refill(self, table: Any) -> None:
+        """Leave only the resident keys."""
+        table.clear()
+        self._pairs.insert(table, self._residents, self._resident_values)
+
+    def _change_floor(self, table: Any) -> float:
+        return self._floors.insert(self._pairs.floor_bits, self._n, _lines(table))
+
+    def _time(self, work: Any, **settings: Any) -> tuple[float, Any]:
+        return median_time(self._backend, work, repeats=self._repeats, **settings)
+
+    def _require(self, holds: Any, problem: str) -> None:
+        require(holds, problem, **self._what)
+
+
+def _lines(table: Any) -> int:
+    """The table's bytes in whole lines."""
+    return int(table.nbytes) // 64 * 64

@@ -1,0 +1,1 @@
+"""Benchmarks of the exchange and of distributed indexes and tables."""

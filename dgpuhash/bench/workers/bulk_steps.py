@@ -1,0 +1,158 @@
+"""A bulk verb step by step: what its steps take when no two of them go on at once.
+
+A distributed map exchanges some rows while others are inserted or found. Here all rows of a worker
+are one slice, and each step waits for the one before on all workers. GPUs, which place new keys
+range by range and then need no answers, take the steps that any other insert has.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from dgpuhash import backend
+from dgpuhash.backend import Backend
+from dgpuhash.bench.figure import require
+from dgpuhash.bench.workers.bulk import LOAD
+from dgpuhash.bench.workers.cluster import Workers
+from dgpuhash.bench.workers.workload import Workload
+from dgpuhash.distributed.cluster.locality import Given, Needed
+from dgpuhash.distributed.collective.base import Collective, Outgoing, Received, Transfer
+from dgpuhash.distributed.collective.group import form_group
+from dgpuhash.distributed.pipeline.plan import Chunk
+from dgpuhash.distributed.pipeline.verb import Asking
+from dgpuhash.distributed.shards.plugin import ShardHost
+from dgpuhash.distributed.shards.table_shard import Part, Verb
+from dgpuhash.distributed.tables.batch import dealt
+from dgpuhash.frames.keys.seeds import draw_owner_seed
+from dgpuhash.seeds import draw_seed
+from dgpuhash.spec import TableSpec
+
+__all__ = ["bulk_steps"]
+
+_INT = np.dtype(np.int64)
+
+
+def bulk_steps(workers: Workers, load: Workload, repeats: int) -> dict[str, dict[str, float]]:
+    """Seconds of each step of ``bulk insert`` and ``bulk find``, of the slowest worker.
+
+    ``partition``: rows into the order of their owners; ``exchange``; ``insert`` or ``lookup`` of
+    the rows that came; ``answers``: back, and into the order of the rows. One worker alone has
+    nothing but the third. Of the run whose sum is the median.
+
+    Raises
+    ------
+    DgpuhashError
+        When an answer is wrong.
+    """
+    columns = [workers.made(make) for make in (load.keys, load.values, load.asked_keys)]
+    labels = [future.key for futures in columns for future in futures]
+    needed = Needed(labels, partial(dealt, [load.rows] * len(workers.addresses)))
+    spec = TableSpec.of("map", _INT, _INT, max_load=LOAD, seed=draw_seed())
+    group = form_group(workers.client, workers.addresses)
+    try:
+        runs = [
+            group.run(
+                workers.client, take_steps, spec, draw_owner_seed(), workers.device, load.rows,
+                needed=needed,
+            )
+            for _ in range(repeats + 1)
+        ][1:]  # fmt: skip
+    finally:
+        group.close(workers.client)
+    made = {}
+    for verb in runs[0][0]:
+        slowest = [
+            {step: max(rank[verb][step] for rank in run) for step in run[0][verb]} for run in runs
+        ]
+        slowest.sort(key=lambda steps: sum(steps.values()))
+        made[verb] = slowest[len(slowest) // 2]
+    return made
+
+
+def take_steps(
+    host: ShardHost,
+    collective: Collective,
+    spec: TableSpec,
+    owner_seed: int,
+    device: str,
+    rows: int,
+    given: Given,
+) -> dict[str, dict[str, float]]:
+    """One rank's steps, with the columns that are given to it."""
+    ((keys, values, asked),) = given.things
+    part = Part(spec, math.ceil(rows + 6 * math.sqrt(rows)), device, owner_seed)
+    chunks = [[Chunk(each, (), each * rows, rows)] for each in range(collective.size)]
+    made = {}
+    for verb, work, columns in (("insert", "insert", [keys, values]), ("find", "lookup", [asked])):
+        end = Stepwise(collective, backend.get(device), work)
+        with end.undisturbed(device):
+            asking = Asking(part, Verb(verb), chunks, given.rank, [columns])
+            end.begin()
+            ((*_, told),) = asking.go(end, rows, rows)
+            end.lap()
+        require(told.all(), "an answer was wrong", verb=f"bulk {verb}", step=work)
+        made[f"bulk {verb}"] = end.seconds
+    return made
+
+
+class Stepwise(Collective):
+    """A rank's end, with a clock that all ranks start together after each step.
+
+    Attributes
+    ----------
+    seconds : dict
+        Of each step; `work` is the one between rows that came and answers that go.
+    """
+
+    def __init__(self, end: Collective, used: Backend, work: str) -> None:
+        self.rank, self.size = end.rank, end.size
+        self.seconds = dict.fromkeys(("partition", "exchange", work, "answers"), 0.0)
+        self._end, self._backend = end, used
+        # Answers have come, and are then put in order.
+        self._steps = iter([*self.seconds, "answers"] if self.size > 1 else [work])
+        self._since = 0.0
+
+    def begin(self) -> None:
+        """Start the clock."""
+        self.gather(None)
+        self._since = time.perf_counter()
+
+    def lap(self) -> None:
+        """The step that goes on ends."""
+        self._backend.synchronize()
+        self.seconds[next(self._steps)] += time.perf_counter() - self._since
+        self.begin()
+
+    def gather(self, value: Any) -> list[Any]:
+        return self._end.gather(value)
+
+    def abort(self, reason: str) -> None:
+        self._end.abort(reason)
+
+    def close(self) -> None:
+        self._end.close()
+
+    def undisturbed(self, device: str) -> AbstractContextManager[None]:
+        return self._end.undisturbed(device)
+
+    def _carry(self, outgoing: Outgoing) -> Transfer:
+        self.lap()
+        return _Lapped(self, self._end._carry(outgoing))
+
+
+class _Lapped(Transfer):
+    """A transfer whose end is that of a step."""
+
+    def __init__(self, end: Stepwise, transfer: Transfer) -> None:
+        self._end, self._transfer = end, transfer
+
+    def wait(self) -> Received:
+        came = self._transfer.wait()
+        self._end.lap()
+        return came

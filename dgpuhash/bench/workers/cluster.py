@@ -1,0 +1,275 @@
+"""A cluster whose workers are measured: one for each GPU, or processes of one thread."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing import resource_tracker
+from typing import Any
+
+import dask
+from distributed import Client, LocalCluster, wait
+from distributed.utils import LoopRunner
+
+from dgpuhash import backend
+from dgpuhash.backend import Backend
+from dgpuhash.distributed.cluster.broadcast import asked
+from dgpuhash.distributed.ingest.source import persisted
+from dgpuhash.errors import SpecError, UnsupportedError
+
+__all__ = ["Workers", "check_counts", "counts_for", "most_workers", "sheltered", "start"]
+
+_START_SECONDS = 120
+_POOL = 0.5
+# Tasks stay where their rows are; a worker is paused or killed by nobody.
+_SETTINGS = {
+    "distributed.scheduler.work-stealing": False,
+    "distributed.worker.memory.target": False,
+    "distributed.worker.memory.spill": False,
+    "distributed.worker.memory.pause": False,
+    "distributed.worker.memory.terminate": False,
+}
+
+
+class Workers:
+    """The workers of one cluster, in a fixed order.
+
+    Attributes
+    ----------
+    client : distributed.Client
+    addresses : list of str
+    device : {"cpu", "cuda"}
+    """
+
+    def __init__(self, client: Client, device: str) -> None:
+        self.client, self.device = client, device
+        self.addresses = sorted(client.nthreads())
+
+    def __len__(self) -> int:
+        return len(self.addresses)
+
+    def each(self, function: Callable[..., Any], *args: Any) -> list[Any]:
+        """Futures of ``function(device, rank, *args)``, one on each worker."""
+        return self._submitted(function, len(self), *args)
+
+    def dealt(self, function: Callable[..., Any], count: int) -> list[Any]:
+        """Futures of ``function(device, number)`` for so many numbers, dealt out to the workers.
+
+        They are there, and stay.
+        """
+        futures = self._submitted(function, count)
+        self.finish(futures)
+        return futures
+
+    def _submitted(self, function: Callable[..., Any], count: int, *args: Any) -> list[Any]:
+        return [
+            self.client.submit(
+                function, self.device, number, *args,
+                workers=[self.addresses[number % len(self)]],
+                allow_other_workers=False, pure=False,
+            )
+            for number in range(count)
+        ]  # fmt: skip
+
+    def of_each(self, function: Callable[..., Any], *args: Any) -> list[Any]:
+        """What `each` gives, by rank."""
+        return list(self.client.gather(self.each(function, *args)))
+
+    def made(self, function: Callable[..., Any], *args: Any) -> list[Any]:
+        """Futures as of `each`, which are there and stay on their workers."""
+        futures = self.each(function, *args)
+        self.finish(futures)
+        return futures
+
+    def computed(self, frame: Any) -> list[Any]:
+        """Futures of the partitions of a Dask DataFrame, as `made` gives them.
+
+        Merges of persisted frames are there when their call returns.
+        """
+        futures = persisted(frame) or self.client.compute(frame.to_delayed())
+        if any(future.status != "finished" for future in futures):
+            self.finish(futures)
+        return list(futures)
+
+    def finish(self, futures: Sequence[Any]) -> None:
+        """Wait until the futures are there, and their devices have done all that was launched.
+
+        Raises
+        ------
+        Exception
+            What a task raised.
+        """
+        wait(futures)
+        for future in futures:
+            if future.status == "error":
+                future.result()
+        if self.device == "cuda":
+            asked(self.client, self.addresses, _wait_for_device)
+
+
+@contextmanager
+def start(
+    used: Backend,
+    count: int,
+    *,
+    protocol: str | None = None,
+    devs: Sequence[str] | None = None,
+    rmm_pool_size: str | None = None,
+) -> Iterator[Workers]:
+    """`count` workers of a new cluster, which ends with the block.
+
+    Parameters
+    ----------
+    used : Backend
+        What the workers compute with.
+    count : int
+    protocol : str, optional
+        Of Dask's comm; default: ``"ucxx"`` between GPUs, ``"tcp"`` between processes.
+    devs : sequence of str, optional
+        GPUs to take the first `count` of; default: all.
+    rmm_pool_size : str, optional
+        Of each GPU's memory pool, in bytes or as a text that Dask-CUDA takes; default: half.
+
+    Raises
+    ------
+    SpecError
+        When there shall be GPUs, or their pools, and CPUs compute.
+    UnsupportedError
+        When UCXX is not installed.
+    """
+    if used.name == "cpu" and (devs or rmm_pool_size):
+        given = "--devs" if devs else "--rmm-pool-size"
+        raise SpecError(f"{given} is for GPUs; leave it out, or give --device cuda")
+    if protocol in ("ucx", "ucxx") and importlib.util.find_spec("distributed_ucxx") is None:
+        raise UnsupportedError(
+            f"--protocol {protocol} takes distributed-ucxx; install it with "
+            "\"pip install 'dgpuhash[ucx]'\", or give --protocol tcp"
+        )
+    options: dict[str, Any] = {"n_workers": count, "threads_per_worker": 1, "memory_limit": None}
+    options |= {"dashboard_address": ":0", "silence_logs": logging.ERROR}
+    make: Any
+    if used.name == "cuda":
+        from dask_cuda import LocalCUDACluster
+
+        make = LocalCUDACluster
+        options |= {
+            "protocol": protocol or "ucxx",
+            "rmm_pool_size": rmm_pool_size or _POOL,
+            "rmm_allocator_external_lib_list": ["cupy"],
+        }
+        if devs is not None:
+            options["CUDA_VISIBLE_DEVICES"] = list(devs[:count])
+    else:
+        make = LocalCluster
+        options |= {
+            "processes": True,
+            "protocol": f"{protocol or 'tcp'}://",
+            "env": {"DGPUHASH_NUM_THREADS": "1"},
+        }
+    with (
+        dask.config.set(_SETTINGS),
+        sheltered(make, **options) as cluster,
+        Client(cluster) as client,
+    ):
+        client.wait_for_workers(count, timeout=_START_SECONDS)
+        yield Workers(client, used.name)
+
+
+@contextmanager
+def sheltered(make: Callable[..., Any], **options: Any) -> Iterator[Any]:
+    """``make(**options)``, a cluster whose processes leave Ctrl-C to this one, which ends them.
+
+    What is half started cannot be ended, so the first Ctrl-C waits for it; the second does not.
+    """
+    with _sheltered_loop() as loop:
+        with _held_back() as asked_to_end:
+            cluster = make(loop=loop, **options)
+        with cluster:
+            if asked_to_end:
+                raise KeyboardInterrupt
+            yield cluster
+
+
+@contextmanager
+def _held_back() -> Iterator[list[int]]:
+    """The first Ctrl-C of the block, which may be waited for; a second one ends it."""
+    asked_to_end: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        # No other gets Ctrl-C.
+        yield asked_to_end
+        return
+
+    def ask(number: int, _: Any) -> None:
+        if asked_to_end:
+            raise KeyboardInterrupt
+        asked_to_end.append(number)
+
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield asked_to_end
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _sheltered_loop() -> Iterator[Any]:
+    """An event loop whose processes inherit that SIGINT is blocked."""
+    # Started later, it would have the signal unblocked.
+    resource_tracker.ensure_running()
+    runner = LoopRunner()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        runner.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    try:
+        yield runner.loop
+    finally:
+        runner.stop()
+
+
+def most_workers(used: Backend, devs: Sequence[str] | None = None) -> int:
+    """How many workers there are GPUs, or CPUs, for.
+
+    Examples
+    --------
+    >>> from dgpuhash import backend
+    >>> most_workers(backend.get("cpu")) >= 1
+    True
+    """
+    if used.name == "cpu":
+        return len(os.sched_getaffinity(0))
+    return int(used.xp.cuda.runtime.getDeviceCount()) if devs is None else len(devs)
+
+
+def counts_for(used: Backend, devs: Sequence[str] | None = None) -> list[int]:
+    """1, 2, 4, 8 … workers, as far as there are GPUs, or CPUs, for them.
+
+    Examples
+    --------
+    >>> from dgpuhash import backend
+    >>> counts_for(backend.get("cpu"))[0]
+    1
+    """
+    most = most_workers(used, devs)
+    return [2**power for power in range(most.bit_length())]
+
+
+def check_counts(counts: Sequence[int], devs: Sequence[str] | None, used: Backend) -> None:
+    """Refuse more workers than there are GPUs.
+
+    Raises
+    ------
+    SpecError
+    """
+    if used.name == "cuda" and max(counts) > (most := most_workers(used, devs)):
+        raise SpecError(f"{max(counts)} workers; there are GPUs for {most}, give --workers {most}")
+
+
+def _wait_for_device(dask_worker: Any) -> None:
+    backend.get("cuda").xp.cuda.Device().synchronize()

@@ -1,0 +1,139 @@
+"""How fast do columns get from all workers to all workers?"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from dgpuhash import backend as backends
+from dgpuhash.backend import Backend
+from dgpuhash.bench.figure import rate, require
+from dgpuhash.bench.timing import REPEATS
+from dgpuhash.bench.workers.cluster import check_counts, most_workers, start
+from dgpuhash.bench.workers.links import peer_copies, sockets
+from dgpuhash.distributed.collective.base import Collective, Received
+from dgpuhash.distributed.collective.group import form_group
+from dgpuhash.errors import SpecError
+
+__all__ = ["LEAVING", "WAYS", "run"]
+
+#: Bytes that leave each worker.
+LEAVING = {"cuda": (2**24, 2**28, 2**31), "cpu": (2**20, 2**26)}
+WAYS = {"cuda": ("peer", "nccl", "comm"), "cpu": ("comm",)}
+_PAIR_NBYTES = 16
+_STEP = 10**12
+
+
+def run(
+    backend: Backend,
+    *,
+    workers: Sequence[int] | None = None,
+    leaving: Sequence[int] | None = None,
+    ways: Sequence[str] | None = None,
+    protocol: str | None = None,
+    devs: str | None = None,
+    rmm_pool_size: str | None = None,
+    repeats: int | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Rows for each way to exchange, number of workers and of bytes, two columns of 8 bytes.
+
+    Every worker has as many pairs for each, itself included; the bytes that it keeps do not count.
+    The time is from the call until the device has all that came, of the slowest worker, the median
+    of the runs. The floor is what copies into the others' memory reach between the same processes
+    on GPUs, in the better of two orders, and bare TCP connections between them on CPUs, with as
+    many bytes, all at once.
+
+    Parameters
+    ----------
+    backend : Backend
+        What the workers compute with.
+    workers : sequence of int, optional
+        Numbers of workers, 2 or more; default: one for each GPU, or CPU, and at least 2.
+    leaving : sequence of int, optional
+        Bytes that leave each worker.
+    ways : sequence of {"comm", "nccl", "peer"}, optional
+        What carries them.
+    protocol, devs, rmm_pool_size
+        As for ``scaling``.
+    repeats : int, optional
+        Runs whose median counts, after one that does not.
+
+    Raises
+    ------
+    SpecError
+        When an option is impossible.
+    UnsupportedError
+        When the workers cannot exchange that way.
+    DgpuhashError
+        When other rows arrive than were sent.
+    """
+    gpus = None if devs is None else devs.split(",")
+    counts = sorted(set(workers or [max(2, most_workers(backend, gpus))]))
+    if counts[0] < 2:
+        raise SpecError(f"--workers {counts[0]}; an exchange takes two or more")
+    check_counts(counts, gpus, backend)
+    if foreign := [way for way in ways or () if way not in WAYS[backend.name]]:
+        raise SpecError(f"--exchange {foreign[0]} is for GPUs; leave it out, or give --device cuda")
+    measure = peer_copies if backend.name == "cuda" else sockets
+    repeats = repeats or REPEATS[backend.name]
+    sizes = leaving or LEAVING[backend.name]
+    if min(sizes) < _PAIR_NBYTES * max(counts):
+        raise SpecError(f"--bytes {min(sizes)}; give {_PAIR_NBYTES * max(counts)} or more")
+    options = {"protocol": protocol, "devs": gpus, "rmm_pool_size": rmm_pool_size}
+    for count in counts:
+        with start(backend, count, **options) as crew:  # type: ignore[arg-type]
+            client, floors = crew.client, {}
+            for way in ways or WAYS[backend.name]:
+                group = form_group(client, crew.addresses, way)  # type: ignore[arg-type]
+                for nbytes in sizes:
+                    if nbytes not in floors:
+                        rates = group.run(client, measure, nbytes, repeats)
+                        floors[nbytes] = max(
+                            min(map(statistics.median, runs)) for runs in zip(*rates, strict=True)
+                        )
+                    seconds = group.run(client, _exchange, backend.name, nbytes, repeats)
+                    slowest = [max(run) for run in zip(*seconds, strict=True)]
+                    yield rate(
+                        nbytes / statistics.median(slowest),
+                        floors[nbytes],
+                        unit="GB/s",
+                        exchange=way,
+                        workers=count,
+                        leaving=nbytes,
+                        protocol=crew.addresses[0].partition(":")[0],
+                    )
+                group.close(client)
+
+
+def _exchange(
+    host: Any, collective: Collective, device: str, nbytes: int, repeats: int
+) -> list[float]:
+    """Seconds of each run on this rank, whose rows are checked after the first and last one."""
+    used, rank, size = backends.get(device), collective.rank, collective.size
+    xp, rows = used.xp, nbytes // _PAIR_NBYTES // (size - 1)
+    keys = xp.arange(rows * size, dtype=np.int64) + _STEP * rank
+    values = -keys
+    seconds = []
+    came: Received | None
+    for turn in range(repeats + 1):
+        came = None  # Its memory is that of the next.
+        used.synchronize()
+        # As verbs of distributed tables, and of frames, do it.
+        with collective.undisturbed(device):
+            collective.gather(None)
+            start = time.perf_counter()
+            came = collective.all_to_all([keys, values], [rows] * size)
+            used.synchronize()
+            seconds.append(time.perf_counter() - start)
+        if turn in (0, repeats):
+            wanted = xp.arange(rows * rank, rows * (rank + 1), dtype=np.int64)
+            sources = _STEP * xp.arange(size, dtype=np.int64)[:, None]
+            where = {"rank": rank, "workers": size, "leaving": nbytes}
+            found = came.columns[0].reshape(size, rows)
+            require((found == wanted + sources).all(), "other keys came", **where)
+            require((came.columns[1] == -came.columns[0]).all(), "other values came", **where)
+    return seconds[1:]

@@ -1,0 +1,261 @@
+"""The verbs of a distributed index and of a distributed map, timed at the client and checked."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
+from typing import Any
+
+import dask
+import dask.dataframe as dd
+from distributed import futures_of
+
+from dgpuhash.bench.figure import require
+from dgpuhash.bench.workers.bulk import Bulk, bulk
+from dgpuhash.bench.workers.cluster import Workers
+from dgpuhash.bench.workers.copies import VERB as COPIES
+from dgpuhash.bench.workers.copies import merge_with_copies
+from dgpuhash.bench.workers.workload import Seen, Workload
+from dgpuhash.distributed import DistributedIndex
+
+__all__ = ["BULK", "MULTI", "IndexVerbs", "in_partitions", "of_workers"]
+
+BULK = ("bulk insert", "bulk find")
+MULTI = ("multi build", "multi find")
+
+
+class IndexVerbs:
+    """What each verb takes with one number of workers and rows.
+
+    Frames are made when a verb first wants them: those on arrays need none.
+    """
+
+    def __init__(
+        self,
+        workers: Workers,
+        load: Workload,
+        where: dict[str, Any],
+        verbs: Sequence[str],
+        partitions: Sequence[int],
+    ) -> None:
+        self._workers, self._load, self._where = workers, load, where
+        self._asked, self._partitions = set(verbs), partitions
+
+    @cached_property
+    def stored(self) -> list[Any]:
+        """Futures of the frames of a build, one on each worker."""
+        return self._workers.made(self._load.stored)
+
+    @cached_property
+    def inserted(self) -> list[Any]:
+        """Those of an insert, if that is asked for."""
+        return self._workers.made(self._load.stored, 1) if "insert" in self._asked else []
+
+    @cached_property
+    def meta(self) -> Any:
+        """An empty frame like them."""
+        return self._workers.client.submit(_empty, self.stored[0]).result()
+
+    @cached_property
+    def _source(self) -> Any:
+        return self._persisted(self.stored, self.meta)
+
+    @cached_property
+    def _left(self) -> Any:
+        parts = self._workers.made(self._load.left)
+        return self._persisted(parts, self._workers.client.submit(_empty, parts[0]).result())
+
+    def seconds(self, checked: bool) -> dict[str, float]:
+        """Seconds of each verb that is asked for, and of some that these take.
+
+        Answers are checked where `checked`.
+        """
+        seconds: dict[str, float] = {}
+        if self._partitions or self._asked - {*MULTI, *BULK, COPIES}:
+            self._unique(seconds, checked)
+        bulky = {}
+        if self._asked & {*BULK}:
+            bulky = self._bulk()
+        if COPIES in self._asked:
+            bulky[COPIES] = merge_with_copies(self._workers, self._load, 1)
+        for verb, took in bulky.items():
+            seconds[verb], seconds[of_workers(verb)] = took.seconds, took.worker_seconds
+        if self._asked & {*MULTI}:
+            self._several(seconds, checked)
+        return seconds
+
+    def _unique(self, seconds: dict[str, float], checked: bool) -> None:
+        load, source, left = self._load, self._source, self._left
+        if "build + merge" in self._asked:
+            with _Clock(seconds, "build + merge"):
+                # As one verb: nobody waits for the devices in between.
+                index = self._built(source)
+                answers = self._workers.computed(index.merge(left, on="key", persist=True))
+            index.close()
+            self._check_merge("build + merge", checked, load, left, answers)
+            del answers
+        with _Clock(seconds, "build"):
+            index = self._built(source)
+            self._workers.finish([])
+        with index:
+            rows = load.workers * load.rows
+            require(len(index) == rows, "rows were lost", verb="build", **self._where)
+            if "find" in self._asked:
+                seconds["find"] = self._ask(index, "find", "left", load.asked, load.found, checked)
+            if "merge" in self._asked:
+                at_once = partial(index.merge, persist=True)
+                # Of an index that stands, other merges have been made with.
+                for _ in range(2):
+                    seconds["merge"] = self._merge(at_once, "merge", checked, load, left)
+            for count in self._partitions:
+                verb = in_partitions(count)
+                seconds[verb] = self._merge(index.merge, verb, checked, *self._cut(count))
+            if "insert" not in self._asked:
+                return
+            more = self._persisted(self.inserted, self.meta)
+            with _Clock(seconds, "insert"):
+                index.insert(more)
+                self._workers.finish([])
+            require(len(index) == 2 * rows, "rows were lost", verb="insert", **self._where)
+            if checked:
+                self._ask(index, "insert", "left", load.asked, load.found, True, 1)
+
+    def _several(self, seconds: dict[str, float], checked: bool) -> None:
+        load = self._load
+        source = self._persisted(self._workers.made(load.several), self.meta)
+        with _Clock(seconds, "multi build"):
+            index = self._built(source)
+            self._workers.finish([])
+        with index:
+            seconds["multi find"] = self._ask(
+                index, "multi find", "inner", load.asked_lists, load.found_lists, checked
+            )
+
+    def _bulk(self) -> dict[str, Bulk]:
+        arrays = [self._workers.made(make) for make in (self._load.keys, self._load.values)]
+        return bulk(self._workers, self._load, *arrays)
+
+    def _cut(self, count: int) -> tuple[Workload, Any]:
+        """The left frame in so many partitions, dealt out to the workers, and what they are."""
+        rows = self._load.workers * self._load.rows // count
+        load = replace(self._load, workers=count, rows=rows)
+        parts = self._workers.dealt(load.left, count)
+        return load, dd.from_delayed(parts, meta=self._left._meta, verify_meta=False)
+
+    def _persisted(self, parts: Sequence[Any], meta: Any) -> Any:
+        """A Dask DataFrame of these futures, all of them there."""
+        frame = dd.from_delayed(parts, meta=meta, verify_meta=False)
+        kept = self._workers.client.persist(frame)
+        self._workers.finish(futures_of(kept))
+        return kept
+
+    def _built(self, source: Any) -> DistributedIndex:
+        return DistributedIndex.build(source, on="key", client=self._workers.client)
+
+    def _ask(
+        self,
+        index: DistributedIndex,
+        verb: str,
+        how: str,
+        asked: Callable[..., Any],
+        found: Callable[..., Seen],
+        checked: bool,
+        *batch: int,
+    ) -> float:
+        """Seconds until the answers to the keys of each worker are there."""
+        keys = self._workers.made(asked, *batch)
+        frame = self._persisted(keys, self.meta[["key"]])
+        start = time.perf_counter()
+        answers = self._workers.computed(index.merge(frame, how=how, persist=True))
+        seconds = time.perf_counter() - start
+        if checked:
+            wanted = None
+            if verb == "multi find":
+                wanted = _total(self._workers.of_each(self._load.all_values))
+            self._check(verb, answers, found, wanted, *batch)
+        return seconds
+
+    def _merge(
+        self,
+        merge: Callable[..., Any],
+        verb: str,
+        checked: bool,
+        load: Workload,
+        left: Any,
+    ) -> float:
+        start = time.perf_counter()
+        answers = self._workers.computed(merge(left, on="key"))
+        seconds = time.perf_counter() - start
+        self._check_merge(verb, checked, load, left, answers)
+        return seconds
+
+    def _check_merge(
+        self, verb: str, checked: bool, load: Workload, left: Any, answers: Sequence[Any]
+    ) -> None:
+        if checked:
+            partners = self._workers.dealt(load.partners, left.npartitions)
+            wanted = _total(self._workers.client.gather(partners))
+            self._check(verb, answers, load.merged, wanted)
+
+    def seconds_of_dask(self, checked: bool) -> dict[str, float]:
+        """What Dask's own merge of the same frames takes."""
+        method = "tasks" if self._workers.device == "cuda" else None
+        with dask.config.set({"dataframe.shuffle.method": method}):
+            own = self._merge(
+                lambda left, on: left.merge(self._source, on=on),
+                "Dask's merge", checked, self._load, self._left,
+            )  # fmt: skip
+        return {"merge": own}
+
+    def _check(
+        self,
+        verb: str,
+        answers: Sequence[Any],
+        found: Callable[..., Seen],
+        wanted: Seen | None,
+        *batch: int,
+    ) -> None:
+        device, client = self._workers.device, self._workers.client
+        seen = _total(
+            client.gather(
+                [
+                    client.submit(found, device, rank, answer, *batch, pure=False)
+                    for rank, answer in enumerate(answers)
+                ]
+            )
+        )
+        require(seen.right, "an answer was wrong", verb=verb, **self._where)
+        require(wanted in (None, seen), "answers were lost", verb=verb, **self._where)
+
+
+class _Clock:
+    """Puts what its block takes into a dictionary."""
+
+    def __init__(self, seconds: dict[str, float], verb: str) -> None:
+        self._seconds, self._verb = seconds, verb
+
+    def __enter__(self) -> None:
+        self._start = time.perf_counter()
+
+    def __exit__(self, *error: object) -> None:
+        self._seconds[self._verb] = time.perf_counter() - self._start
+
+
+def of_workers(verb: str) -> str:
+    """Under which name the seconds of a verb stand that the workers were at work."""
+    return f"{verb} on workers"
+
+
+def in_partitions(count: int) -> str:
+    """The name of a merge of a frame in so many partitions."""
+    return f"merge, {count} partitions"
+
+
+def _total(seen: Sequence[Seen]) -> Seen:
+    return sum(seen[1:], start=seen[0])
+
+
+def _empty(frame: Any) -> Any:
+    return frame.iloc[:0]

@@ -1,0 +1,87 @@
+"""What the workers' machine allows, measured on all of them at once."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import time
+from collections.abc import Sequence
+
+from distributed.utils import sync
+
+from dgpuhash import backend
+from dgpuhash.bench.floors import Floors, partition_rate
+from dgpuhash.bench.workers.cluster import Workers
+from dgpuhash.distributed.cluster.rpc import request
+from dgpuhash.distributed.ingest.commit import places
+from dgpuhash.distributed.shards.plugin import hosting_worker
+
+__all__ = ["LIMITS", "limits", "message_seconds"]
+
+_BITS = 64
+_LOAD = 0.8
+_PAIR_NBYTES = 2 * _BITS // 8
+# Messages that are timed, and how many of a worker are on their way at once to each other.
+_MESSAGES, _AT_ONCE = 300, 4
+# With their units: bytes or rows each second.
+LIMITS = {"copy": "TB/s", "partition": "G/s", "insert": "G/s", "lookup": "G/s"}
+
+
+def limits(workers: Workers, rows: int, repeats: int) -> dict[str, float]:
+    """Rates of the slowest worker while each works on `rows` pairs of 8 + 8 bytes.
+
+    ``copy``: bytes read and written; ``partition``: pairs of one pass; ``insert`` and ``lookup``:
+    the floors of a table that these pairs fill to 0.8.
+    """
+    found = workers.of_each(_limits, rows, repeats)
+    return {name: min(each[name] for each in found) for name in LIMITS}
+
+
+def _limits(device: str, rank: int, rows: int, repeats: int) -> dict[str, float]:
+    used = backend.get(device)
+    floors = Floors(used, repeats)
+    nbytes = _PAIR_NBYTES * rows
+    slots = int(nbytes / _LOAD)
+    return {
+        "copy": floors.copy(nbytes),
+        "partition": partition_rate(used, _BITS, nbytes, repeats),
+        "insert": floors.insert(_BITS, rows, slots),
+        "lookup": floors.lookup(_BITS, rows, slots),
+    }
+
+
+def message_seconds(workers: Workers, repeats: int) -> tuple[float, float]:
+    """What a message of the index's kind without rows takes, with its acknowledgement.
+
+    Returns
+    -------
+    float, float
+        ``latency``: of one while nothing else goes on; ``message``: of each while all workers send
+        as many to the others as they can.
+    """
+    places(workers.client, workers.addresses)
+    one, many, others = [], [], workers.addresses[1:]
+    for _ in range(repeats + 1):
+        sole = workers.client.submit(
+            _send, workers.device, 0, workers.addresses, 1,
+            workers=[workers.addresses[0]], allow_other_workers=False, pure=False,
+        )  # fmt: skip
+        one.append(sole.result())
+        many.append(max(workers.of_each(_send, workers.addresses, _AT_ONCE * len(others))))
+    return statistics.median(one[1:]), statistics.median(many[1:])
+
+
+def _send(device: str, rank: int, addresses: Sequence[str], at_once: int) -> float:
+    worker = hosting_worker()
+    others = [address for address in addresses if address != worker.address]
+
+    async def some(first: int) -> None:
+        for number in range(first, _MESSAGES, at_once):
+            await request(worker, others[number % len(others)], "dgpuhash_ping", {})
+
+    async def all_of_them() -> None:
+        await asyncio.gather(*(some(first) for first in range(at_once)))
+
+    start = time.perf_counter()
+    sync(worker.loop, all_of_them)
+    return (time.perf_counter() - start) / _MESSAGES

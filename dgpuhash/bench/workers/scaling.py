@@ -1,0 +1,307 @@
+"""What do more workers bring, with as many rows for each (weak), or as many in all (strong)?"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import dask
+
+from dgpuhash.backend import Backend
+from dgpuhash.bench.figure import duration, rate
+from dgpuhash.bench.peers import OURS
+from dgpuhash.bench.timing import REPEATS
+from dgpuhash.bench.workers.bulk_steps import bulk_steps
+from dgpuhash.bench.workers.cluster import Workers, check_counts, counts_for, start
+from dgpuhash.bench.workers.copies import VERB as COPIES
+from dgpuhash.bench.workers.copies import copies_floor
+from dgpuhash.bench.workers.index_verbs import BULK, MULTI, IndexVerbs, in_partitions, of_workers
+from dgpuhash.bench.workers.limits import LIMITS, limits, message_seconds
+from dgpuhash.bench.workers.steps import Steps, build_and_insert
+from dgpuhash.bench.workers.workload import Workload
+from dgpuhash.errors import SpecError
+from dgpuhash.frames import frames_of
+
+__all__ = ["BULK_NBYTES", "CHUNKS", "MODES", "VERBS", "run"]
+
+#: Rows of a worker: 2 GiB of pairs a GPU, as in WarpCore §V-A.
+CHUNKS = {"cuda": 2**27, "cpu": 2**20}
+MODES = ("weak", "strong")
+VERBS = ("build", "insert", "find", *MULTI, "merge", "build + merge", *BULK, COPIES)
+_KEY_NBYTES, _ANSWER_NBYTES = 8, 16
+#: What a row of a bulk verb sends away and gets back, with the bytes of masks.
+BULK_NBYTES = {"bulk insert": 17, "bulk find": 17}
+
+
+def run(
+    backend: Backend,
+    *,
+    workers: Sequence[int] | None = None,
+    modes: Sequence[str] = MODES,
+    chunk_size: int | None = None,
+    frac_match: float = 0.3,
+    multiplicity: int = 8,
+    verbs: Sequence[str] = VERBS,
+    partitions: Sequence[int] = (),
+    protocol: str | None = None,
+    devs: str | None = None,
+    rmm_pool_size: str | None = None,
+    compare: bool = False,
+    repeats: int | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Rows for each verb of the distributed index and number of workers, 8 + 8-byte pairs.
+
+    ``build`` and ``insert`` place unique pairs; ``find`` asks for as many stored keys, answers back
+    in order; ``multi build`` and ``multi find`` are the same with several values a key, all of
+    them read; ``merge`` is the inner merge of a frame of key and payload with an index that stands,
+    and ``build + merge`` a build and the first merge with it, timed as one. A frame is persisted,
+    with one partition on each worker.
+    ``bulk insert`` and ``bulk find`` are verbs of a `DistributedMap` with room for the pairs, on
+    arrays that lie on the workers; ``worker_seconds`` are those that the slowest was at work.
+    ``replicated merge`` is that of a frame with an index of 2**20 rows on every worker, and
+    ``merge, 16 partitions`` a lazy one of a frame in more partitions than workers, beside which
+    the limit ``16 tasks`` says how long Dask takes for as many tasks that do nothing.
+
+    Parameters
+    ----------
+    backend : Backend
+        What the workers compute with.
+    workers : sequence of int, optional
+        Numbers of workers; default: 1, 2, 4 … up to the GPUs, or CPUs, that there are.
+    modes : sequence of {"weak", "strong"}
+        Whether `chunk_size` is what each worker has, or what all have together.
+    chunk_size : int, optional
+        Rows.
+    frac_match : float
+        The share of rows of the merge that have a partner.
+    multiplicity : int
+        Rows of a key for ``multi``.
+    verbs : sequence of str, optional
+        Which of `VERBS`.
+    partitions : sequence of int, optional
+        In how many partitions, in all, the left frame of a further merge is.
+    protocol : {"tcp", "ucx", "ucxx"}, optional
+        Of the cluster; default: ``"ucxx"``, the older name of ``"ucx"``, for GPUs, ``"tcp"`` for
+        CPUs.
+    devs : str, optional
+        GPUs to use, e.g. ``"0,1"``.
+    rmm_pool_size : str, optional
+        Of each GPU's memory pool.
+    compare : bool
+        Run Dask's own merge of the same frames, too.
+    repeats : int, optional
+        Runs whose median counts, after one that does not.
+
+    Raises
+    ------
+    SpecError
+        When an option is impossible.
+    DgpuhashError
+        When an answer on the timed data is wrong.
+
+    Notes
+    -----
+    The floor is one partition pass of a worker's rows and the insert or lookup floor, as all
+    workers reach them at once; what travels between workers is in no floor. ``efficiency`` is the
+    rate beside that of one worker times their number. ``steps`` are of a run apart: of ``build``
+    and ``insert`` as tasks take them for lazy frames, see `dgpuhash.bench.workers.steps`; of bulk
+    verbs one after the other, see `dgpuhash.bench.workers.bulk_steps`, and ``overlap`` is what the
+    verb itself takes less, in milliseconds. Other lookups do not tell theirs. ``exchanged_bytes``
+    of a build or insert are counted there; those of a lookup follow from the number of keys, 8
+    bytes to their owner and 16 back for each row found.
+    """
+    if not 0 < frac_match <= 1:
+        raise SpecError(f"--frac-match {frac_match}; give a share above 0, up to 1")
+    if foreign := [mode for mode in modes if mode not in MODES]:
+        raise SpecError(f"mode {foreign[0]!r}; use {' or '.join(MODES)}")
+    if foreign := [verb for verb in verbs if verb not in VERBS]:
+        raise SpecError(f"verb {foreign[0]!r}; use {', '.join(VERBS)}")
+    gpus = None if devs is None else devs.split(",")
+    counts = sorted(set(workers or counts_for(backend, gpus)))
+    check_counts(counts, gpus, backend)
+    repeats = repeats or REPEATS[backend.name]
+    chunk = chunk_size or CHUNKS[backend.name]
+    if chunk // max(counts) < multiplicity:
+        raise SpecError(f"--chunk-size {chunk}; give at least {multiplicity * max(counts)} rows")
+    fewest = min(chunk // count * count for count in counts)
+    if partitions and max(partitions) > fewest:
+        raise SpecError(f"--partitions {max(partitions)}; there are {fewest} rows")
+    alone: dict[tuple[str, str, str], float] = {}
+    options = {"protocol": protocol, "devs": gpus, "rmm_pool_size": rmm_pool_size}
+    for count in counts:
+        with start(backend, count, **options) as crew:  # type: ignore[arg-type]
+            measured: dict[int, list[dict[str, Any]]] = {}
+            for mode in modes:
+                rows = chunk if mode == "weak" else chunk // count
+                found: Iterable[dict[str, Any]] = measured.get(rows, [])
+                if rows not in measured:
+                    measured[rows] = []
+                    load = Workload(count, rows, frac_match, multiplicity)
+                    found = _Run(crew, load, repeats, verbs, partitions).rows(compare)
+                for row in found:
+                    yield _beside_one({"mode": mode, **row}, alone)
+                    if found is not measured[rows]:
+                        measured[rows].append(row)
+
+
+def _beside_one(row: dict[str, Any], alone: dict[tuple[str, str, str], float]) -> dict[str, Any]:
+    """The row with its efficiency, where one worker was measured before."""
+    if "verb" not in row:
+        return row
+    whose = (row["mode"], row["library"], row["verb"])
+    if row["workers"] == 1:
+        alone[whose] = row["rate"]
+    if whose in alone:
+        row["efficiency"] = _short(row["rate"] / (alone[whose] * row["workers"]))
+    return row
+
+
+class _Run:
+    """All verbs with one number of workers and rows."""
+
+    def __init__(
+        self,
+        workers: Workers,
+        load: Workload,
+        repeats: int,
+        verbs: Sequence[str],
+        partitions: Sequence[int],
+    ) -> None:
+        self._workers, self._load, self._repeats = workers, load, repeats
+        self._asked, self._partitions = verbs, partitions
+        self._where: dict[str, Any] = {
+            "workers": load.workers,
+            "rows": load.workers * load.rows,
+            "protocol": workers.addresses[0].partition(":")[0],
+        }
+        self._verbs = IndexVerbs(workers, load, self._where, verbs, partitions)
+
+    def rows(self, compare: bool) -> Iterator[dict[str, Any]]:
+        found = limits(self._workers, self._load.rows, self._repeats)
+        for name, unit in LIMITS.items():
+            limit = rate(found[name], None, unit=unit, limit=name, **self._where)
+            yield limit | {"n": self._load.rows}
+        seconds = self._median(self._verbs.seconds)
+        steps, apart = self._steps(), {}
+        if {*BULK} & {*self._asked}:
+            apart = bulk_steps(self._workers, self._load, self._repeats)
+        floors = self._floors(found)
+        for verb, floor in floors.items():
+            more = {} if verb not in steps else _told(steps[verb])
+            if verb in ("find", "merge", *BULK):
+                more = {"exchanged_bytes": self._travelling(verb)}
+            if of_workers(verb) in seconds:
+                more["worker_seconds"] = _short(seconds[of_workers(verb)])
+            if verb in apart:
+                more["steps"] = _milliseconds(apart[verb])
+                spared = sum(apart[verb].values()) - seconds[of_workers(verb)]
+                if self._load.workers > 1:
+                    more["overlap"] = _short(1e3 * spared)
+            yield self._row(verb, OURS, seconds[verb], floor, **more)
+        if compare:
+            name = f"Dask {dask.__version__} with {frames_of(self._verbs.meta).name}"
+            theirs = self._median(self._verbs.seconds_of_dask)
+            yield self._row("merge", name, theirs["merge"], sum(self._bare(found)))
+        yield from self._tasks()
+        if self._load.workers > 1:
+            took = message_seconds(self._workers, self._repeats)
+            for name, each in zip(("latency", "message"), took, strict=True):
+                yield duration(each, None, limit=name, **self._where, n=self._load.rows)
+
+    def _floors(self, found: dict[str, float]) -> dict[str, float]:
+        """Seconds of each verb that is asked for, were there nothing but accesses to memory."""
+        rows = self._load.rows
+        insert, lookup = self._bare(found)
+        lists = self._load.lists
+        several = lists / found["partition"]
+        several += lists * self._load.multiplicity / found["lookup"]
+        floors = {
+            "build": insert, "insert": insert, "find": lookup, "multi build": insert,
+            "multi find": several, "merge": lookup, "build + merge": insert + lookup,
+            "bulk insert": insert, "bulk find": lookup,
+        }  # fmt: skip
+        if COPIES in self._asked:
+            floors[COPIES] = rows / copies_floor(self._workers, self._load, self._repeats)
+        floors = {verb: floors[verb] for verb in VERBS if verb in self._asked}
+        return floors | dict.fromkeys(map(in_partitions, self._partitions), lookup)
+
+    def _bare(self, found: dict[str, float]) -> tuple[float, float]:
+        """Seconds of an insert and of a lookup of all rows, their partition included."""
+        rows = self._load.rows
+        parted = rows / found["partition"]
+        return parted + rows / found["insert"], parted + rows / found["lookup"]
+
+    def _tasks(self) -> Iterator[dict[str, Any]]:
+        """What Dask takes for as many tasks as a merge of many partitions has."""
+        client = self._workers.client
+        for count in self._partitions:
+            runs = []
+            for _ in range(self._repeats + 1):
+                start = time.perf_counter()
+                client.gather(client.map(_nothing, range(count), pure=False))
+                runs.append(time.perf_counter() - start)
+            took = statistics.median(runs[1:])
+            yield duration(took, None, limit=f"{count} tasks", **self._where, n=self._load.rows)
+
+    def _row(
+        self, verb: str, library: str, seconds: float, floor: float, **more: Any
+    ) -> dict[str, Any]:
+        each = self._load.rows
+        if verb.startswith("multi"):
+            each = self._load.lists * self._load.multiplicity
+        rows = self._load.workers * each
+        what: dict[str, Any] = {
+            **self._where,
+            "rows": rows,
+            "n": each,
+            "library": library,
+            "verb": verb,
+        }
+        row = rate(rows / seconds, rows / floor, **what)
+        row["seconds"] = _short(seconds)
+        row["rate_per_worker"] = _short(row["rate"] / self._load.workers)
+        return row | more
+
+    def _median(self, once: Callable[[bool], dict[str, float]]) -> dict[str, float]:
+        """The median of each verb; the last run's answers are checked."""
+        runs = [once(number == self._repeats) for number in range(self._repeats + 1)][1:]
+        return {verb: statistics.median(each[verb] for each in runs) for verb in runs[0]}
+
+    def _steps(self) -> dict[str, Steps]:
+        if not {"build", "insert"} & set(self._asked):
+            return {}
+        verbs = self._verbs
+        runs = [
+            build_and_insert(self._workers, verbs.stored, verbs.inserted, verbs.meta)
+            for _ in range(self._repeats)
+        ]
+        runs.sort(key=lambda run: sum(run[0].seconds.values()))
+        # Without an insert there are those of the build alone.
+        return dict(zip(("build", "insert"), runs[len(runs) // 2], strict=False))
+
+    def _travelling(self, verb: str) -> int:
+        """Bytes of keys and answers that pass from one worker to another, in the mean."""
+        rows = self._load.workers * self._load.rows
+        if verb in BULK:
+            return round(rows * BULK_NBYTES[verb] * (1 - 1 / self._load.workers))
+        found = rows if verb == "find" else rows * self._load.frac_match
+        away = (self._load.workers - 1) / self._load.workers
+        return round(away * (rows * _KEY_NBYTES + found * _ANSWER_NBYTES))
+
+
+def _told(steps: Steps) -> dict[str, Any]:
+    return {"exchanged_bytes": steps.exchanged_bytes, "steps": _milliseconds(steps.seconds)}
+
+
+def _milliseconds(seconds: dict[str, float]) -> dict[str, float]:
+    return {name: _short(1e3 * each) for name, each in seconds.items()}
+
+
+def _short(number: float) -> float:
+    return float(f"{number:.4g}")
+
+
+def _nothing(number: int) -> None:
+    """A task that does nothing."""

@@ -1,0 +1,146 @@
+"""A build and an insert step by step: those of lazy frames, each timed on the workers.
+
+The index says when a change is done, and not what its steps took. Here a client takes the steps
+that tasks take one by one, and every worker waits for its device and looks at its clock in between.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from distributed.utils import sync
+
+from dgpuhash import backend
+from dgpuhash.bench.figure import require
+from dgpuhash.bench.workers.cluster import Workers
+from dgpuhash.distributed.cluster.broadcast import on_workers
+from dgpuhash.distributed.ingest.comm import CommExchange
+from dgpuhash.distributed.ingest.commit import drop_shards, open_change, places
+from dgpuhash.distributed.ingest.shuffle_tasks import largest, parcels
+from dgpuhash.distributed.shards.inbox import Receipt
+from dgpuhash.distributed.shards.plugin import ShardHost, hosting_worker
+from dgpuhash.distributed.shards.shard_store import Change
+from dgpuhash.frames import KeyEncoder, frames_of
+
+__all__ = ["Steps", "build_and_insert"]
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """What one change took.
+
+    Attributes
+    ----------
+    seconds : dict
+        ``partition`` (keys encoded, rows put in the order of their owners) and ``exchange`` of the
+        worker that took longest for both; ``insert`` (rows received made one frame, placed in the
+        table) of the slowest; ``other``: the rest until the client knew that it was done.
+    exchanged_bytes : int
+        Of the rows that went to other workers.
+    """
+
+    seconds: dict[str, float]
+    exchanged_bytes: int
+
+
+def build_and_insert(
+    workers: Workers, built: Sequence[Any], inserted: Sequence[Any], meta: Any
+) -> list[Steps]:
+    """Take the steps for futures of one frame on each worker; nothing of it remains.
+
+    Where nothing is `inserted` they are those of the build alone.
+
+    Parameters
+    ----------
+    workers : Workers
+    built, inserted : sequence of Future
+    meta : DataFrame
+        An empty frame like them.
+
+    Raises
+    ------
+    DgpuhashError
+        When rows were lost on the way.
+    """
+    change = Change(
+        uid=uuid.uuid4().hex,
+        transaction=uuid.uuid4().hex,
+        verb="build",
+        epoch=1,
+        shards=places(workers.client, workers.addresses),
+        encoder=KeyEncoder.for_frame(meta, "key"),
+        meta=meta,
+        unique=None,
+        device=None,
+    )
+    try:
+        taken = [_take(workers, change, built)]
+        if inserted:
+            change = replace(change, verb="insert", transaction=uuid.uuid4().hex, epoch=2)
+            taken.append(_take(workers, change, inserted))
+        return taken
+    finally:
+        drop_shards(workers.client, change.uid, workers.addresses)
+
+
+def _take(workers: Workers, change: Change, frames: Sequence[Any]) -> Steps:
+    client, addresses = workers.client, workers.addresses
+    start = time.perf_counter()
+    on_workers(client, addresses, open_change, change)
+    puts = client.gather(
+        [
+            client.submit(timed_put, frame, change, number, workers=[address], pure=False)
+            for number, (frame, address) in enumerate(zip(frames, addresses, strict=True))
+        ]
+    )
+    receipts = [put[0] for put in puts]
+    prepared = on_workers(client, addresses, timed_prepare, change, receipts)
+    applied = on_workers(client, addresses, timed_apply, change)
+    whole = time.perf_counter() - start
+    rows = sum(sum(receipt.rows) for receipt in receipts)
+    require(rows == sum(rows for rows, _ in applied), "rows were lost", verb=change.verb)
+    parted, sent = max(((put[1], put[2]) for put in puts), key=sum)
+    placed = max(a[1] + b[1] for a, b in zip(prepared, applied, strict=True))
+    seconds = {"partition": parted, "exchange": sent, "insert": placed}
+    seconds["other"] = max(0.0, whole - sum(seconds.values()))
+    return Steps(seconds, sum(put[3] for put in puts))
+
+
+def timed_put(frame: Any, change: Change, partition: int) -> tuple[Receipt, float, float, int]:
+    """As `put_partition`; also seconds to part the rows and to send them, and bytes sent away."""
+    worker = hosting_worker()
+    exchange = CommExchange(worker, change.shards, change.uid, change.transaction)
+    device = backend.get(frames_of(frame).device)
+    start = time.perf_counter()
+    segments, receipt = parcels(frame, change, partition, largest(change, worker))
+    device.synchronize()
+    parted = time.perf_counter()
+    sync(worker.loop, exchange.put_segments, segments)
+    sent = time.perf_counter()
+    away = [
+        sum(column.nbytes for column in parcel.payload)
+        for shard, segment in zip(change.shards, segments, strict=True)
+        if shard.worker != worker.address
+        for parcel in segment
+    ]
+    return receipt, parted - start, sent - parted, sum(away)
+
+
+def timed_prepare(
+    host: ShardHost, change: Change, receipts: Sequence[Receipt]
+) -> tuple[int, float]:
+    start = time.perf_counter()
+    rows = host.shards.prepare(change.uid, change.transaction, receipts)
+    backend.get(frames_of(change.meta).device).synchronize()
+    return rows, time.perf_counter() - start
+
+
+def timed_apply(host: ShardHost, change: Change) -> tuple[int, float]:
+    start = time.perf_counter()
+    rows = host.shards.apply(change.uid, change.transaction)
+    backend.get(frames_of(change.meta).device).synchronize()
+    return rows, time.perf_counter() - start

@@ -1,0 +1,1 @@
+"""Parquet and CSV files as Dask DataFrames, and back."""

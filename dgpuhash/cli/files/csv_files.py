@@ -1,0 +1,302 @@
+"""CSV files as one Dask DataFrame, in blocks of whole rows."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from io import BytesIO
+from typing import IO, Any, NamedTuple
+
+import pandas as pd
+from dask._task_spec import Task, TaskRef
+from dask.base import tokenize
+from dask.dataframe.dask_expr import new_collection
+from dask.dataframe.dask_expr.io.io import FromGraph
+from dask.dataframe.utils import clear_known_categories
+from pandas.api.types import is_bool_dtype, is_object_dtype
+
+from dgpuhash.cli.files.csv_rows import Turn, row_end, turn_of, turned
+from dgpuhash.cli.files.paths import Form, opened
+from dgpuhash.cli.files.reading import check_columns, of_each_file, reading
+from dgpuhash.errors import FormatError
+
+__all__ = ["read_csv"]
+
+# Types are those of the values in so many bytes, where they are not given.
+SAMPLE_NBYTES = 16_000_000
+BLOCK_NBYTES = 64_000_000
+_HEADER_NBYTES = 1 << 16
+# Of what follows a block, with the end of its last row.
+_TAIL_NBYTES = 1 << 16
+# What quotes that are never closed may take of the memory.
+LONGEST_ROW_NBYTES = 1 << 30
+# Up to here each integer is a float.
+_EXACT = 2.0**53
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file as it was looked at: its columns, its size where that is known, and its state."""
+
+    columns: list[str]
+    nbytes: int | None
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """The rows that begin in a range of a file's bytes, or all of them."""
+
+    filesystem: Any
+    path: str
+    file: _File
+    start: int
+    nbytes: int | None
+
+
+class _Read(NamedTuple):
+    """A block's bytes, from the one before it on and with a part of what follows."""
+
+    data: bytes
+    turn: Turn
+
+
+def read_csv(filesystem: Any, paths: list[str], form: Form, dtypes: dict[str, str]) -> Any:
+    """A Dask DataFrame of the files, which have the same columns.
+
+    Parameters
+    ----------
+    filesystem : fsspec.AbstractFileSystem
+    paths : list of str
+    form : Form
+        That all files have.
+    dtypes : dict
+        Types of columns; those of others are found in the first 16 MB.
+
+    Raises
+    ------
+    FormatError
+        When a file is no CSV, or has other columns than the first.
+    """
+    files = of_each_file(partial(_looked_at, form), filesystem, paths, "csv")
+    check_columns({path: file.columns for path, file in files.items()})
+    like = _sample(filesystem, paths, form, dtypes)
+    blocks = [
+        _Block(filesystem, path, file, start, nbytes)
+        for path, file in files.items()
+        for start, nbytes in _ranges(file.nbytes, form)
+    ]
+    token = tokenize(blocks, form, dtypes, like)
+    graph, keys = _graph_of(
+        blocks, form, partial(_rows_of, form=form, dtypes=dtypes, like=like), token
+    )
+    divisions = (None,) * (len(keys) + 1)
+    return new_collection(FromGraph(graph, like, divisions, keys, "read-csv", _determ_token=token))
+
+
+def _graph_of(
+    blocks: list[_Block], form: Form, rows_of: Callable[..., pd.DataFrame], token: str
+) -> tuple[dict[Any, Task], list[Any]]:
+    """Tasks that read the blocks, and the keys of those whose results are the frames."""
+    graph, keys = {}, []
+    inside: Any = False
+    for number, block in enumerate(blocks):
+        key = f"csv-rows-{token}", number
+        keys.append(key)
+        if block.nbytes is None:
+            graph[key] = Task(key, _whole, block, form, rows_of)
+            continue
+        read, after = (f"csv-bytes-{token}", number), (f"csv-quotes-{token}", number)
+        if not block.start:
+            inside = False
+        graph[read] = Task(read, _bytes_of, block, form)
+        graph[after] = Task(after, _after, TaskRef(read), inside)
+        graph[key] = Task(key, _cut, block, form, rows_of, TaskRef(read), inside, TaskRef(after))
+        inside = TaskRef(after)
+    return graph, keys
+
+
+def _looked_at(form: Form, filesystem: Any, path: str) -> _File:
+    with opened(filesystem, path, form.compression, block_size=_HEADER_NBYTES) as stream:
+        header = pd.read_csv(stream, sep=form.separator, nrows=0)
+    return _File(list(header.columns), filesystem.info(path)["size"], filesystem.ukey(path))
+
+
+def _ranges(nbytes: int | None, form: Form) -> Iterable[tuple[int, int | None]]:
+    """Where the blocks of a file begin, and how long they are."""
+    if form.compression or nbytes is None or nbytes <= BLOCK_NBYTES:
+        return [(0, None)]
+    return [(start, BLOCK_NBYTES) for start in range(0, nbytes, BLOCK_NBYTES)]
+
+
+def _sample(filesystem: Any, paths: list[str], form: Form, dtypes: dict[str, str]) -> pd.DataFrame:
+    """An empty frame with the types of the first rows that there are."""
+    for path in paths:
+        with reading(path, "csv"):
+            with opened(filesystem, path, form.compression) as stream:
+                lines = stream.read(SAMPLE_NBYTES).count(b"\n")
+            with opened(filesystem, path, form.compression) as stream:
+                rows = _parsed(stream, form, dtypes, nrows=max(1, lines))
+        if len(rows):
+            break
+    return clear_known_categories(rows.iloc[:0])
+
+
+def _parsed(source: IO[bytes], form: Form, dtypes: Any, **options: Any) -> pd.DataFrame:
+    rows = pd.read_csv(source, sep=form.separator, dtype=dtypes, low_memory=False, **options)
+    if not rows.index.equals(pd.RangeIndex(len(rows))):
+        # pandas takes what is before the columns of the header for an index.
+        raise pd.errors.ParserError("the rows have more fields than the header")
+    return rows
+
+
+def _where(block: _Block) -> str:
+    return f"{block.path}, from byte {block.start:,} on," if block.start else block.path
+
+
+def _whole(block: _Block, form: Form, rows_of: Callable[..., pd.DataFrame]) -> pd.DataFrame:
+    with (
+        reading(block.path, "csv"),
+        opened(block.filesystem, block.path, form.compression) as stream,
+    ):
+        lines = stream.read()
+    return rows_of(block, lines)
+
+
+def _bytes_of(block: _Block, form: Form) -> _Read:
+    assert block.nbytes is not None
+    # A file begins as if after a line break.
+    before = 1 if block.start else 0
+    with (
+        reading(_where(block), "csv"),
+        opened(block.filesystem, block.path, form.compression) as stream,
+    ):
+        stream.seek(block.start - before)
+        data = b"\n" * (1 - before) + stream.read(before + block.nbytes + _TAIL_NBYTES)
+        while data.endswith(b'"') and (more := stream.read(_TAIL_NBYTES)):
+            data += more
+    stop = min(1 + block.nbytes, len(data))
+    return _Read(data, turn_of(data, 1, stop, form.separator))
+
+
+def _after(read: _Read, inside: bool) -> bool:
+    return turned(inside, read.turn)
+
+
+def _cut(
+    block: _Block,
+    form: Form,
+    rows_of: Callable[..., pd.DataFrame],
+    read: _Read,
+    inside: bool,
+    inside_after: bool,
+) -> pd.DataFrame:
+    """The rows that begin in a block, which begins and ends within quotes or not.
+
+    Raises
+    ------
+    FormatError
+        When its last row is longer than all that may be read for it.
+    """
+    assert block.nbytes is not None
+    where, end = _where(block), 1 + block.nbytes
+    longest = end + LONGEST_ROW_NBYTES
+
+    def more(data: bytes) -> bytes:
+        if len(data) >= longest:
+            raise FormatError(
+                f"{where} cannot be read as csv: a row goes on for more than "
+                f"{LONGEST_ROW_NBYTES:,} bytes; close the quotes in it"
+            )
+        with opened(block.filesystem, block.path, form.compression) as stream:
+            stream.seek(block.start - 1 + len(data))
+            return data + stream.read(min(len(data), longest - len(data)))
+
+    with reading(where, "csv"):
+        data, start = read.data, 1
+        if block.start:
+            # One that ends after the block is no matter of it.
+            data, start = row_end(data, 1, inside, form.separator, lambda data: data)
+        if start <= end < len(data):
+            data, stop = row_end(data, end, inside_after, form.separator, more)
+        else:
+            # No row begins in it, or it is the last.
+            stop = len(data) if start <= end else start
+    return rows_of(block, data[start:stop])
+
+
+def _rows_of(
+    block: _Block, lines: bytes, *, form: Form, dtypes: dict[str, str], like: pd.DataFrame
+) -> pd.DataFrame:
+    if not lines:
+        return like
+    with reading(_where(block), "csv"):
+        # What looks like a number in one block is text when the column is.
+        texts = {name: each for name, each in like.dtypes.items() if each == "str"}
+        names = {"names": block.file.columns, "header": None} if block.start else {}
+        rows = _parsed(BytesIO(lines), form, texts | dtypes, **names)
+        rounded: list[Any] = [
+            name for name in rows if name not in dtypes and _may_be_rounded(rows[name])
+        ]
+        if rounded:
+            written = _parsed(BytesIO(lines), form, "str", usecols=rounded, **names)
+            rounded = [name for name in rounded if _are_integers(written[name])]
+    if not len(rows):
+        return like
+    return _fitted(rows[list(like)], like, dtypes, block.path, dict.fromkeys(rounded, "Int64"))
+
+
+def _may_be_rounded(values: pd.Series) -> bool:
+    """Whether these may be integers that pandas made floats of because there are nulls."""
+    return bool(values.dtype.kind == "f" and values.isna().any() and (abs(values) >= _EXACT).any())
+
+
+def _are_integers(texts: pd.Series) -> bool:
+    return bool(texts.dropna().str.fullmatch(r"\s*[+-]?\d+\s*").all())
+
+
+def _fitted(
+    rows: pd.DataFrame, like: pd.DataFrame, given: dict[str, str], path: str, other: dict[str, str]
+) -> pd.DataFrame:
+    """The rows with the dtypes of `like`, where that changes no value.
+
+    Raises
+    ------
+    FormatError
+        When it would, with types that hold all values; those of `other` are known.
+    """
+    for name in like.columns.difference([*given, *other]):
+        dtype, values = like[name].dtype, rows[name]
+        if _holds(dtype, values):
+            rows = rows.astype({name: dtype})
+        else:
+            other[name] = _for_both(dtype, values)
+    if other:
+        types = (f"--dtype {shlex.quote(f'{name}={each}')}" for name, each in sorted(other.items()))
+        raise FormatError(
+            f"{path}: CSV columns have values that the types found for them do not hold; give "
+            f"their types: {' '.join(types)}"
+        )
+    return rows
+
+
+def _holds(dtype: Any, values: pd.Series) -> bool:
+    """Whether values that were read as of another dtype are as good of this one."""
+    if is_object_dtype(dtype) and (is_bool_dtype(values) or values.isna().all()):
+        return True
+    if dtype.kind == "f" and values.dtype.kind in "iu":
+        return bool(values.between(-_EXACT, _EXACT).all())
+    return bool(values.dtype == dtype)
+
+
+def _for_both(dtype: Any, values: pd.Series) -> str:
+    """The type for a column that begins with one dtype, and goes on with such values."""
+    found: Any = values.dtype
+    if dtype.kind in "iuf" and found.kind in "iuf":
+        if found.kind == "f" and (values.dropna() % 1 != 0).any():
+            return "float64"
+        return "UInt64" if found.kind == "u" else "Int64"
+    truths = [is_bool_dtype(each) or is_object_dtype(each) for each in (dtype, found)]
+    return "boolean" if truths[0] and (truths[1] or values.isna().all()) else "str"

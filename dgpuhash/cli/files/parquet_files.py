@@ -1,0 +1,131 @@
+"""Parquet files as one Dask DataFrame."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import dask.dataframe as dd
+import pandas as pd
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from dask.dataframe.io.parquet.arrow import ArrowDatasetEngine
+
+from dgpuhash.cli.files.reading import check_columns, of_each_file, reading
+from dgpuhash.errors import FormatError
+
+__all__ = ["read_parquet"]
+
+_FOOTER_NBYTES = 1 << 16
+# What pandas calls an index without a name, which is no column.
+_UNNAMED = "__index_level_"
+# What holds values and nulls of a type of which pandas would make floats or objects.
+_DTYPES: tuple[Any, ...] = (
+    *(pd.BooleanDtype(), pd.Int8Dtype(), pd.Int16Dtype(), pd.Int32Dtype(), pd.Int64Dtype()),
+    *(pd.UInt8Dtype(), pd.UInt16Dtype(), pd.UInt32Dtype(), pd.UInt64Dtype()),
+)
+_NULLABLE = {pa.from_numpy_dtype(dtype.numpy_dtype): dtype for dtype in _DTYPES}
+
+
+class _Footer(NamedTuple):
+    """Columns of a file, and those of them that hold nulls, or do not say that they hold none."""
+
+    schema: pa.Schema
+    with_nulls: set[str]
+
+
+class _NamingEngine(ArrowDatasetEngine):
+    """Says which file cannot be read."""
+
+    @classmethod
+    def _read_table(cls, path_or_frag: Any, *args: Any, **options: Any) -> pa.Table:
+        with reading(getattr(path_or_frag, "path", path_or_frag), "parquet"):
+            return super()._read_table(path_or_frag, *args, **options)
+
+
+def read_parquet(filesystem: Any, paths: list[str]) -> Any:
+    """A Dask DataFrame of the files, which have the same columns.
+
+    Integers and truth values that may be null have pandas' dtypes for that, as ``Int64``.
+
+    Parameters
+    ----------
+    filesystem : fsspec.AbstractFileSystem
+    paths : list of str
+
+    Raises
+    ------
+    FormatError
+        When a file is no Parquet, or has other columns than the first, or one of a type that has
+        none in common with that of the first.
+    """
+    footers = of_each_file(_footer_of, filesystem, paths, "parquet")
+    schemas = {path: footer.schema for path, footer in footers.items()}
+    check_columns({path: schema.names for path, schema in schemas.items()})
+    common = _common(schemas)
+    alike = all(schema.equals(common) for schema in schemas.values())
+    with_nulls = set().union(*(footer.with_nulls for footer in footers.values()))
+    types = {field.type for field in common if field.name in with_nulls}
+    nullable = {each: dtype for each, dtype in _NULLABLE.items() if each in types}
+    # What pandas wrote as an index is a column to those who write no Python.
+    return dd.read_parquet(
+        paths,
+        filesystem=filesystem,
+        index=False,
+        engine=_NamingEngine,
+        arrow_to_pandas={"types_mapper": nullable.get},
+        dataset={} if alike else _dataset_of(filesystem, paths, common),
+    )
+
+
+def _dataset_of(filesystem: Any, paths: list[str], common: pa.Schema) -> dict[str, Any]:
+    """Options by which files of several types are read as of those in common."""
+    found = ds.dataset(paths, filesystem=filesystem, format="parquet", partitioning="hive")
+    types = {field.name: field.type for field in common}
+    fields = [field.with_type(types.get(field.name, field.type)) for field in found.schema]
+    return {
+        "schema": pa.schema(fields, found.schema.metadata),
+        # Columns of folders' names would be all that the schema has.
+        "partitioning": {"schema": found.partitioning.schema, "flavor": "hive"},
+    }
+
+
+def _footer_of(filesystem: Any, path: str) -> _Footer:
+    with filesystem.open(path, "rb", block_size=_FOOTER_NBYTES) as stream:
+        metadata = pq.read_metadata(stream)
+    schema = metadata.schema.to_arrow_schema()
+    fields = [field for field in schema if not field.name.startswith(_UNNAMED)]
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    leaves = [metadata.schema.column(number).path for number in range(metadata.num_columns)]
+    with_nulls = {
+        name
+        for number, name in enumerate(leaves)
+        if not all(_has_no_null(group.column(number).statistics) for group in groups)
+    }
+    return _Footer(pa.schema(fields), with_nulls)
+
+
+def _has_no_null(statistics: pq.Statistics | None) -> bool:
+    return statistics is not None and statistics.has_null_count and not statistics.null_count
+
+
+def _common(schemas: dict[str, pa.Schema]) -> pa.Schema:
+    """The types that hold the values of all files.
+
+    Raises
+    ------
+    FormatError
+        When a column has none.
+    """
+    (first, common), *others = schemas.items()
+    for path, other in others:
+        if other.equals(common):
+            continue
+        try:
+            common = pa.unify_schemas([common, other], promote_options="permissive")
+        except pa.ArrowException as error:
+            raise FormatError(
+                f"{path} has columns of other types than {first}: {error}; write them as one type, "
+                "or read the files one at a time"
+            ) from error
+    return common

@@ -1,0 +1,83 @@
+"""Parquet and CSV files, globs, directories and URLs as Dask DataFrames."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask
+import pandas as pd
+
+from dgpuhash.cli.files.csv_files import read_csv
+from dgpuhash.cli.files.parquet_files import read_parquet
+from dgpuhash.cli.files.paths import files_of, form_of
+from dgpuhash.cli.files.reading import reading
+from dgpuhash.errors import FormatError, UnsupportedError
+
+__all__ = ["read"]
+
+
+def read(pattern: str, dtypes: dict[str, str] | None = None) -> Any:
+    """A Dask DataFrame of the files that `pattern` (a path, glob, directory or fsspec URL) names.
+
+    Parameters
+    ----------
+    pattern : str
+        E.g. ``flights-*.parquet`` or ``s3://bucket/flights.csv``.
+    dtypes : dict, optional
+        Types of columns, as where those found in the first 16 MB of CSV are wrong.
+
+    Raises
+    ------
+    FileNotFoundError
+        When nothing matches.
+    FormatError
+        When a file is not what its ending says, when files differ in their columns, or CSV files in
+        separator or compression, or a type is given for a column that is not there. Computing the
+        frame raises it as well, when a fault is further down.
+    UnsupportedError
+        When some files are Parquet and others CSV.
+    """
+    given = dtypes or {}
+    filesystem, paths = files_of(pattern)
+    forms = {form_of(path)._replace(ending=""): path for path in paths}
+    kind, *others = {form.kind for form in forms}
+    if others:
+        raise UnsupportedError(f"{pattern} names Parquet and CSV files; read one kind at a time")
+    if len(forms) > 1:
+        raise FormatError(
+            f"{pattern}: the files have different endings, as {' and '.join(forms.values())}; read "
+            "those of one separator and compression at a time"
+        )
+    # Text gets the dtype that pandas itself reads, not the one that Dask would change it to.
+    with reading(pattern, kind), dask.config.set({"dataframe.convert-string": False}):
+        if kind == "csv":
+            frame = read_csv(filesystem, paths, next(iter(forms)), given)
+        else:
+            frame = read_parquet(filesystem, paths)
+        unknown = [name for name in given if name not in frame.columns]
+        if unknown:
+            raise FormatError(
+                f"{pattern} cannot be read as {kind}: no columns {unknown!r} for these types; "
+                f"there are {list(frame.columns)!r}"
+            )
+        if kind == "csv" or not given:
+            return frame
+        meta = frame._meta.astype(given)
+    return frame.map_partitions(_converted, given, pattern, meta=meta)
+
+
+def _converted(part: pd.DataFrame, dtypes: dict[str, str], pattern: str) -> pd.DataFrame:
+    """A partition whose columns have the types that were given.
+
+    Raises
+    ------
+    FormatError
+        When a column holds something that its type does not.
+    """
+    try:
+        return part.astype(dtypes)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise FormatError(
+            f"{pattern} has values that are not of the types given: {error}; give --dtype a type "
+            "that all values of the column have, for integers with nulls Int64"
+        ) from error

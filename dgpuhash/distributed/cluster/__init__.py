@@ -1,0 +1,1 @@
+"""How this library speaks to Dask: remote calls, broadcasts, liveness and locality of workers."""

@@ -1,0 +1,41 @@
+"""Arrays and frames of the client's own on their way to workers."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Awaitable, Sequence
+from typing import Any
+
+from distributed import Client, Future
+
+from dgpuhash.distributed.cluster.broadcast import attended
+from dgpuhash.distributed.cluster.locality import OURS
+from dgpuhash.errors import OutOfMemoryError
+
+__all__ = ["scattered"]
+
+
+def scattered(client: Client, workers: Sequence[str], pieces: Sequence[Any]) -> list[Future]:
+    """The pieces on the workers.
+
+    Raises
+    ------
+    OutOfMemoryError
+        When none of these takes any in Dask's own time, since all are paused.
+    IndexLost
+        When one of these is lost.
+    """
+
+    name = f"{OURS}scattered-{uuid.uuid4().hex}"
+    named = {f"{name}-{number}": piece for number, piece in enumerate(pieces)}
+
+    def begin() -> Awaitable[dict[str, Future]]:
+        return client.scatter(named, workers=list(workers), asynchronous=True)
+
+    try:
+        return list(attended(client, workers, begin).values())
+    except TimeoutError as error:
+        raise OutOfMemoryError(
+            f"no worker of {list(workers)} takes rows ({error}): Dask pauses workers whose memory "
+            "is nearly full; free some, or give them more (nothing was changed)"
+        ) from error

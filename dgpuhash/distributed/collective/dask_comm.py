@@ -1,0 +1,212 @@
+"""All-to-all over the comms of the Dask cluster: TCP, UCXX, or inproc."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from dgpuhash.distributed.collective.base import STALL, Outgoing, Received, Transfer, strange
+from dgpuhash.distributed.collective.endpoint import Pending, WorkerEnd
+from dgpuhash.distributed.collective.membership import Membership, all_of
+from dgpuhash.distributed.collective.staging import Staging, by_host
+from dgpuhash.distributed.partition.hash_partition import parcel_nbytes
+
+__all__ = ["CommCollective"]
+
+# So little goes with its counts, without a second message.
+SMALL_NBYTES = 1 << 20
+# Chunks on their way from one rank: enough to fill a line, and a bound on what waits at a receiver.
+CHUNKS = 4
+
+
+class CommCollective(WorkerEnd):
+    """Counts travel first, with what is small; a receiver that has all of them makes room, and
+    tells the senders, whose chunks are then put in their places as they come."""
+
+    def __init__(self, membership: Membership, limit: float = STALL) -> None:
+        super().__init__(membership, limit)
+        membership.receiver = self
+        self._calls = 0
+        self._arrivals: dict[int, Arrival] = {}
+        self._chunks = asyncio.Semaphore(CHUNKS)
+        self._staging: Staging | None = None
+
+    def _carry(self, outgoing: Outgoing) -> Transfer:
+        stream: Any = contextlib.nullcontext()
+        if outgoing.device.name == "cuda":
+            # What comes is allocated and written in the order of this thread's work.
+            stream = outgoing.device.xp.cuda.get_current_stream()
+            self._staging = self._staging or Staging(outgoing.device.xp)
+        number, self._calls = self._calls, self._calls + 1
+        return Pending(self, self._begin(self._exchange(number, outgoing, stream)))
+
+    async def _exchange(self, number: int, outgoing: Outgoing, stream: Any) -> Received:
+        if outgoing.device.name == "cuda":
+            await asyncio.to_thread(stream.synchronize)
+        arrival = self._arrival(number)
+        arrival.expect(outgoing, stream, self._staging)
+        arrival.announce(self.rank, int(outgoing.counts[self.rank]), outgoing.kind.digest)
+        sends = [self._send(number, outgoing, rank) for rank in self.membership.others()]
+        await all_of(sends, self._keep(arrival, outgoing), arrival.done)
+        del self._arrivals[number]
+        return Received(arrival.columns, arrival.counts)
+
+    async def _keep(self, arrival: Arrival, outgoing: Outgoing) -> None:
+        """Put this rank's own rows in their places."""
+        for start, chunk in _chunks(outgoing, self.rank, parcel_nbytes(outgoing.device.name)):
+            await arrival.place(self.rank, start, chunk)
+            self.membership.pace.progress += 1
+
+    async def _send(self, number: int, outgoing: Outgoing, rank: int) -> None:
+        part = outgoing.part(rank)
+        rows = len(part[0])
+        small = rows * outgoing.kind.row_nbytes <= SMALL_NBYTES
+        message = {"number": number, "rows": rows, "digest": outgoing.kind.digest}
+        staged = outgoing.device.name == "cuda" and by_host(self.membership.addresses[rank])
+        staging = self._staging if staged else None
+        payload = await _carried(part, staging) if small and rows else None
+        await self.membership.send(rank, "begin", payload, **message)
+        self.membership.pace.progress += 1
+        if not small:
+            nbytes = parcel_nbytes(outgoing.device.name)
+            if staging is not None:
+                nbytes = staging.step_nbytes(len(part))
+            chunks = _chunks(outgoing, rank, nbytes)
+            await all_of([self._send_chunk(number, rank, staging, *chunk) for chunk in chunks])
+
+    async def _send_chunk(
+        self, number: int, rank: int, staging: Staging | None, start: int, chunk: list[Any]
+    ) -> None:
+        async with self._chunks:
+            payload = await _carried(chunk, staging)
+            await self.membership.send(rank, "chunk", payload, number=number, start=start)
+        self.membership.pace.progress += 1
+
+    async def take(self, kind: str, source: int, payload: Any, **message: Any) -> list[Any]:
+        """Take what another rank sent; returns when there is room for all of that rank's rows."""
+        arrival = self._arrival(message["number"])
+        if kind == "begin":
+            arrival.announce(source, message["rows"], message["digest"])
+        await arrival.place(source, message.get("start", 0), payload or [])
+        return []
+
+    def release(self) -> None:
+        if self._staging is not None:
+            # Copies write to arrays that are let go now.
+            self._staging.coming.synchronize()
+        self._arrivals.clear()
+
+    def _arrival(self, number: int) -> Arrival:
+        if number not in self._arrivals:
+            self._arrivals[number] = Arrival(self.rank, self.size)
+        return self._arrivals[number]
+
+
+async def _carried(part: list[Any], staging: Staging | None) -> list[Any]:
+    """Rows as a comm carries them, which may need them in the host's memory."""
+    return part if staging is None else await staging.fetched(part)
+
+
+def _chunks(outgoing: Outgoing, rank: int, nbytes: int) -> Iterator[tuple[int, list[Any]]]:
+    """The rows for `rank` in messages of so many bytes, and where each begins among them."""
+    part = outgoing.part(rank)
+    step = max(1, nbytes // max(1, outgoing.kind.row_nbytes))
+    for start in range(0, len(part[0]), step):
+        yield start, [column[start : start + step] for column in part]
+
+
+class Arrival:
+    """What comes to this rank in one exchange.
+
+    Attributes
+    ----------
+    ready, done : Future
+        There is room for all rows; all rows are in their places.
+    """
+
+    def __init__(self, rank: int, size: int) -> None:
+        self._rank = rank
+        loop = asyncio.get_running_loop()
+        self.ready: asyncio.Future[None] = loop.create_future()
+        self.done: asyncio.Future[None] = loop.create_future()
+        self.counts = np.full(size, -1, np.int64)
+        self.columns: list[Any] = []
+        self._starts = np.zeros(size, np.int64)
+        self._digests: dict[int, int] = {}
+        self._outgoing: Outgoing | None = None
+        self._stream: Any = None
+        self._staging: Staging | None = None
+        self._held: deque[tuple[Any, Sequence[Any]]] = deque()
+        self._missing = 0
+
+    def expect(self, outgoing: Outgoing, stream: Any, staging: Staging | None) -> None:
+        """This rank has come, with columns like those that it shall get.
+
+        Room is made in the order of `stream`; rows get there by `staging` on a GPU.
+        """
+        self._outgoing, self._stream = outgoing, stream
+        if outgoing.device.name == "cuda":
+            self._staging = staging
+
+    def announce(self, source: int, rows: int, digest: int) -> None:
+        """So many rows come from `source`; makes room once all are known."""
+        self.counts[source] = rows
+        self._digests[source] = digest
+        if self._outgoing is None or (self.counts < 0).any():
+            return
+        for rank, theirs in self._digests.items():
+            if theirs != self._outgoing.kind.digest:
+                raise strange(rank, self._rank)
+        total = int(self.counts.sum())
+        with self._stream:
+            room = self._outgoing.room(self.counts)
+        self.columns, self._starts = room.columns, room.starts
+        if self._staging is not None:
+            self._staging.coming.wait_event(self._stream.record())
+        self._missing = total
+        self.ready.set_result(None)
+        if total == 0:
+            self.done.set_result(None)
+
+    async def place(self, source: int, start: int, chunk: Sequence[Any]) -> None:
+        """Put rows from `source` where they belong, as soon as there is room."""
+        await asyncio.shield(self.ready)
+        if not chunk:
+            return
+        first = int(self._starts[source]) + start
+        rows = len(chunk[0])
+        if self._staging is not None and isinstance(chunk[0], np.ndarray):
+            await self._staging.put(self._places(first, rows), chunk)
+        elif self._staging is not None:
+            self._launch(self._staging.coming, first, chunk)
+        elif sum(part.nbytes for part in chunk) > SMALL_NBYTES:
+            await asyncio.to_thread(self._copy, first, chunk)
+        else:
+            self._copy(first, chunk)
+        self._missing -= rows
+        if self._missing == 0 and rows:
+            if self._staging is not None:
+                await asyncio.to_thread(self._staging.coming.synchronize)
+                self._held.clear()
+            self.done.set_result(None)
+
+    def _places(self, first: int, rows: int) -> list[Any]:
+        return [column[first : first + rows] for column in self.columns]
+
+    def _launch(self, copying: Any, first: int, chunk: Sequence[Any]) -> None:
+        """Let the GPU copy; a thread of its own would wait long for Python's lock."""
+        while self._held and self._held[0][0].done:
+            self._held.popleft()
+        with copying:
+            self._copy(first, chunk)
+        # The chunk's memory is the comm's again when it is let go.
+        self._held.append((copying.record(), chunk))
+
+    def _copy(self, first: int, chunk: Sequence[Any]) -> None:
+        for place, part in zip(self._places(first, len(chunk[0])), chunk, strict=True):
+            place[...] = part

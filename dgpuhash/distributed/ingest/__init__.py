@@ -1,0 +1,1 @@
+"""Building and changing an index: partitioning, shuffling, and the two-phase commit."""

@@ -1,0 +1,316 @@
+"""How a client changes an index: all shards go to the next epoch, or none is seen to."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Collection, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import dask
+from distributed import Client, Future
+
+from dgpuhash.distributed.cluster.broadcast import asked, installed, on_workers, watched
+from dgpuhash.distributed.cluster.client import processes_of
+from dgpuhash.distributed.cluster.preload import import_there
+from dgpuhash.distributed.cluster.serialization import Sealed
+from dgpuhash.distributed.cluster.survivors import on_those_there
+from dgpuhash.distributed.ingest.shuffle_collective import put_together
+from dgpuhash.distributed.ingest.shuffle_tasks import put_partition
+from dgpuhash.distributed.ingest.skew_repair import moved_on, settled
+from dgpuhash.distributed.ingest.uniqueness import refuse_doubles
+from dgpuhash.distributed.partition.conflict import Conflict
+from dgpuhash.distributed.partition.descriptor import Descriptor, Placement, ShardAddress
+from dgpuhash.distributed.partition.skew import Heavy
+from dgpuhash.distributed.shards.inbox import Receipt
+from dgpuhash.distributed.shards.plugin import NAME, ShardHost
+from dgpuhash.distributed.shards.shard_store import Change
+from dgpuhash.distributed.shards.stats import Held, Measure, measured
+from dgpuhash.errors import IndexLost, UnsupportedError
+from dgpuhash.frames import Numbers, numbers_of, numbers_together
+
+__all__ = ["Act", "carry_out", "change_to", "drop_shards", "places"]
+
+# Of the workers' processes that a client has asked last, until something fails.
+_incarnations: WeakKeyDictionary[Client, dict[str, str]] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """A verb, and its rows as Delayed or Future frames, in their order.
+
+    `arrivals`: when each partition came, by `arrival.arrival_of`.
+    """
+
+    verb: str
+    partitions: Sequence[Any]
+    arrivals: Sequence[int]
+
+    def without(self, arrivals: Collection[int]) -> Act:
+        """The same without the partitions that came then."""
+        left = [
+            (one, arrival)
+            for one, arrival in zip(self.partitions, self.arrivals, strict=True)
+            if arrival not in arrivals
+        ]
+        return Act(self.verb, [one for one, _ in left], [arrival for _, arrival in left])
+
+    def and_then(self, act: Act) -> Act:
+        """The same with the partitions of another act."""
+        return Act(
+            self.verb,
+            [*self.partitions, *act.partitions],
+            [*self.arrivals, *act.arrivals],
+        )
+
+
+def places(
+    client: Client, workers: Sequence[str] | None = None, *, known: bool = False
+) -> tuple[ShardAddress, ...]:
+    """The workers of the cluster (or these) as places for shards; the plugin is started there.
+
+    With `known` those of processes that this client has asked before are not asked again: if they
+    hold other shards by now, the change fails, and later ones ask.
+
+    Raises
+    ------
+    UnsupportedError
+        When the cluster has no workers, or not these, or this library is not installed there.
+    IndexLost
+        When a worker is lost meanwhile.
+    """
+    import_there(client)
+    there = processes_of(client)
+    if not there:
+        raise UnsupportedError(
+            "the cluster has no workers; start some, and wait for them with "
+            "client.wait_for_workers(1)"
+        )
+    chosen = sorted(there) if workers is None else workers
+    if (
+        not isinstance(chosen, Collection)
+        or isinstance(chosen, str)
+        or not chosen
+        or not all(isinstance(worker, str) for worker in chosen)
+        or len(set(chosen)) < len(chosen)
+        or not set(chosen) <= set(there)
+    ):
+        raise UnsupportedError(
+            f"workers={workers!r}; give a list of different addresses out of the cluster's, "
+            f"{sorted(there)}"
+        )
+    said = _incarnations.get(client, {}) if known else {}
+    if not said.keys() >= {there[worker] for worker in chosen}:
+        found = asked(client, chosen, incarnation)
+        if None in found:
+            installed(client, ShardHost())
+            found = on_workers(client, chosen, greet)
+        said = {there[worker]: str(each) for worker, each in zip(chosen, found, strict=True)}
+        _incarnations[client] = said
+    return tuple(ShardAddress(worker, said[there[worker]]) for worker in chosen)
+
+
+def change_to(descriptor: Descriptor, verb: str) -> Change:
+    """A change whose outcome is `descriptor`; a build looks for heavy keys."""
+    apart = descriptor.placement is Placement.DISTRIBUTED and len(descriptor.shards) > 1
+    searched = verb == "build" and apart and not descriptor.unique
+    return Change(
+        uid=descriptor.uid,
+        transaction=uuid.uuid4().hex,
+        verb=verb,
+        epoch=descriptor.epoch,
+        revision=descriptor.revision,
+        shards=descriptor.shards,
+        encoder=descriptor.encoder,
+        meta=descriptor.stored,
+        unique=descriptor.unique if descriptor.conflict is Conflict.ERROR else None,
+        device=descriptor.device,
+        placement=descriptor.placement,
+        heavy=None if searched else descriptor.heavy,
+    )
+
+
+def carry_out(
+    client: Client,
+    change: Change,
+    acts: Sequence[Act],
+    publish: Callable[[Heavy], None],
+    told: Callable[[Held], None],
+    moved: Callable[[], list[Receipt]] | None = None,
+) -> int:
+    """Put the rows of `acts` into the shards, and make them visible.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    change : Change
+    acts : sequence of Act
+        One of the change's verb; after a build perhaps inserts and erases.
+    publish : callable
+        Called once when every shard is ready, with the heavy keys: the moment at which the change
+        has happened.
+    told : callable
+        Called with what the index has then.
+    moved : callable, optional
+        Puts further rows of the first act, which come before the others.
+
+    Returns
+    -------
+    int
+        Rows added or erased; 0 where the shards of a new index apply it when they are first asked,
+        which takes a phase less.
+
+    Raises
+    ------
+    IndexLost
+        When a worker is lost. Before `publish`, the shards that are there are as they were; after
+        it, the change has happened, and the message says so.
+    """
+    workers = change.workers
+    try:
+        put = None if moved else put_together(client, change, acts)
+        applied_when_asked = put is not None and change.epoch == 1
+        heavy = _prepare(client, change, acts, moved or list) if put is None else put[0]
+        new = any(act.verb != "erase" and act.partitions for act in acts)
+        if change.placement is Placement.INDEPENDENT and change.unique and new:
+            refuse_doubles(client, change)
+        publish(heavy)
+    except BaseException:
+        _incarnations.pop(client, None)
+        on_those_there(client, workers, abandon_change, change.uid, change.transaction)
+        raise
+    replicated = change.placement is Placement.REPLICATED
+    if put is not None and applied_when_asked:
+        told(Held.of(change.epoch, replicated, put[1]))
+        return 0
+    try:
+        # Not the change: its frame of no rows, on a GPU, takes a millisecond to pickle.
+        found = on_workers(client, workers, apply_change, change.uid, change.transaction)
+    except IndexLost as lost:
+        if change.verb == "build":
+            raise
+        raise IndexLost(f"the {change.verb} was made, do not repeat it, but then {lost}") from lost
+    told(Held.of(change.epoch, replicated, [measure for _, measure in found]))
+    counts = [count for count, _ in found]
+    return max(counts) if replicated else sum(counts)
+
+
+def drop_shards(client: Client, uid: str, workers: Sequence[str], epoch: int | None = None) -> None:
+    """Free the shards of an index, up to this epoch, on those of `workers` that are there."""
+    on_those_there(client, workers, drop_shard, uid, epoch)
+
+
+def _prepare(
+    client: Client, change: Change, acts: Sequence[Act], moved: Callable[[], list[Receipt]]
+) -> Heavy:
+    """Prepare the change by tasks; the heavy keys."""
+    workers = change.workers
+    on_workers(client, workers, open_change, change)
+    stored = moved()
+    first, *others = _put(client, change, acts)
+    later = [(act.verb, put) for act, put in zip(acts[1:], others, strict=True)]
+    if any(verb == "erase" for verb, _ in later):
+        # Stored rows have seen these erases, and some may have come after them.
+        later.append(("insert", stored))
+    else:
+        first = [*stored, *first]
+    heavy = change.heavy
+    if heavy is None:
+        added = [one for verb, put in later if verb != "erase" for one in put]
+        heavy, moves = settled(client, change, [*first, *added])
+        first = moved_on(first, moves)
+        later = [(verb, moved_on(put, moves)) for verb, put in later]
+    found = on_workers(client, workers, prepare_change, change, first, later)
+    planned = numbers_of(change.meta)
+    if any(numbers not in ([], planned) for numbers in found):
+        numbers = numbers_together(found)
+        on_workers(client, workers, read_beside, change.uid, change.transaction, numbers)
+    return heavy
+
+
+def _put(client: Client, change: Change, acts: Sequence[Act]) -> list[list[Receipt]]:
+    put = dask.delayed(put_partition, pure=False)
+    name = f"dgpuhash-{change.verb}-{change.transaction}"
+    parts = [
+        (seal, one, arrival)
+        for act in acts
+        for seal in [Sealed.of(replace(change, verb=act.verb, partitions=len(act.partitions)))]
+        for one, arrival in zip(act.partitions, act.arrivals, strict=True)
+    ]
+    homes = _homes(client, change, [partition for _, partition, _ in parts])
+    tasks = []
+    for number, ((part, partition, arrival), home) in enumerate(zip(parts, homes, strict=True)):
+        with dask.annotate(workers=home, allow_other_workers=False) if home else nullcontext():
+            key = f"{name}-{number}"
+            tasks.append(put(partition, part, number, arrival, dask_key_name=key))
+    futures = client.compute(tasks)
+    try:
+        receipts = iter(watched(client, change.workers, futures))
+        return [list(islice(receipts, len(act.partitions))) for act in acts]
+    except BaseException:
+        client.cancel(futures)
+        # The error's traceback keeps them, and the client would go on to claim keys that are gone.
+        for future in futures:
+            future.release()
+        raise
+
+
+def _homes(client: Client, change: Change, partitions: Sequence[Any]) -> list[list[str]]:
+    """For each partition the shards' workers that hold it, if it must not move; else none."""
+    if change.placement is not Placement.INDEPENDENT:
+        return [[] for _ in partitions]
+    futures = [partition for partition in partitions if isinstance(partition, Future)]
+    holders = client.who_has(futures) if futures else {}
+    return [
+        [
+            worker
+            for worker in holders.get(getattr(each, "key", None), ())
+            if worker in change.workers
+        ]
+        for each in partitions
+    ]
+
+
+def incarnation(dask_worker: Any) -> str | None:
+    """That of a worker that has the plugin already."""
+    host = dask_worker.plugins.get(NAME)
+    return None if host is None else greet(host)
+
+
+def greet(host: ShardHost) -> str:
+    return host.shards.incarnation
+
+
+def open_change(host: ShardHost, change: Change) -> None:
+    host.shards.open(change, change.workers.index(host.worker.address))
+
+
+def prepare_change(
+    host: ShardHost,
+    change: Change,
+    receipts: Sequence[Receipt],
+    later: Sequence[tuple[str, Sequence[Receipt]]],
+) -> Numbers:
+    host.shards.prepare(change.uid, change.transaction, receipts, later)
+    return host.shards.numbers(change.uid, change.transaction)
+
+
+def read_beside(host: ShardHost, uid: str, transaction: str, numbers: Numbers) -> None:
+    host.shards.read_beside(uid, transaction, numbers)
+
+
+def apply_change(host: ShardHost, uid: str, transaction: str) -> tuple[int, Measure]:
+    count, shard = host.shards.apply(uid, transaction), host.shards.standing(uid)
+    assert shard is not None
+    return count, measured(shard.index)
+
+
+def abandon_change(host: ShardHost, uid: str, transaction: str) -> None:
+    host.shards.abandon(uid, transaction)
+
+
+def drop_shard(host: ShardHost, uid: str, epoch: int | None) -> None:
+    host.shards.drop(uid, epoch)

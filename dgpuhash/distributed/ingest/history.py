@@ -1,0 +1,102 @@
+"""The changes of an index that this client knows of, and so the ways to make it anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+
+from distributed import Client
+
+from dgpuhash.distributed.ingest.commit import Act
+from dgpuhash.distributed.ingest.source import partitions_of
+from dgpuhash.distributed.partition.descriptor import Descriptor, Saved
+from dgpuhash.distributed.partition.row_order import arrival_of
+from dgpuhash.distributed.shards.heavy_keys import Lost
+from dgpuhash.distributed.storage.arrow_files import partitions_in
+from dgpuhash.distributed.storage.checkpoint import batches_of
+from dgpuhash.frames import frames_of
+
+__all__ = ["History", "Step", "acts_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One change: ``"build"``, ``"insert"`` or ``"erase"``, and where its rows come from.
+
+    `revision`: the one that it led to.
+    """
+
+    verb: str
+    rows: Any | Saved
+    revision: int
+
+    def acts(self, client: Client, descriptor: Descriptor, lost: Lost | None) -> Iterator[Act]:
+        """The rows, read anew; as far as it is known before, only those that lost parts had."""
+        if isinstance(self.rows, Saved):
+            library = frames_of(descriptor.meta).name
+            for batch in batches_of(self.rows):
+                files = batch.files
+                # What is heavy now may have been written by owner, and any part may have it.
+                owned = batch.owned and lost is not None and not lost.heavy
+                if lost is not None and owned and len(files) == lost.parts:
+                    files = tuple(files[part] for part in sorted(lost.gone))
+                rows = partitions_in(self.rows.url, filter(None, files), library)
+                yield self._act(batch.verb, rows)
+        else:
+            names = descriptor.encoder.names if self.verb == "erase" else descriptor.meta.columns
+            act = self._act(
+                self.verb, partitions_of(client, self.rows, list(names), descriptor.workers)
+            )
+            there = lost.arrivals if lost is not None and self.verb != "erase" else ()
+            yield act.without(there) if there else act
+
+    def _act(self, verb: str, partitions: Sequence[Any]) -> Act:
+        arrivals = [arrival_of(self.revision, number) for number in range(len(partitions))]
+        return Act(verb, partitions, arrivals)
+
+
+@dataclass
+class History:
+    """The steps that this client has made, by the revision that they led to."""
+
+    _steps: dict[int, Step] = field(default_factory=dict)
+
+    def record(self, step: Step) -> None:
+        """Remember a change."""
+        self._steps[step.revision] = step
+
+    def ways_to(self, descriptor: Descriptor) -> list[list[Step]]:
+        """Lists of steps that lead to the rows of `descriptor`, the best first.
+
+        From its log where it has one; else from the source, where this client has built the index
+        and made every change since; else from the last save, with the changes since.
+        """
+        ways = []
+        if descriptor.log is not None:
+            logged = Saved(descriptor.log, descriptor.uid, descriptor.revision)
+            ways.append([Step("build", logged, logged.revision)])
+        starts = [(number, step) for number, step in self._steps.items() if step.verb == "build"]
+        starts.sort(key=lambda start: start[0], reverse=True)
+        if descriptor.saved is not None:
+            saved = descriptor.saved
+            starts.append((saved.revision, Step("build", saved, saved.revision)))
+        for start, step in starts:
+            later = range(start + 1, descriptor.revision + 1)
+            if all(revision in self._steps for revision in later):
+                ways.append([step, *(self._steps[revision] for revision in later)])
+        return ways
+
+
+def acts_of(
+    client: Client, descriptor: Descriptor, steps: Sequence[Step], lost: Lost | None = None
+) -> list[Act]:
+    """What carries out `steps` in one change; rows that are added in a row are added at once."""
+    acts: list[Act] = []
+    for act in chain.from_iterable(step.acts(client, descriptor, lost) for step in steps):
+        if acts and act.verb == "insert" and acts[-1].verb != "erase":
+            acts[-1] = acts[-1].and_then(act)
+        else:
+            acts.append(act)
+    return acts

@@ -1,0 +1,120 @@
+"""Shards on other workers: who gets which part, and rows from the old owners to the new."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from itertools import chain
+
+from distributed import Client
+from distributed.utils import sync
+
+from dgpuhash import backend
+from dgpuhash.distributed.cluster.broadcast import on_workers
+from dgpuhash.distributed.cluster.client import workers_of
+from dgpuhash.distributed.ingest.comm import CommExchange
+from dgpuhash.distributed.ingest.shuffle_tasks import parcels
+from dgpuhash.distributed.partition.descriptor import Descriptor, Placement, ShardAddress
+from dgpuhash.distributed.partition.row_order import ARRIVAL
+from dgpuhash.distributed.shards.inbox import Receipt
+from dgpuhash.distributed.shards.plugin import ShardHost
+from dgpuhash.distributed.shards.shard_store import Change
+from dgpuhash.frames import frames_of
+
+__all__ = ["arrivals_there", "kept_parts", "move_shards", "parts_there", "sources", "spread"]
+
+
+def spread(
+    current: Sequence[ShardAddress], there: Sequence[ShardAddress]
+) -> tuple[ShardAddress, ...]:
+    """An owner for each part; where their number stays, so does whoever is there.
+
+    Examples
+    --------
+    >>> a, b, c = (ShardAddress(name, "") for name in "abc")
+    >>> [shard.worker for shard in spread([a, b], [b, c])]
+    ['c', 'b']
+    """
+    if len(current) != len(there):
+        return tuple(there)
+    new = iter([shard for shard in there if shard not in current])
+    return tuple(shard if shard in there else next(new) for shard in current)
+
+
+def kept_parts(
+    descriptor: Descriptor, shards: Sequence[ShardAddress], there: Collection[int]
+) -> frozenset[int]:
+    """The parts of the new `shards` that need no row of their own keys: old ones `there`."""
+    if descriptor.placement is Placement.REPLICATED:
+        copies = [descriptor.shards[part] for part in there]
+        return frozenset(part for part, shard in enumerate(shards) if shard in copies)
+    unmoved = len(shards) == len(descriptor.shards) and all(
+        shards[part] == descriptor.shards[part] for part in there
+    )
+    return frozenset(there if unmoved else ())
+
+
+def sources(descriptor: Descriptor, there: Collection[int], kept: Collection[int]) -> list[int]:
+    """The parts that are `there` whose rows go to the others."""
+    if descriptor.placement is Placement.REPLICATED:
+        return sorted(there)[:1]
+    return [part for part in sorted(there) if part not in kept]
+
+
+def parts_there(client: Client, descriptor: Descriptor) -> frozenset[int]:
+    """The parts whose shard still answers for the epoch of `descriptor`."""
+    reachable = workers_of(client)
+    workers = [worker for worker in descriptor.workers if worker in reachable]
+    found = on_workers(client, workers, holds, descriptor)
+    there = {worker for worker, held in zip(workers, found, strict=True) if held}
+    return frozenset(part for part, worker in enumerate(descriptor.workers) if worker in there)
+
+
+def arrivals_there(
+    client: Client, descriptor: Descriptor, there: Collection[int]
+) -> frozenset[int]:
+    """When the rows came that these parts of an independent index have."""
+    workers = [descriptor.workers[part] for part in sorted(there)]
+    found = on_workers(client, workers, arrivals_in, descriptor)
+    return frozenset(chain.from_iterable(found))
+
+
+def move_shards(
+    client: Client, descriptor: Descriptor, change: Change, parts: Collection[int]
+) -> list[Receipt]:
+    """Put the rows of these parts of `descriptor` to their owners in `change`."""
+    workers = [descriptor.workers[part] for part in sorted(parts)]
+    return on_workers(client, workers, send_shard, descriptor, change)
+
+
+def holds(host: ShardHost, descriptor: Descriptor) -> bool:
+    shard = descriptor.shards[descriptor.workers.index(host.worker.address)]
+    return host.shards.holds(descriptor.uid, descriptor.epoch, shard.incarnation)
+
+
+def arrivals_in(host: ShardHost, descriptor: Descriptor) -> list[int]:
+    shard = descriptor.shards[descriptor.workers.index(host.worker.address)]
+    index = host.shards.at(descriptor.uid, descriptor.epoch, shard.incarnation)
+    arrivals = index.frame([ARRIVAL])[ARRIVAL].values
+    device = backend.get(None, arrivals)
+    found: list[int] = device.to_host(device.xp.unique(arrivals)).tolist()
+    return found
+
+
+def send_shard(host: ShardHost, descriptor: Descriptor, change: Change) -> Receipt:
+    part = descriptor.workers.index(host.worker.address)
+    shard = descriptor.shards[part]
+    rows = host.shards.at(descriptor.uid, descriptor.epoch, shard.incarnation).frame()
+    if change.lost is not None and change.lost.heavy:
+        # These are read again, whoever had them.
+        frames = frames_of(rows)
+        heavy = change.lost.heavy.among(change.encoder.encode_rows(rows).codes)
+        rows = frames.take(rows, frames.xp.flatnonzero(~heavy))
+    exchange = CommExchange(host.worker, change.shards, change.uid, change.transaction)
+    # Below the numbers of partitions that are read, so that stored rows come first.
+    number = part - len(descriptor.shards)
+    segments, receipt = parcels(
+        rows, replace(change, lost=None), number, address=host.worker.address
+    )
+    sync(host.worker.loop, exchange.put_segments, segments)
+    return receipt

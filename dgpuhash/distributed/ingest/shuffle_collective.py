@@ -1,0 +1,281 @@
+"""A build or insert in one phase: rows to the owners of their keys, and into their shards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from distributed import Client
+
+from dgpuhash import backend
+from dgpuhash.distributed.cluster.locality import Elsewhere, Given, Needed
+from dgpuhash.distributed.cluster.lying import Lying, needed, report
+from dgpuhash.distributed.cluster.payload import are_plain, plain_arrays
+from dgpuhash.distributed.cluster.serialization import Sealed
+from dgpuhash.distributed.collective.base import Collective, Places, Received
+from dgpuhash.distributed.collective.standing import run_together
+from dgpuhash.distributed.partition.descriptor import Placement
+from dgpuhash.distributed.partition.hash_partition import split
+from dgpuhash.distributed.partition.parted import Parted, parted
+from dgpuhash.distributed.partition.skew import NO_HEAVY, NO_TALLY, Heavy, Tally, agreed, candidates
+from dgpuhash.distributed.shards.plugin import ShardHost
+from dgpuhash.distributed.shards.shard_store import Change
+from dgpuhash.distributed.shards.stats import Measure, measured
+from dgpuhash.errors import DgpuhashError
+from dgpuhash.frames import frames_of
+from dgpuhash.tables.cached import cached
+
+if TYPE_CHECKING:
+    from dgpuhash.distributed.ingest.commit import Act
+
+__all__ = ["put_together"]
+
+REFUSED = "another worker cannot take part"
+
+
+def put_together(
+    client: Client, change: Change, acts: Sequence[Act]
+) -> tuple[Heavy, list[Measure]] | None:
+    """Open a change and prepare it with the rows of `acts`, on all shards.
+
+    The heavy keys, and of a build what each shard is going to have.
+
+    None, and no shard is prepared, where tasks have to put the rows.
+
+    Raises
+    ------
+    IndexLost
+        When a worker is lost.
+    ColumnError
+        When a key of a unique index is there twice.
+    """
+    what = f"{change.verb} of index {change.uid}"
+    try:
+        partitions = _reachable(change, acts)
+        shares = run_together(
+            client, change.shards, put_share, Sealed.of(change), needed=partitions
+        )
+    except Elsewhere as elsewhere:
+        report(what, str(elsewhere))
+        return None
+    refused = sorted((share.refused for share in shares if share.refused), key=REFUSED.__eq__)
+    report(what, *refused[:1])
+    if refused:
+        return None
+    for share in shares:
+        if share.error is not None:
+            raise share.error
+    return shares[0].heavy, [share.measure for share in shares]
+
+
+def _reachable(change: Change, acts: Sequence[Act]) -> Needed:
+    """The partitions; Elsewhere is raised where tasks are needed."""
+    if change.placement is not Placement.DISTRIBUTED:
+        raise Elsewhere("rows go to no owners of keys")
+    if len(acts) != 1 or change.verb == "erase" or change.kept or change.lost is not None:
+        raise Elsewhere("it is more than new rows")
+    if not are_plain(change.meta):
+        raise Elsewhere("columns are no plain arrays")
+    return needed(acts[0].partitions, change.meta)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a rank has done.
+
+    Attributes
+    ----------
+    refused : str
+        Why nothing was done anywhere.
+    error : DgpuhashError or None
+        Why the rows cannot be stored.
+    heavy : Heavy
+    measure : Measure
+        Of the shard that a build has made.
+    """
+
+    refused: str = ""
+    error: DgpuhashError | None = None
+    heavy: Heavy = NO_HEAVY
+    measure: Measure = (0, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Vote:
+    """What a rank tells the others before rows travel."""
+
+    refused: bool
+    rows: int
+    tally: Tally
+    segments: list[list[int]]
+    """For each rank the rows from each partition, where the order of rows hangs on it."""
+
+
+def put_share(host: ShardHost, collective: Collective, seal: Sealed[Change], given: Given) -> Share:
+    """Runs on each rank, which is the number of its part."""
+    change = seal.opened()
+    host.shards.open(change, given.rank)
+    with collective.undisturbed(frames_of(change.meta).device):
+        return _put(host, collective, change, given)
+
+
+def _put(host: ShardHost, collective: Collective, change: Change, given: Given) -> Share:
+    """As `put_share`, with this rank's partitions."""
+    lying, leaving = given.dealt, Leaving(change, given)
+    if host.shards.mixed(change.uid):
+        # All shards have to be asked what they make of those that come.
+        leaving.refused = "other numbers are stored than were planned with"
+    numbers = [one.number for each in lying for one in each]
+    told = numbers != sorted(numbers)
+    if not leaving.refused:
+        leaving.part(change.heavy or NO_HEAVY, told)
+    votes = _voted(collective, leaving, told)
+    if any(vote.refused for vote in votes):
+        return Share(leaving.refused or REFUSED)
+    heavy = change.heavy
+    if heavy is None:
+        rows = sum(vote.rows for vote in votes)
+        heavy = agreed([vote.tally for vote in votes], rows, len(votes))
+        if heavy:
+            leaving.part(heavy, told)
+            votes = _voted(collective, leaving, told)
+    mine = [vote.segments[collective.rank] for vote in votes] if told else []
+    sent = leaving.parted
+    if told and all(len(each) <= 1 for each in lying):
+        to = _places(sent.columns, lying, mine)
+        columns = collective.start(sent.columns, sent.counts, to=to).wait().columns
+    else:
+        came = collective.all_to_all(sent.columns, sent.counts)
+        columns = _in_order(came, lying, mine) if told else came.columns
+        del came
+    del leaving, sent
+    try:
+        host.shards.prepare_arrays(change.uid, change.transaction, columns)
+    except DgpuhashError as error:
+        return Share(error=error)
+    made = host.shards.made(change.uid, change.transaction)
+    return Share(heavy=heavy, measure=(0, None) if made is None else measured(made))
+
+
+def _voted(collective: Collective, leaving: Leaving, told: bool) -> list[Vote]:
+    """The votes of all ranks."""
+    segments = leaving.segments if told else []
+    vote = Vote(bool(leaving.refused), leaving.rows, leaving.tally, segments)
+    found: list[Vote] = collective.gather(vote)
+    return found
+
+
+class Leaving:
+    """The rows of one rank on their way to their owners."""
+
+    def __init__(self, change: Change, given: Given) -> None:
+        self._change = change
+        self._frames = frames_of(change.meta)
+        self.device = backend.get(self._frames.device)
+        self.refused = ""
+        self.segments: list[list[int]] = []
+        self.parted: Parted
+        try:
+            partitions = [self._arrays(frame) for (frame,) in given.things]
+        except KeyError as error:
+            self.refused = f"partition {error} has left its worker"
+            return
+        except DgpuhashError as error:
+            self.refused = str(error)
+            return
+        if any(arrays is None for arrays in partitions):
+            self.refused = "a column has nulls, or another dtype than the index"
+            return
+        partitions = partitions or [plain_arrays(change.meta, change.meta)]
+        self._ends = np.cumsum([len(arrays[0]) for arrays in partitions])
+        xp = self._frames.xp
+        self._columns = [
+            column[0] if len(column) == 1 else xp.concatenate(column)
+            for column in zip(*partitions, strict=True)
+        ]
+        labels = list(change.meta)
+        self._keys = [labels.index(name) for name in change.encoder.names]
+        keys = [self._columns[position] for position in self._keys]
+        self._encoded = change.encoder.encode_arrays(keys, self._frames)
+
+    @property
+    def rows(self) -> int:
+        """How many there are."""
+        return 0 if self.refused else len(self._columns[0])
+
+    @cached
+    def tally(self) -> Tally:
+        """The keys that may be heavy, where the change is to find them."""
+        if self._change.heavy is not None or self.refused:
+            return NO_TALLY
+        parts, seeds = len(self._change.shards), self._change.encoder.seeds
+        return candidates(self._encoded.codes, parts, parts, seeds.owners)
+
+    def part(self, heavy: Heavy, told: bool) -> None:
+        """Put the rows in the order of their owners, those of heavy keys among all parts."""
+        encoder, parts = self._change.encoder, len(self._change.shards)
+        owned: Any = split(self._encoded, encoder, parts, heavy) if heavy else parts
+        key = self._keys[0] if encoder.codes_are_keys else None
+        several = told and len(self._ends) > 1
+        self.parted = parted(
+            self._columns, key, self._encoded, owned,
+            owner_seed=encoder.seeds.owners, numbered=several,
+        )  # fmt: skip
+        self.segments = self._counted() if several else self.parted.counts[:, None].tolist()
+
+    def _counted(self) -> list[list[int]]:
+        """Of each part the rows from each partition."""
+        xp = self._frames.xp
+        edges = xp.asarray(self._ends)
+        ends = np.concatenate([[0], np.cumsum(self.parted.counts)]).tolist()
+        cuts = [
+            xp.searchsorted(self.parted.numbers[start:end], edges) for start, end in pairwise(ends)
+        ]
+        found = self.device.to_host(xp.stack(cuts))
+        return np.diff(found, axis=1, prepend=0).tolist()
+
+    def _arrays(self, frame: Any) -> Any:
+        like = self._change.meta
+        # A partition that is no frame is refused here.
+        frames_of(frame)
+        arrays = plain_arrays(frame, like) if list(frame) == list(like) else None
+        return arrays or plain_arrays(self._frames.conform(frame, like), like)
+
+
+def _places(
+    columns: Sequence[Any], lying: Sequence[Sequence[Lying]], segments: Sequence[Sequence[int]]
+) -> Places:
+    """Where rows go that come in one segment from each rank, to be in the order of partitions."""
+    starts, place = np.zeros(len(lying), np.int64), 0
+    ranks = [rank for rank, each in enumerate(lying) if each]
+    for rank in sorted(ranks, key=lambda rank: lying[rank][0].number):
+        starts[rank] = place
+        place += segments[rank][0]
+    device = backend.get(None, *columns)
+    return Places([device.empty(place, column.dtype) for column in columns], starts)
+
+
+def _in_order(
+    came: Received, lying: Sequence[Sequence[Lying]], segments: Sequence[Sequence[int]]
+) -> list[Any]:
+    """The rows that came, in the order of their partitions.
+
+    Parameters
+    ----------
+    came : Received
+    lying : sequence of sequence of Lying
+        The partitions of each rank.
+    segments : sequence of sequence of int
+        How many rows came of each.
+    """
+    found, place = {}, 0
+    for each, counts in zip(lying, segments, strict=True):
+        for one, count in zip(each, counts, strict=False):
+            found[one.number] = slice(place, place + count)
+            place += count
+    spans = [found[number] for number in sorted(found)]
+    xp = backend.get(None, *came.columns).xp
+    return [xp.concatenate([column[span] for span in spans]) for column in came.columns]

@@ -1,0 +1,100 @@
+"""Settling: rows of keys that are not heavy after all go on to the owners of their keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from distributed import Client
+from distributed.utils import sync
+
+from dgpuhash import backend
+from dgpuhash.distributed.cluster.broadcast import on_workers
+from dgpuhash.distributed.cluster.payload import frame_of_payload
+from dgpuhash.distributed.ingest.comm import CommExchange
+from dgpuhash.distributed.partition.hash_partition import pieces
+from dgpuhash.distributed.partition.skew import Heavy, agreed
+from dgpuhash.distributed.shards.inbox import LOOSE, Inbox, Parcel, Receipt
+from dgpuhash.distributed.shards.plugin import ShardHost
+from dgpuhash.distributed.shards.shard_store import Change
+from dgpuhash.frames import frames_of
+
+__all__ = ["let_go", "moved_on", "settled"]
+
+# Pieces that a parcel which goes on may be cut into.
+_PIECES = 1 << 10
+
+# For each partition with rows that go on, how many, by their owners.
+Moves = dict[int, list[int]]
+
+
+def settled(
+    client: Client, change: Change, receipts: Sequence[Receipt]
+) -> tuple[Heavy, list[Moves]]:
+    """The keys that are heavy, and where rows of the other candidates went from each part."""
+    parts = len(change.shards)
+    rows = sum(sum(receipt.rows) for receipt in receipts)
+    heavy = agreed([receipt.tally for receipt in receipts], rows, parts)
+    if {code for receipt in receipts for code in receipt.tally.codes} <= set(heavy.codes):
+        return heavy, []
+    return heavy, on_workers(client, change.workers, send_on, change, receipts, heavy)
+
+
+def moved_on(receipts: Sequence[Receipt], moves: Sequence[Moves]) -> list[Receipt]:
+    """The receipts after rows have moved, from the part that is the number of each of `moves`.
+
+    Examples
+    --------
+    >>> moved_on([Receipt(7, "a", (5, 3))], [{7: [0, 2]}, {}])[0].rows
+    (3, 5)
+    """
+    found = []
+    for receipt in receipts:
+        rows = list(receipt.rows)
+        for part, moved in enumerate(moves):
+            for owner, count in enumerate(moved.get(receipt.partition, ())):
+                rows[part] -= count
+                rows[owner] += count
+        found.append(replace(receipt, rows=tuple(rows)))
+    return found
+
+
+def send_on(host: ShardHost, change: Change, receipts: Sequence[Receipt], heavy: Heavy) -> Moves:
+    """Runs on a worker with a part of the change."""
+    inbox = host.shards.inbox(change.uid, change.transaction)
+    segments, moves = let_go(inbox, change, receipts, heavy)
+    exchange = CommExchange(host.worker, change.shards, change.uid, change.transaction)
+    sync(host.worker.loop, exchange.put_segments, segments)
+    return moves
+
+
+def let_go(
+    inbox: Inbox, change: Change, receipts: Sequence[Receipt], heavy: Heavy
+) -> tuple[list[list[Parcel]], Moves]:
+    """Take rows of keys that are not heavy out of the box of a part that does not own them."""
+    parts, part = len(change.shards), inbox.part
+    segments: list[list[Parcel]] = [[] for _ in range(parts)]
+    moves: Moves = {}
+    for parcel in inbox.loose(receipts):
+        rows = frame_of_payload(parcel.payload, change.meta)
+        codes = change.encoder.encode_rows(rows).codes
+        xp = backend.get(None, codes).xp
+        owners = xp.where(heavy.among(codes), np.uint32(part), change.encoder.owners(codes, parts))
+        if bool((owners == part).all()):
+            continue
+        owned = [xp.flatnonzero(owners == owner) for owner in range(parts)]
+        moved = moves.setdefault(parcel.partition, [0] * parts)
+        stays = frames_of(rows).take(rows, owned[part])
+        inbox.replace(replace(parcel, rows=len(stays), payload=stays))
+        owned[part] = owned[part][:0]
+        for owner, found in enumerate(pieces(rows, owned, change.meta)):
+            # An owner has the first block of its key, and the next parts the next ones.
+            block = 1 + (part - owner) % parts
+            first = block * LOOSE + (parcel.number - LOOSE) * _PIECES
+            moved[owner] += len(owned[owner])
+            segments[owner] += [
+                Parcel(parcel.partition, parcel.attempt, number, len(piece), payload)
+                for number, (piece, payload) in enumerate(found, start=first)
+            ]
+    return segments, moves

@@ -1,0 +1,86 @@
+"""Doubles: unique keys of shards that hold whatever rows they were given, compared by broadcast."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from distributed import Client
+from distributed.utils import sync
+
+from dgpuhash.distributed.cluster.broadcast import watched
+from dgpuhash.distributed.cluster.payload import frame_of_payload
+from dgpuhash.distributed.cluster.rpc import request
+from dgpuhash.distributed.partition.hash_partition import pieces
+from dgpuhash.distributed.partition.routing import part_near
+from dgpuhash.distributed.shards.plugin import host_of, hosting_worker
+from dgpuhash.distributed.shards.shard_store import Change
+from dgpuhash.errors import ColumnError
+from dgpuhash.frames import frames_of
+
+__all__ = ["refuse_doubles"]
+
+
+def refuse_doubles(client: Client, change: Change) -> None:
+    """Compare the keys that a prepared change adds to each shard with those of all others.
+
+    Raises
+    ------
+    ColumnError
+        When two shards would have one key; it is named.
+    IndexLost
+        When a worker is lost.
+    """
+    workers = [shard.worker for shard in change.shards]
+    futures = [
+        client.submit(
+            compare_keys,
+            change,
+            workers=[worker],
+            allow_other_workers=False,
+            pure=False,
+            key=f"dgpuhash-unique-{change.transaction}-{part}",
+        )
+        for part, worker in enumerate(workers)
+        if len(workers) > 1
+    ]
+    try:
+        watched(client, workers, futures)
+    finally:
+        for future in futures:
+            future.release()
+
+
+def compare_keys(change: Change) -> None:
+    """Runs as a Dask task on each shard's worker; its request finds no shard thread waiting."""
+    worker = hosting_worker()
+    shards = host_of(worker).shards
+    here = part_near(change.shards, worker.address)
+    phase = {"uid": change.uid, "transaction": change.transaction}
+
+    async def own() -> Any:
+        return await host_of(worker).thread.run(shards.new_keys, **phase)
+
+    keys = sync(worker.loop, own)
+    names = list(change.encoder.names)
+    like = change.meta[names]
+    everything = frames_of(keys).xp.arange(len(keys))
+    for _, piece in pieces(keys, [everything], like)[0]:
+        for part, shard in enumerate(change.shards):
+            if part == here:
+                continue
+            (row,) = sync(
+                worker.loop,
+                request,
+                worker,
+                shard.worker,
+                "dgpuhash_known",
+                {"keys": piece},
+                **phase,
+            )
+            if row >= 0:
+                key = frame_of_payload(piece, like).iloc[[row]].to_dict("records")[0]
+                raise ColumnError(
+                    f"the index on {names!r} is unique, and {key!r} is a key of rows on two "
+                    "workers; drop the doubles, build with unique=False, or say what they are to "
+                    "mean, such as conflict='first'"
+                )

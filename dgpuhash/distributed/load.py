@@ -1,0 +1,77 @@
+"""Whatever was saved to a folder, as what it was."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+from distributed import Client
+
+from dgpuhash.distributed.cluster.client import client_of
+from dgpuhash.distributed.index import DistributedIndex
+from dgpuhash.distributed.storage.envelope import MANIFEST, loaded_from
+from dgpuhash.distributed.storage.folder import Folder
+from dgpuhash.distributed.tables import DistributedMap, DistributedMultiMap, DistributedSet
+from dgpuhash.distributed.tables.saved import WHAT as TABLE
+from dgpuhash.distributed.tables.saved import SavedTable
+
+__all__ = ["load"]
+
+_TABLES = {each.kind: each for each in (DistributedSet, DistributedMap, DistributedMultiMap)}
+
+
+def load(
+    url: str | os.PathLike[str], device: str | None = None, *, client: Client | None = None
+) -> Any:
+    """The index or table that was saved to `url`, whichever it is, on the workers of now.
+
+    ``load`` of its class takes more options.
+
+    Parameters
+    ----------
+    url : str or path
+        What ``save`` of a `DistributedIndex`, `DistributedSet`, `DistributedMap` or
+        `DistributedMultiMap` wrote.
+    device : {"cpu", "cuda"}, optional
+        Default: the CPU.
+    client : distributed.Client, optional
+        Default: the current one.
+
+    Raises
+    ------
+    FormatError
+        When there is no such save, or it is damaged.
+    UnsupportedError
+        When there is no client.
+    IndexLost, SpecError, DeviceError, OutOfMemoryError, OSError
+        As ``load`` of its class.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from distributed import Client
+    >>> from dgpuhash.distributed import DistributedSet, load
+    >>> client = Client(processes=False, n_workers=2, dashboard_address=None)
+    >>> folder = tempfile.mkdtemp()
+    >>> with DistributedSet.from_keys([3, 1, 4]) as seen:
+    ...     seen.save(folder)
+    >>> with load(folder) as again:
+    ...     type(again).__name__, len(again)
+    ('DistributedSet', 3)
+    >>> client.close()
+    """
+    folder, client = Folder(url), client_of(client)
+    if not _is_table(folder):
+        return DistributedIndex.load(folder.url, client, device=device)
+    kind = loaded_from(folder, lambda: SavedTable.found_in(folder)).spec.kind
+    return _TABLES[kind].load(folder.url, client=client, device=device)
+
+
+def _is_table(folder: Folder) -> bool:
+    if not folder.has(MANIFEST):
+        return False
+    try:
+        return bool(json.loads(folder.read(MANIFEST))["format"] == f"dgpuhash {TABLE}")
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return False

@@ -1,0 +1,1 @@
+"""Which worker owns which rows, in which state of an index."""

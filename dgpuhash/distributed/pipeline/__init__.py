@@ -1,0 +1,1 @@
+"""One rank's share of a collective verb, in slices that overlap."""

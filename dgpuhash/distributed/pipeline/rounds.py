@@ -1,0 +1,358 @@
+"""Rows on their way to the owners of their keys, and the answers on their way back."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dgpuhash.backend import Backend, Deal
+from dgpuhash.distributed.collective.base import Collective, Received, Transfer
+from dgpuhash.distributed.collective.streams import SideStream
+from dgpuhash.distributed.pipeline.plan import Piece, Plan
+from dgpuhash.distributed.pipeline.slices import Answer, Sent, Sliced
+
+__all__ = ["Rounds"]
+
+# Rounds whose rows are on their way while one is served, and whose answers are while the next are.
+AHEAD, LAG = 2, 2
+# Pieces, or answers, that are sent before the first is waited for, where all are served at once.
+TOGETHER = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Dealing:
+    """A piece that is being put in order; `starts` waits until it is known where parts begin."""
+
+    piece: Piece | None
+    columns: list[Any]
+    deal: Deal | None
+    starts: Callable[[], np.ndarray]
+
+
+@dataclass(frozen=True, slots=True)
+class _Answered:
+    """A slice whose answers are on their way back, beside what was asked of this rank.
+
+    That is kept, since its memory may be the side stream's, which follows when answers are back.
+    """
+
+    of: Sliced
+    came: Received
+    answers: list[Answer]
+    transfers: list[Transfer]
+    nbytes: int
+    """Of what was asked, and the answers, as far as it is not the piece's own."""
+
+
+class Rounds:
+    """All rounds of one verb on one rank.
+
+    Parameters
+    ----------
+    backend : Backend
+    collective : Collective
+    plan : Plan
+    side : SideStream
+        On which rows are put in order.
+    take : callable
+        The columns of a piece, key words first; those of no rows for None.
+    serve : callable
+        This rank's answers to columns that came, by the rows that each rank has sent; the columns
+        of answers may be those of the third argument, which has some for the first answers.
+    deliver : callable
+        Is given each piece that was sent, and what came back for all of it.
+    like : callable
+        Gives columns of no rows, as answers by row have them; none where there are others as well.
+    slice_rows : int
+        Of a piece that travel together, about.
+    owner_seed : int
+        Of the hash that chooses keys' owners.
+
+    Attributes
+    ----------
+    peak_nbytes : int
+        The most that rows on their way and answers have taken at once on this rank.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        collective: Collective,
+        plan: Plan,
+        side: SideStream,
+        *,
+        take: Callable[[Piece | None], list[Any]],
+        serve: Callable[[list[Any], np.ndarray, list[list[Any]]], list[Answer]],
+        deliver: Callable[[Sent, list[Answer]], None],
+        like: Callable[[], list[Any]],
+        slice_rows: int,
+        owner_seed: int,
+    ) -> None:
+        self._backend, self._collective, self._plan = backend, collective, plan
+        self._take, self._serve, self._deliver = take, serve, deliver
+        self._like, self._slice_rows = like, slice_rows
+        self._owner_seed = owner_seed
+        self._side = side
+        side.follow()
+        self.peak_nbytes = 0
+
+    def run(self) -> None:
+        """Serve slice after slice.
+
+        While one is served, the rows of the next are on their way, and the answers of those before
+        are on their way back; the next piece is put in order meanwhile.
+        """
+        going: deque[tuple[Sliced, int, Transfer]] = deque()
+        coming: deque[_Answered] = deque()
+        for asked, number in self._slices():
+            with self._side.use():
+                transfer = self._start(
+                    asked.sent.columns, asked.counts[number], starts=asked.starts[number],
+                    to=asked.asked(number),
+                )  # fmt: skip
+            going.append((asked, number, transfer))
+            if number == 0:
+                self._serve_own(asked, asked.own[: len(asked.own) // 2])
+            if len(going) > AHEAD:
+                self._answer(going, coming)
+            if len(coming) > LAG:
+                self._take_back(coming.popleft())
+        while going:
+            self._answer(going, coming)
+        while coming:
+            self._take_back(coming.popleft())
+
+    def _slices(self) -> Iterator[tuple[Sliced, int]]:
+        """The slices of all pieces; while those of one are asked for, the next is dealt."""
+        dealing = self._deal(0) if self._plan.rounds else None
+        for number in range(self._plan.rounds):
+            assert dealing is not None
+            asked = self._sliced(dealing, self._slices_of(number))
+            # The places of one piece's rows are those of the next one's.
+            alone = self._plan.rounds == 1 and asked.slices > 1
+            if alone and self._collective.lands(self._backend.name):
+                asked.land(self._collective, self._like())
+            dealing = self._deal(number + 1) if number + 1 < self._plan.rounds else None
+            for each in range(asked.slices):
+                yield asked, each
+
+    def _slices_of(self, number: int) -> int:
+        """As many for all ranks."""
+        ranks = self._collective.size
+        travelling = self._plan.most_rows(number) * (ranks - 1) / ranks
+        return max(1, round(travelling / self._slice_rows))
+
+    def _answer(self, going: deque[tuple[Sliced, int, Transfer]], coming: deque[_Answered]) -> None:
+        """Serve the slice that was sent first, and let its answers go."""
+        asked, number, transfer = going.popleft()
+        came = transfer.wait()
+        written = asked.written(number)
+        if written is None:
+            answers = self._serve(came.columns, came.counts, [])
+        else:
+            answers = [self._write(came, written)]
+        transfers = []
+        for place, answer in enumerate(answers):
+            to = None
+            if asked.own and answer.by_row:
+                to = asked.answered(place, answer, number)
+            transfers.append(self._start(answer.columns, answer.counts, to=to))
+        coming.append(self._answered(asked, came, answers, transfers))
+        if number + 1 == asked.slices:
+            self._serve_own(asked, asked.own[len(asked.own) // 2 :])
+        pieces = {each for each, *_ in going} | {each.of for each in coming}
+        self._note(*pieces, *coming, more=sum(each.nbytes for *_, each in going))
+
+    def _write(self, came: Received, to: list[list[Any]]) -> Answer:
+        """Serve rows that came, and write the answers to those of each rank where it wants them."""
+        ends = np.cumsum(came.counts).tolist()
+        for rank, (rows, end) in enumerate(zip(came.counts.tolist(), ends, strict=True)):
+            if not rows:
+                continue
+            counts = np.zeros_like(came.counts)
+            counts[rank] = rows
+            asked = [column[end - rows : end] for column in came.columns]
+            (answer,) = self._serve(asked, counts, [to[rank]])
+            for column, there in zip(answer.columns, to[rank], strict=True):
+                if column is not there:
+                    there[...] = column
+        return Answer([column[:0] for column in to[0]], came.counts)
+
+    def _serve_own(self, asked: Sliced, some: list[slice]) -> None:
+        """Serve rows of this rank, which need not travel."""
+        for own in some:
+            counts = np.zeros(self._collective.size, np.int64)
+            counts[self._collective.rank] = own.stop - own.start
+            columns = [column[own] for column in asked.sent.columns]
+            to = asked.places_of(own)
+            asked.keep(own, self._serve(columns, counts, to), to)
+
+    def run_together(self) -> None:
+        """Serve all rounds at once, their rows in the order that those of all ranks have."""
+        if self._plan.rounds == 0:
+            return
+        going: list[tuple[Sliced, Transfer]] = []
+        arrived: list[Received] = []
+        for number in range(self._plan.rounds):
+            asked = self._sliced(self._deal(number), 1)
+            with self._side.use():
+                transfer = self._start(asked.sent.columns, np.diff(asked.sent.starts))
+            going.append((asked, transfer))
+            if number >= TOGETHER:
+                arrived.append(going[number - TOGETHER][1].wait())
+        arrived += [transfer.wait() for _, transfer in going[len(arrived) :]]
+        segments = self._segments(arrived)
+        in_order = sorted(segments, key=lambda segment: segment.first)
+        if len(arrived) == 1 and in_order == segments:
+            joined = arrived[0].columns
+        else:
+            joined = [
+                self._backend.xp.concatenate(
+                    [arrived[0].columns[column][:0]]
+                    + [arrived[each.round].columns[column][each.slice] for each in in_order]
+                )
+                for column in range(len(arrived[0].columns))
+            ]
+        counts = np.sum([received.counts for received in arrived], axis=0)
+        answers = self._serve(joined, counts, [])
+        pieces = [asked for asked, _ in going]
+        copied = 0 if joined is arrived[0].columns else _nbytes(joined)
+        self._note(*pieces, more=copied + sum(_nbytes(each.columns) for each in arrived))
+        if not answers:
+            self._side.follow()
+            return
+        (answer,) = answers
+        places, place = {}, 0
+        for each in in_order:
+            places[each.round, each.source] = place
+            place += each.stop - each.start
+        back = []
+        for number, received in enumerate(arrived):
+            parts = [
+                slice(places[number, source], places[number, source] + count)
+                for source, count in enumerate(received.counts.tolist())
+                if count
+            ]
+            columns = [_cut(self._backend, column, parts) for column in answer.columns]
+            back.append([Answer(columns, received.counts)])
+        coming: deque[_Answered] = deque()
+        for (asked, _), came, given in zip(going, arrived, back, strict=True):
+            transfers = [self._start(each.columns, each.counts) for each in given]
+            coming.append(self._answered(asked, came, given, transfers))
+            if len(coming) > TOGETHER:
+                self._take_back(coming.popleft())
+        while coming:
+            self._take_back(coming.popleft())
+
+    def _deal(self, number: int) -> _Dealing:
+        """Begin to put the rows of a piece into the order of their owners."""
+        piece = self._plan.piece(self._collective.rank, number)
+        parts = self._collective.size
+        if parts == 1:
+            columns = self._take(piece)
+            return _Dealing(piece, columns, None, lambda: np.array([0, len(columns[0])]))
+        with self._side.use():
+            keys, *values = self._take(piece)
+            narrow = len(values) == 1 and values[0].ndim == 1
+            fetched: list[Callable[[], np.ndarray]] = []
+            deal = self._backend.deal(
+                keys, values[0] if narrow else None, parts=parts, seed=self._owner_seed,
+                counted=lambda starts: fetched.append(self._side.fetch(starts)),
+            )  # fmt: skip
+            beside = [deal.values] if narrow else [deal.moved(column) for column in values]
+        return _Dealing(piece, [deal.keys, *beside], deal, fetched[0])
+
+    def _sliced(self, dealing: _Dealing, slices: int) -> Sliced:
+        """A piece that is in order for whatever follows here, cut into slices."""
+        starts = dealing.starts().astype(np.int64)
+        # Rows are counted, and may still move.
+        self._side.rejoin()
+        sent = Sent(dealing.piece, dealing.columns, dealing.deal, starts)
+        return Sliced(self._backend, sent, slices, self._collective.rank)
+
+    def _start(self, columns: list[Any], counts: np.ndarray, **places: Any) -> Transfer:
+        if self._collective.size == 1:
+            return _Stayed(columns, counts)
+        return self._collective.start(columns, counts, **places)
+
+    def _take_back(self, answered: _Answered) -> None:
+        came = [transfer.wait() for transfer in answered.transfers]
+        asked = answered.of
+        if not asked.own and self._collective.size > 1:
+            back = sum(_nbytes(each.columns) for each in came)
+            self._note(asked, answered, more=back)
+        asked.back.append(
+            [
+                Answer(each.columns, each.counts, answer.by_row)
+                for each, answer in zip(came, answered.answers, strict=True)
+            ]
+        )
+        if asked.whole:
+            self._deliver(asked.sent, asked.take())
+        self._side.follow()
+
+    def _segments(self, arrived: Sequence[Received]) -> list[_Segment]:
+        """The rows that came, cut by round and rank."""
+        segments = []
+        for number, received in enumerate(arrived):
+            ends = np.cumsum(received.counts).tolist()
+            for source, (count, end) in enumerate(zip(received.counts.tolist(), ends, strict=True)):
+                piece = self._plan.piece(source, number)
+                if piece is not None and count:
+                    segments.append(_Segment(number, source, piece.first, end - count, end))
+        return segments
+
+    def _answered(
+        self, asked: Sliced, came: Received, answers: list[Answer], transfers: list[Transfer]
+    ) -> _Answered:
+        nbytes = sum(_nbytes(each.columns) for each in answers)
+        if self._collective.size > 1:
+            nbytes += _nbytes(came.columns)
+        return _Answered(asked, came, answers, transfers, nbytes)
+
+    def _note(self, *held: Sliced | _Answered, more: int = 0) -> None:
+        """What is held besides the arguments, the table, and the answers of the whole verb."""
+        self.peak_nbytes = max(self.peak_nbytes, more + sum(each.nbytes for each in held))
+
+
+@dataclass(frozen=True, slots=True)
+class _Segment:
+    """Rows of one round from one rank; `first` is where their piece begins among all rows."""
+
+    round: int
+    source: int
+    first: int
+    start: int
+    stop: int
+
+    @property
+    def slice(self) -> slice:
+        return slice(self.start, self.stop)
+
+
+class _Stayed(Transfer):
+    """Rows of a group of one rank, which are where they belong."""
+
+    def __init__(self, columns: list[Any], counts: np.ndarray) -> None:
+        self._received = Received(columns, counts)
+
+    def wait(self) -> Received:
+        return self._received
+
+
+def _nbytes(columns: Iterable[Any]) -> int:
+    return sum(column.nbytes for column in columns)
+
+
+def _cut(backend: Backend, column: Any, parts: Sequence[slice]) -> Any:
+    """The rows of all parts, one after the other."""
+    if not parts:
+        return column[:0]
+    if all(before.stop == after.start for before, after in itertools.pairwise(parts)):
+        return column[parts[0].start : parts[-1].stop]
+    return backend.xp.concatenate([column[part] for part in parts])

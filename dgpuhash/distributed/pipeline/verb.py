@@ -1,0 +1,344 @@
+"""What one rank does for a verb: its chunks to the owners, the answers into chunks again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dgpuhash import backend as backends
+from dgpuhash.backend import Deal
+from dgpuhash.distributed.collective.base import Collective
+from dgpuhash.distributed.pipeline.bulk_insert import Offer, Placing
+from dgpuhash.distributed.pipeline.plan import Chunk, Piece, Plan
+from dgpuhash.distributed.pipeline.rounds import Rounds
+from dgpuhash.distributed.pipeline.slices import Answer, Sent
+from dgpuhash.distributed.pruning.probe_keys import Thinned, thinned
+from dgpuhash.distributed.pruning.repeats import gathered
+from dgpuhash.distributed.shards.table_shard import Part, Verb
+from dgpuhash.errors import OutOfMemoryError, ShapeError
+from dgpuhash.tables.arguments.lookup_keys import Asked, joined_rows
+from dgpuhash.tables.open_addressing.bulk_build import fill_ones
+from dgpuhash.tables.open_addressing.bulk_stream import RegionIntake
+
+__all__ = ["Asking"]
+
+# Answers that tell how many keys are absent; fewer tell nothing.
+_TOLD_ROWS = 2**16
+
+
+class Asking:
+    """A rank's share of one verb.
+
+    Parameters
+    ----------
+    part : Part
+        The rank's own part of the table.
+    verb : Verb
+    chunks : sequence of sequence of Chunk
+        Those of all ranks.
+    rank : int
+    columns : sequence of list of array
+        For each of the rank's own chunks the arrays of its keys, and values.
+    """
+
+    def __init__(
+        self,
+        part: Part,
+        verb: Verb,
+        chunks: Sequence[Sequence[Chunk]],
+        rank: int,
+        columns: Sequence[list[Any]],
+    ) -> None:
+        self._part, self._verb = part, verb
+        self._chunks, self._mine = chunks, chunks[rank]
+        self._backend = backends.get(part.table.device)
+        self._asked: list[Asked] = []
+        if verb.mixed:
+            self._asked = [part.layout.asked(self._backend, keys) for (keys,) in columns]
+            columns = [[asked.keys] for asked in self._asked]
+        else:
+            columns = [self._words(each) for each in columns]
+        self._columns = columns
+        self._check_rows()
+        self._nothing = part.no_rows[: 2 if verb.stores else 1]
+        self._rows = sum(chunk.rows for chunk in self._mine)
+        self._answers: list[Any] = []
+        self._lists: list[tuple[Any, Any]] = []
+        self._placing: Placing | None = None
+
+    def offer(self, collective: Collective, piece_rows: int) -> Offer | None:
+        """How this rank would place its rows range by range; None where it does not.
+
+        All ranks tell each other, and then `go`.
+        """
+        if collective.size == 1 or self._rows > piece_rows:
+            return None
+        # A rank may have few rows, or none: what pays depends on those that come.
+        coming = sum(chunk.rows for chunks in self._chunks for chunk in chunks) // collective.size
+        ranges = self._part.ranges(self._verb, self._nothing, coming, collective.size)
+        if ranges is None:
+            return None
+        plan = Plan([self._mine], most_rows=max(1, self._rows), in_order=False)
+        columns = self._take(plan.piece(0, 0))
+        placing = None
+        try:
+            placing = Placing(self._backend, collective, self._part, ranges, columns)
+            offer = placing.offer()
+            if offer is not None:
+                self._placing, placing = placing, None
+            return offer
+        except Exception as error:
+            if not isinstance(error, OutOfMemoryError) and not backends.ran_out(error):
+                raise
+        finally:
+            if placing is not None:
+                placing.give_up()
+            elif self._placing is None:
+                self._part.side.rejoin()
+        return None
+
+    def go(
+        self,
+        collective: Collective,
+        piece_rows: int,
+        slice_rows: int,
+        offers: Sequence[Offer | None] = (None,),
+    ) -> list[list[Any]]:
+        """Carry it out; the arrays of the answer to each of the rank's chunks."""
+        placing, self._placing = self._placing, None
+        if placing is None or not placing.agreed(offers):
+            if placing is not None:
+                placing.give_up()
+            del placing
+            self._ask(collective, piece_rows, slice_rows)
+            return self._result()
+        answered = self._part.answers(self._verb)
+        if answered:
+            # As they mostly are: nobody waits for them then, and their memory is there before the
+            # table changes.
+            self._answers = [self._backend.empty(self._rows, np.uint8)]
+        placing.set_out(slice_rows)
+        if answered:
+            fill_ones(self._answers[0])
+        intake = placing.place()
+        all_new = intake.finish()
+        peak_nbytes = self._part.peak_nbytes = placing.peak_nbytes
+        del placing
+        if answered and not all(collective.gather(all_new)):
+            self._answers = []
+            self._ask(collective, piece_rows, slice_rows, intake)
+        self._part.peak_nbytes = max(self._part.peak_nbytes, peak_nbytes)
+        return self._result()
+
+    def _ask(
+        self,
+        collective: Collective,
+        piece_rows: int,
+        slice_rows: int,
+        claiming: RegionIntake | None = None,
+    ) -> None:
+        """Ask the owners of all rows; for those that are placed, which have brought keys."""
+        part, verb = self._part, self._verb
+        in_order = part.in_order(verb)
+        spared, chunks = self._spare(collective)
+
+        def serve(columns: list[Any], counts: np.ndarray, to: list[list[Any]]) -> list[Answer]:
+            if claiming is None:
+                part.written |= verb.changes
+                return part.serve(verb, columns, counts, to)
+            keys, *values = columns
+            return [Answer([claiming.claim(keys, values[0] if values else None)], counts)]
+
+        if collective.size == 1:
+            # Nothing travels, and nothing but answers takes memory.
+            piece_rows = max(1, self._rows)
+        rounds = Rounds(
+            self._backend,
+            collective,
+            Plan(chunks, most_rows=piece_rows, in_order=in_order),
+            part.side,
+            take=self._take,
+            serve=serve,
+            deliver=self._deliver,
+            like=lambda: self._like(claiming is not None),
+            slice_rows=slice_rows,
+            owner_seed=part.owner_seed,
+        )
+        if in_order:
+            rounds.run_together()
+        else:
+            rounds.run()
+        part.peak_nbytes = rounds.peak_nbytes + (0 if spared is None else spared.nbytes)
+        if spared is not None:
+            self._spread(spared)
+
+    def _like(self, claiming: bool) -> list[Any]:
+        """Columns of no rows like those of answers, where each row has one."""
+        part, verb = self._part, self._verb
+        if claiming:
+            return [self._backend.empty(0, np.uint8)]
+        if not part.answers(verb) or part.gives_lists(verb):
+            return []
+        return part.absent(verb, 0)
+
+    def _spare(self, collective: Collective) -> tuple[Thinned | None, Sequence[Sequence[Chunk]]]:
+        """Leave questions out that need not travel, where the verb lets; and what is left."""
+        part = self._part
+        part.absent_rows = part.repeated_rows = 0
+        mixed = self._verb.mixed
+        if self._verb.changes and not mixed:
+            return None, self._chunks
+        most = max(sum(chunk.rows for chunk in chunks) for chunks in self._chunks)
+        keys = [columns[0] for columns in self._columns] or self._nothing
+        rows = joined_rows(self._backend, self._asked) if mixed else None
+        found = None
+        if not self._verb.changes:
+            found = thinned(part, collective, self._verb.sparing, keys, most, rows)
+        if found is None and mixed:
+            fitting = Thinned(self._backend, keys, None, deduplicate=False, rows=rows)
+            found = fitting, collective.gather(len(fitting.keys))
+        if found is None:
+            return None, self._chunks
+        spared, counts = found
+        part.absent_rows, part.repeated_rows = spared.absent, spared.repeated
+        self._columns, self._rows = [[spared.keys]], len(spared.keys)
+        return spared, [[Chunk(0, (), 0, count)] for count in counts]
+
+    def _spread(self, spared: Thinned) -> None:
+        """Make the answers to some rows those of all."""
+        self._rows = sum(chunk.rows for chunk in self._mine)
+        if self._part.gives_lists(self._verb):
+            counts, values = self._joined_lists()
+            blank = self._backend.zeros(self._rows, np.int64)
+            self._lists = [spared.spread_lists(counts, values, blank)]
+            return
+        blank = self._part.absent(self._verb, self._rows)
+        self._answers = spared.spread(self._answers or [each[:0] for each in blank], blank)
+
+    @property
+    def absent_rows(self) -> int:
+        """How many of the rows that were asked for have no answer, as a few of them tell."""
+        if self._rows < _TOLD_ROWS:
+            return 0
+        if self._part.gives_lists(self._verb):
+            answers = self._backend.xp.concatenate([counts for counts, _ in self._lists])
+        else:
+            answers = self._answers[-1]
+        told = answers[:: self._rows // _TOLD_ROWS]
+        return int((told == 0).sum()) * self._rows // len(told)
+
+    def _check_rows(self) -> None:
+        counts = [[len(column) for column in columns] for columns in self._columns]
+        if self._verb.mixed:
+            counts = [[asked.count] for asked in self._asked]
+        for chunk, rows_of in zip(self._mine, counts, strict=True):
+            for rows in rows_of:
+                if rows != chunk.rows:
+                    raise ShapeError(
+                        f"a chunk of {rows:,} rows was said to have {chunk.rows:,}; give "
+                        "its Dask array the right chunks (those of numpy.nan are counted)"
+                    )
+
+    def _words(self, arrays: Sequence[Any]) -> list[Any]:
+        layout = self._part.layout
+        columns = [layout.keys(self._backend, arrays[0])]
+        if len(arrays) > 1:
+            columns.append(layout.values(self._backend, arrays[1]))
+        return columns
+
+    def _take(self, piece: Piece | None) -> list[Any]:
+        if piece is None:
+            return self._nothing
+        found = []
+        for column in range(len(self._nothing)):
+            parts = [
+                self._columns[chunk][column][start:stop] for chunk, start, stop in piece.slices
+            ]
+            found.append(parts[0] if len(parts) == 1 else self._backend.xp.concatenate(parts))
+        return found
+
+    def _deliver(self, sent: Sent, came: list[Answer]) -> None:
+        if sent.piece is None or not came:
+            return
+        first, rows = sent.piece.place, sent.piece.rows
+        if self._part.gives_lists(self._verb):
+            counts, values = came[0].columns[0], came[1].columns[0]
+            self._lists.append(self._unmixed(sent.deal, counts, values))
+            return
+        columns = came[0].columns
+        if rows == self._rows and sent.deal is None:
+            self._answers = columns
+            return
+        if not self._answers:
+            self._answers = [
+                self._backend.empty((self._rows, *column.shape[1:]), column.dtype)
+                for column in columns
+            ]
+        places = [answer[first : first + rows] for answer in self._answers]
+        if sent.deal is not None:
+            sent.deal.put_back(columns, places, came[0].pads)
+            return
+        for place, column in zip(places, columns, strict=True):
+            place[...] = column
+
+    def _unmixed(self, deal: Deal | None, counts: Any, values: Any) -> tuple[Any, Any]:
+        """Counts and values of lists in the order of the piece's rows."""
+        xp = self._backend.xp
+        if deal is None:
+            return counts, values
+        starts = xp.cumsum(counts) - counts
+        counts_of = self._backend.empty(len(counts), np.int64)
+        starts_of = self._backend.empty(len(counts), np.int64)
+        deal.put_back([counts, starts], [counts_of, starts_of])
+        return counts_of, gathered(self._backend, counts_of, starts_of, values)
+
+    def _result(self) -> list[list[Any]]:
+        """The answers to each chunk, as users see them."""
+        if not self._part.answers(self._verb):
+            return [[] for _ in self._mine]
+        if self._part.gives_lists(self._verb):
+            return self._result_of_lists()
+        answers = self._answers or [self._backend.empty(0, np.uint8)]
+        shown = self._shown(answers)
+        return [[column[first:last] for column in shown] for first, last in self._edges()]
+
+    def _shown(self, answers: list[Any]) -> list[Any]:
+        if self._verb.name == "count":
+            return [answers[0].view(np.int64) if len(answers[0]) else self._empty(np.int64)]
+        if self._verb.name != "find":
+            return [answers[0].view(bool)]
+        if len(answers) == 1:
+            answers = [self._part.layout.column(self._backend, 0), answers[0]]
+        values, found = answers
+        return [self._part.layout.answer(self._backend, values), found.view(bool)]
+
+    def _result_of_lists(self) -> list[list[Any]]:
+        xp, layout = self._backend.xp, self._part.layout
+        counts, words = self._joined_lists()
+        values = layout.answer(self._backend, words)
+        offsets = xp.concatenate([xp.zeros(1, np.int64), xp.cumsum(counts)])
+        edges = self._edges()
+        ends = self._backend.to_host(offsets[xp.asarray(np.array(edges, np.int64).reshape(-1, 2))])
+        return [
+            [values[start:stop], offsets[first : last + 1] - start]
+            for (first, last), (start, stop) in zip(edges, ends.tolist(), strict=True)
+        ]
+
+    def _joined_lists(self) -> tuple[Any, Any]:
+        """Lengths and values of all lists."""
+        xp, layout = self._backend.xp, self._part.layout
+        nothing = [(self._empty(np.int64), layout.column(self._backend, 0))]
+        counts, words = zip(*(self._lists or nothing), strict=True)
+        return xp.concatenate(list(counts)), xp.concatenate(list(words))
+
+    def _edges(self) -> list[tuple[int, int]]:
+        edges, last = [], 0
+        for chunk in self._mine:
+            edges.append((last, last + chunk.rows))
+            last += chunk.rows
+        return edges
+
+    def _empty(self, dtype: Any) -> Any:
+        return self._backend.empty(0, dtype)

@@ -1,0 +1,1 @@
+"""Semi-join reduction: Bloom filters and deduplicated keys, before anything is sent."""

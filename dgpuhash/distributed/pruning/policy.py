@@ -1,0 +1,146 @@
+"""Which queries shall be spared the way to the owners of their keys, and when that pays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self
+
+from dgpuhash.backend import Backend
+from dgpuhash.distributed.pruning.repeats import keys_may_repeat, keys_repeat
+from dgpuhash.errors import SpecError
+
+__all__ = ["SPARE_NOTHING", "Absences", "Recent", "Sparing", "Switch"]
+
+Switch = Literal["auto"] | bool
+
+# Rows of all workers, or of one worker's tasks, and the share of absent keys among them, from which
+# a filter that is there pays. Between the GPUs of a host keys travel nearly as fast as they are
+# looked up in a filter.
+_LEAST = {"cpu": (2**18, 0.25), "cuda": (2**28, 0.75)}
+
+
+@dataclass(frozen=True, slots=True)
+class Sparing:
+    """What may be done with the keys of a question before they travel.
+
+    Attributes
+    ----------
+    bloom_filter : {True, False, "auto"}
+        Whether to leave keys out that a filter of all stored keys, which each worker has a copy of,
+        says to be absent. ``"auto"``: when that pays, as far as earlier questions tell.
+    deduplicate : {True, False, "auto"}
+        Whether to ask for each of a worker's keys once. ``"auto"``: when a sample says that it
+        pays.
+    absent_rows : int
+        Rows of earlier questions whose keys were not stored.
+    """
+
+    bloom_filter: Switch = False
+    deduplicate: Switch = False
+    absent_rows: int = 0
+
+    @classmethod
+    def of(cls, bloom_filter: Switch, deduplicate: Switch) -> Self:
+        """As a user says it.
+
+        Raises
+        ------
+        SpecError
+            When a switch has none of its three positions.
+        """
+        given = {"bloom_filter": bloom_filter, "deduplicate": deduplicate}
+        for name, switch in given.items():
+            if not (isinstance(switch, bool) or (isinstance(switch, str) and switch == "auto")):
+                raise SpecError(f"{name}={switch!r}; use True, False or 'auto'")
+        return cls(bloom_filter, deduplicate)
+
+    def may_deduplicate(self, backend: Backend, rows: int) -> bool:
+        """Whether `deduplicates` may say so of so many rows."""
+        if self.deduplicate == "auto":
+            return keys_may_repeat(backend, rows)
+        return self.deduplicate
+
+    def deduplicates(self, backend: Backend, chunks: Sequence[Any]) -> bool:
+        """Whether to ask for each of these keys (words) once."""
+        if self.deduplicate == "auto":
+            return keys_repeat(backend, chunks)
+        return self.deduplicate
+
+
+SPARE_NOTHING = Sparing()
+
+
+class Absences:
+    """What the questions since a table's last change tell of how often keys are absent.
+
+    Examples
+    --------
+    >>> seen, wanted = Absences(), Sparing("auto", False)
+    >>> seen.informed(wanted, "cpu", rows=2**20).bloom_filter
+    False
+    >>> seen.note(rows=2**20, absent_rows=2**19)
+    >>> seen.informed(wanted, "cpu", rows=2**20)
+    Sparing(bloom_filter='auto', deduplicate=False, absent_rows=524288)
+    """
+
+    def __init__(self) -> None:
+        self._absent_rows = self._last_rows = 0
+        self._share = 0.0
+
+    def note(self, *, rows: int, absent_rows: int) -> None:
+        """What an answer says."""
+        self._last_rows = rows
+        if rows:
+            self._absent_rows += absent_rows
+            self._share = absent_rows / rows
+
+    def forget(self) -> None:
+        """After keys were added."""
+        self._absent_rows = 0
+
+    def informed(self, sparing: Sparing, device: str | None, *, rows: int | None = None) -> Sparing:
+        """`sparing` for a question of so many rows, as the workers are told it.
+
+        Of unknown rows there are as many as in the last question.
+        """
+        rows = self._last_rows if rows is None else rows
+        if sparing.bloom_filter != "auto":
+            return sparing
+        least_rows, least_share = _LEAST[device or "cpu"]
+        if rows < least_rows or self._share < least_share or not self._absent_rows:
+            return replace(sparing, bloom_filter=False)
+        return replace(sparing, absent_rows=self._absent_rows)
+
+
+class Recent:
+    """As `Absences`, of the questions that tasks of one worker have asked.
+
+    Attributes
+    ----------
+    absent_rows : int
+        Rows whose keys were not stored.
+
+    Examples
+    --------
+    >>> seen = Recent()
+    >>> for _ in range(4):
+    ...     seen.note("cpu", rows=2**16, absent_rows=2**15)
+    >>> seen.pays("cpu"), seen.absent_rows
+    (True, 131072)
+    """
+
+    def __init__(self) -> None:
+        self.absent_rows = 0
+        self._share = 0.0
+
+    def note(self, device: str, rows: int, absent_rows: int) -> None:
+        """What an answer says: of few rows, it changes little."""
+        if rows:
+            weight = min(1.0, rows / _LEAST[device][0])
+            self.absent_rows += absent_rows
+            self._share += weight * (absent_rows / rows - self._share)
+
+    def pays(self, device: str) -> bool:
+        """Whether so many keys are absent that a filter pays."""
+        return self._share >= _LEAST[device][1]

@@ -1,0 +1,170 @@
+"""A rank's questions without those that need not travel: absent keys, and keys that come again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dgpuhash.backend import Backend
+from dgpuhash.distributed.collective.base import Collective
+from dgpuhash.distributed.pruning.bloom_replica import Replica, Standing
+from dgpuhash.distributed.pruning.policy import Sparing
+from dgpuhash.distributed.pruning.repeats import gathered
+from dgpuhash.distributed.shards.table_shard import Part
+from dgpuhash.tables.bloom import BloomFilter
+from dgpuhash.tables.columns.distinct import Groups
+from dgpuhash.tables.columns.select import found_rows
+
+__all__ = ["Thinned", "thinned"]
+
+
+def thinned(
+    part: Part,
+    collective: Collective,
+    sparing: Sparing,
+    keys: Sequence[Any],
+    most_rows: int,
+    rows: Any = None,
+) -> tuple[Thinned, Sequence[int]] | None:
+    """The questions of a rank that need to travel, and how many each rank has.
+
+    None where all ranks shall ask all of theirs.
+
+    Parameters
+    ----------
+    part : Part
+        The rank's own.
+    collective : Collective
+    sparing : Sparing
+        The same on all ranks.
+    keys : sequence of array
+        The words of the rank's keys, chunk by chunk.
+    most_rows : int
+        The most rows that a rank has.
+    rows : array of int64, optional
+        Those of `keys`, where some have none; None: all.
+    """
+    backend = part.backend
+    may_repeat = sparing.may_deduplicate(backend, most_rows)
+    if collective.size == 1 or not (may_repeat or sparing.bloom_filter):
+        return None
+    repeats = may_repeat and sparing.deduplicates(backend, keys)
+
+    def made() -> Thinned:
+        replica = part.replica if sparing.bloom_filter else None
+        bloom = None if replica is None else replica.filter
+        return Thinned(backend, keys, bloom, deduplicate=repeats, rows=rows)
+
+    # Mostly the others have the same filter as before, and need to be told no more than once.
+    early = made() if repeats or (sparing.bloom_filter and part.replica is not None) else None
+    asking = sum(map(len, keys)) if early is None else len(early.keys)
+    standing = Standing.of(part.replica, len(part.store), backend)
+    told, repeating, counts = zip(*collective.gather((standing, repeats, asking)), strict=True)
+    if sparing.bloom_filter:
+        part.replica = Replica.agreed(
+            part.replica, told, sparing, collective, backend, lambda: part.store.items()[0],
+            part.owner_seed,
+        )  # fmt: skip
+        name = None if part.replica is None else part.replica.name
+        if {each.name for each in told} != {name}:
+            early = made()
+            return early, collective.gather(len(early.keys))
+        if part.replica is not None:
+            return early or made(), counts
+    return (early or made(), counts) if any(repeating) else None
+
+
+class Thinned:
+    """Keys to ask for, and how their answers become those of all rows.
+
+    Parameters
+    ----------
+    backend : Backend
+    keys : sequence of array
+        The words of a rank's keys, chunk by chunk.
+    bloom : BloomFilter or None
+        Which says what keys are absent.
+    deduplicate : bool
+    rows : array of int64, optional
+        Those of `keys`; None: all.
+
+    Attributes
+    ----------
+    keys : array
+        Those to ask for.
+    absent, repeated : int
+        Rows that were left out, as the filter let them not pass, and as another one has their key.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        keys: Sequence[Any],
+        bloom: BloomFilter | None,
+        *,
+        deduplicate: bool,
+        rows: Any = None,
+    ) -> None:
+        self._backend = backend
+        self._rows = rows
+        self._codes: Any = None
+        asked = sum(map(len, keys))
+        if bloom is not None:
+            numbers, passed = _passed(backend, keys, bloom)
+            self._rows = numbers if rows is None else rows[numbers]
+        else:
+            passed = _joined(backend, keys)
+        self.keys = passed
+        if deduplicate:
+            groups = Groups(backend, passed)
+            self._codes, self.keys = groups.codes, passed[groups.first_rows]
+        self.absent, self.repeated = asked - len(passed), len(passed) - len(self.keys)
+
+    @property
+    def nbytes(self) -> int:
+        """Of what stays until the answers are there."""
+        return sum(each.nbytes for each in (self.keys, self._rows, self._codes) if each is not None)
+
+    def spread(self, answers: Sequence[Any], blank: list[Any]) -> list[Any]:
+        """The answers to all rows.
+
+        Parameters
+        ----------
+        answers : sequence of array
+            To `keys`.
+        blank : list of array
+            The answers to all rows, were all keys absent; overwritten.
+        """
+        if self._codes is not None:
+            answers = [column[self._codes] for column in answers]
+        if self._rows is None:
+            return list(answers)
+        for column, place in zip(answers, blank, strict=True):
+            place[self._rows] = column
+        return blank
+
+    def spread_lists(self, counts: Any, values: Any, blank: Any) -> tuple[Any, Any]:
+        """As `spread`, of the lengths of lists and their values."""
+        if self._codes is not None:
+            starts = self._backend.xp.cumsum(counts) - counts
+            counts, starts = counts[self._codes], starts[self._codes]
+            values = gathered(self._backend, counts, starts, values)
+        if self._rows is None:
+            return counts, values
+        blank[self._rows] = counts
+        return blank, values
+
+
+def _passed(backend: Backend, keys: Sequence[Any], bloom: BloomFilter) -> tuple[Any, Any]:
+    """The numbers of the rows that pass, and their keys."""
+    rows, passed, first = [], [], 0
+    for chunk in keys:
+        chosen, words = found_rows(backend, bloom.test(chunk), chunk)
+        rows.append(chosen + first if first else chosen)
+        passed.append(words)
+        first += len(chunk)
+    return _joined(backend, rows), _joined(backend, passed)
+
+
+def _joined(backend: Backend, arrays: Sequence[Any]) -> Any:
+    return arrays[0] if len(arrays) == 1 else backend.xp.concatenate(arrays)

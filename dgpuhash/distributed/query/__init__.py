@@ -1,0 +1,1 @@
+"""Reading an index: merges, lookups, and the pages that answers come in."""

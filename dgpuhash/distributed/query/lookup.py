@@ -1,0 +1,117 @@
+"""Keys that a client has: asked for by tasks, answered in the order of the keys."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+from distributed import Client
+
+from dgpuhash.distributed.cluster.broadcast import watched
+from dgpuhash.distributed.cluster.client import in_task_of
+from dgpuhash.distributed.cluster.payload import frame_of_payload
+from dgpuhash.distributed.cluster.user_errors import refusing
+from dgpuhash.distributed.ingest.source import check_whole, partitions_of
+from dgpuhash.distributed.partition.descriptor import Descriptor
+from dgpuhash.distributed.pruning.policy import Sparing
+from dgpuhash.distributed.query.fetch import keys_of, match
+from dgpuhash.distributed.shards.plugin import hosting_worker
+from dgpuhash.frames import (
+    Lookup,
+    Matches,
+    Query,
+    Searchable,
+    frames_of,
+    join_columns,
+    lookup_rows,
+)
+from dgpuhash.tables.memory_errors import call_says_memory
+
+__all__ = ["Lookups"]
+
+# Keys up to this size travel inside the task.
+SMALL_NBYTES = 1 << 20
+
+
+class Lookups(Searchable):
+    """The verbs of one epoch of an index on workers, by tasks.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    descriptor : Descriptor
+    sparing : Sparing
+    """
+
+    def __init__(self, client: Client, descriptor: Descriptor, sparing: Sparing) -> None:
+        self._client, self._descriptor, self._sparing = client, descriptor, sparing
+
+    def _query(self, keys: Any) -> Query:
+        check_whole(keys)
+        return Query.of(keys, self._descriptor.encoder, self._descriptor.meta)
+
+    @call_says_memory
+    def _look_up(self, asked: Any, columns: Sequence[Hashable] | None) -> Lookup:
+        answers = self._answers(asked, _look_up, columns)
+        if len(answers) == 1:
+            return answers[0]
+        frames = frames_of(asked)
+        rows, first = [], 0
+        for answer in answers:
+            rows.append(answer.query_rows + first)
+            first += len(answer.found)
+        return Lookup(
+            frames.concat([answer.frame for answer in answers]),
+            frames.xp.concatenate(rows),
+            frames.xp.concatenate([answer.found for answer in answers]),
+        )
+
+    @call_says_memory
+    def _found(self, asked: Any) -> Any:
+        answers = self._answers(asked, _are_stored)
+        return answers[0] if len(answers) == 1 else frames_of(asked).xp.concatenate(answers)
+
+    def _answers(self, asked: Any, task: Any, *options: Any) -> list[Any]:
+        """What `task` answers for each piece of the keys, in their order."""
+        client, descriptor = self._client, self._descriptor
+        options = descriptor, self._sparing, *options
+        if in_task_of(client):
+            # Tasks of its own would wait for the threads that tasks like this one hold.
+            # Nor is it they that fail: the user's task may bear it.
+            return [task.__wrapped__(asked, *options)]
+        names = list(join_columns(asked, descriptor.encoder))
+        small = frames_of(asked).nbytes(asked) <= SMALL_NBYTES
+        pieces = [asked] if small else partitions_of(client, asked, names, descriptor.workers)
+        name = f"dgpuhash-lookup-{uuid.uuid4().hex}"
+        futures = [
+            client.submit(task, piece, *options, key=f"{name}-{number}", pure=False, priority=10)
+            for number, piece in enumerate(pieces)
+        ]
+        return watched(client, descriptor.workers, futures)
+
+
+@refusing()
+def _look_up(
+    asked: Any, descriptor: Descriptor, sparing: Sparing, columns: Sequence[Hashable] | None
+) -> Lookup:
+    def matches(keys: Any, moved: Sequence[Hashable]) -> Matches:
+        query_rows, found = _match(keys, descriptor, "inner", moved, sparing)
+        return Matches(query_rows, frame_of_payload(found, descriptor.meta[list(moved)]))
+
+    return lookup_rows(asked, descriptor.encoder, descriptor.meta, matches, columns)
+
+
+@refusing()
+def _are_stored(asked: Any, descriptor: Descriptor, sparing: Sparing) -> Any:
+    rows, _ = _match(asked, descriptor, "semi", [], sparing)
+    found = frames_of(asked).xp.zeros(len(asked), dtype=bool)
+    found[rows] = True
+    return found
+
+
+def _match(
+    asked: Any, descriptor: Descriptor, how: str, columns: Sequence[Hashable], sparing: Sparing
+) -> tuple[Any, Any]:
+    keys = keys_of(asked, descriptor, descriptor.encoder.names)
+    return match(hosting_worker(), keys, len(asked), descriptor, how, columns, sparing)

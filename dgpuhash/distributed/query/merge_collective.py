@@ -1,0 +1,301 @@
+"""A merge in one phase: keys to their owners, and what matches them back into frames."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import dask.dataframe as dd
+import numpy as np
+from dask.dataframe.dask_expr import new_collection
+from dask.dataframe.dask_expr.io.io import FromGraph
+from distributed import Client
+
+from dgpuhash import backend
+from dgpuhash.distributed.cluster.broadcast import on_workers
+from dgpuhash.distributed.cluster.client import check_home
+from dgpuhash.distributed.cluster.locality import Elsewhere, Given, Made, Needed
+from dgpuhash.distributed.cluster.lying import needed, report
+from dgpuhash.distributed.cluster.payload import is_plain, plain_arrays
+from dgpuhash.distributed.cluster.serialization import Sealed
+from dgpuhash.distributed.collective.base import Collective, Received
+from dgpuhash.distributed.collective.standing import run_together
+from dgpuhash.distributed.ingest.source import persisted
+from dgpuhash.distributed.partition.descriptor import Descriptor, Placement
+from dgpuhash.distributed.partition.hash_partition import split_to_all
+from dgpuhash.distributed.partition.parted import Parted, parted
+from dgpuhash.distributed.partition.row_order import of_any
+from dgpuhash.distributed.partition.skew import NO_HEAVY
+from dgpuhash.distributed.pruning.bloom_replica import Replica, Standing
+from dgpuhash.distributed.pruning.policy import Absences, Sparing
+from dgpuhash.distributed.pruning.worker_cache import Sieve
+from dgpuhash.distributed.query.copies import merge_here
+from dgpuhash.distributed.query.merge_tasks import Probe
+from dgpuhash.distributed.query.plan import Plan
+from dgpuhash.distributed.query.share import Share, matches_of, merged
+from dgpuhash.distributed.shards.plugin import ShardHost
+from dgpuhash.frames import FrameIndex, frames_of, in_query_order
+from dgpuhash.tables.columns.select import found_rows, taken
+
+__all__ = ["merge_together"]
+
+# Positions of keys in what one rank asks another one travel in 32 bits.
+_MOST_ROWS = 2**32
+
+
+def merge_together(client: Client, plan: Plan, left: Any, absences: Absences) -> Any:
+    """The merge of a persisted Dask DataFrame, persisted as well; None where it takes tasks.
+
+    `absences` are what earlier merges with this epoch told.
+
+    Raises
+    ------
+    IndexLost
+        When a worker is lost, or the index was changed.
+    """
+    probe = plan.probe
+    descriptor = probe.descriptor
+    what = f"merge with index {descriptor.uid}"
+    sparing = absences.informed(probe.sparing, frames_of(descriptor.meta).device)
+    seal = plan.sealed.seal
+    try:
+        partitions = _reachable(client, plan, left)
+        if _everywhere(descriptor):
+            made = on_workers(client, descriptor.workers, merge_here, seal, needed=partitions)
+        else:
+            made = run_together(
+                client, descriptor.shards, merge_share, seal, sparing, needed=partitions
+            )
+    except Elsewhere as elsewhere:
+        report(what, str(elsewhere))
+        return None
+    shares = [each.result for each in made]
+    rows = sum(share.rows for share in shares)
+    absences.note(rows=rows, absent_rows=sum(share.absent_rows for share in shares))
+    if sparing.bloom_filter and rows:
+        what += f" (without {sum(share.spared_rows for share in shares):,} of {rows:,} rows)"
+    refused = [share.refused for share in shares if share.refused]
+    report(what, *refused[:1])
+    if refused:
+        return None
+    layer = {key: future for each in made for key, future in each.data.items()}
+    keys = sorted(layer)
+    divisions = (None,) * (len(keys) + 1)
+    # The name is new, and so is the token: making one of an empty frame on a GPU takes 4 ms.
+    return new_collection(
+        FromGraph(layer, probe.meta, divisions, keys, "dgpuhash-merge", _determ_token=keys[0][0])
+    )
+
+
+def _reachable(client: Client, plan: Plan, left: Any) -> Needed:
+    """The partitions; Elsewhere is raised where tasks are needed."""
+    descriptor = plan.probe.descriptor
+    partitions = (persisted(left) if isinstance(left, dd.DataFrame) else None) or []
+    check_home(client, partitions, "rows")
+    if not _everywhere(descriptor):
+        if descriptor.placement is Placement.INDEPENDENT:
+            raise Elsewhere("keys have no owners")
+        if not plan.plain:
+            raise Elsewhere("columns are no plain arrays")
+    return needed(partitions, descriptor.meta)
+
+
+def _everywhere(descriptor: Descriptor) -> bool:
+    """Whether each worker of the index has all of its rows."""
+    only = descriptor.placement is Placement.DISTRIBUTED and len(descriptor.shards) == 1
+    return only or descriptor.placement is Placement.REPLICATED
+
+
+def merge_share(
+    host: ShardHost,
+    collective: Collective,
+    seal: Sealed[Probe],
+    sparing: Sparing,
+    given: Given,
+) -> Made[Share]:
+    """Runs on each rank.
+
+    One that cannot take part sends no rows, and answers the others all the same.
+    """
+    probe, rank = seal.opened(), collective.rank
+    descriptor = probe.descriptor
+    uid, shard = descriptor.uid, descriptor.shards[rank]
+    index = host.shards.at(uid, descriptor.epoch, shard.incarnation)
+    with collective.undisturbed(frames_of(descriptor.meta).device):
+        asking = Asking(probe, given)
+        standing = host.shards.standing(uid)
+        assert standing is not None
+        sieve, replica = standing.sieve, None
+        if sparing.bloom_filter and descriptor.told_by_owners:
+            replica = _replica(index, sieve, sparing, collective)
+        made = _merged(collective, index, asking, replica, given)
+        sieve.spared(made.result.spared_rows)
+        backend.get(frames_of(descriptor.meta).device).synchronize()
+        return made
+
+
+def _merged(
+    collective: Collective, index: FrameIndex, asking: Asking, replica: Replica | None, given: Given
+) -> Made[Share]:
+    """The frame of each partition, none where tasks must make them."""
+    asked, spared = asking.asked(replica)
+    came = collective.all_to_all(asked.columns, asked.counts)
+    answers, refused = _answers(index, came, asking.probe)
+    del came
+    back = collective.all_to_all(answers.columns, answers.counts)
+    del answers
+    refused = asking.refused or refused
+    if refused:
+        return Made(Share(refused), {})
+    frames = asking.results(asked, back)
+    made = {merged(given, one): frame for one, frame in zip(given.own, frames, strict=True)}
+    return Made(Share("", asking.rows, spared, asking.rows - asking.matched), made)
+
+
+def _replica(
+    index: FrameIndex, sieve: Sieve, sparing: Sparing, collective: Collective
+) -> Replica | None:
+    """A filter of the keys of all shards, where one pays."""
+    device = backend.get(frames_of(index.meta).device)
+    told = collective.gather(Standing.of(sieve.replica, len(index), device))
+    replica = Replica.agreed(
+        sieve.replica, told, sparing, collective, device, index.codes, index.encoder.seeds.owners
+    )
+    # Tasks may have one that other ranks have not.
+    sieve.replica = replica or sieve.replica
+    return replica
+
+
+class Asking:
+    """The partitions of one rank, and what it asks about them.
+
+    Attributes
+    ----------
+    probe : Probe
+    refused : str
+        Why tasks must do it.
+    matched : int
+        Rows that have a match, once there are results.
+    """
+
+    def __init__(self, probe: Probe, given: Given) -> None:
+        self.probe = probe
+        self._frames = frames_of(probe.descriptor.meta)
+        lefts: list[Any] = []
+        self.refused = ""
+        try:
+            lefts = [left for (left,) in given.things]
+        except KeyError as error:
+            self.refused = f"partition {error} has left its worker"
+        self._partitions = [probe.asking(left) for left in lefts]
+        self._lengths = list(map(len, lefts))
+        self.matched = 0
+        if not all(is_plain(each.keys) for each in self._partitions):
+            self.refused = "a key column has nulls, or another dtype than the index"
+        elif self.rows >= _MOST_ROWS:
+            self.refused = "a worker has too many rows"
+        self._keys = [each.keys for each in self._partitions]
+        if self.refused or not lefts:
+            like = probe.descriptor.meta[list(probe.descriptor.encoder.names)]
+            self._keys = [plain_arrays(like, like)]
+
+    @property
+    def rows(self) -> int:
+        """Of all partitions."""
+        return sum(self._lengths)
+
+    def asked(self, replica: Replica | None) -> tuple[Parted, int]:
+        """The keys in the order of the parts that are asked, and how many nobody is asked about.
+
+        Those are the keys that the filter says to be absent.
+        """
+        probe, xp = self.probe, self._frames.xp
+        descriptor = probe.descriptor
+        encoder, parts = descriptor.encoder, len(descriptor.shards)
+        columns = [
+            column[0] if len(column) == 1 else xp.concatenate(column)
+            for column in zip(*self._keys, strict=True)
+        ]
+        encoded = encoder.encode_arrays(columns, self._frames)
+        asked_rows: Any = None
+        if replica is not None:
+            passed = replica.filter.test(encoded.codes)
+            asked_rows, _ = found_rows(backend.get(self._frames.device), passed, encoded.codes)
+            columns = [taken(column, asked_rows) for column in columns]
+            encoded = encoder.encode_arrays(columns, self._frames)
+        only_owners = encoder.exact and probe.how in {"semi", "anti"}
+        heavy = NO_HEAVY if only_owners else descriptor.heavy
+        owned: Any = split_to_all(encoded, encoder, parts, heavy) if heavy else parts
+        key = 0 if encoder.codes_are_keys else None
+        made = parted(columns, key, encoded, owned, owner_seed=encoder.seeds.owners, numbered=True)
+        if asked_rows is None:
+            return made, 0
+        numbers = taken(asked_rows, made.numbers)
+        return replace(made, numbers=numbers), len(passed) - len(asked_rows)
+
+    def results(self, asked: Parted, back: Received) -> list[Any]:
+        """The frame of each partition."""
+        probe, frames = self.probe, self._frames
+        xp = frames.xp
+        rows, *payload = back.columns
+        rows = taken(asked.numbers, _shifted(rows, back.counts, _firsts(asked.counts), xp))
+        if probe.how in {"semi", "anti"}:
+            rows = of_any(rows, self.rows, probe.how, xp)
+            self.matched = len(rows) if probe.how == "semi" else self.rows - len(rows)
+        else:
+            rows, order, self.matched = in_query_order(rows, self.rows, xp)
+            payload = [taken(column, order) for column in payload]
+        whole = len(rows) == self.matched == self.rows
+        if len(self._partitions) == 1:
+            return [self._result(self._partitions[0], rows, payload, whole)]
+        firsts = np.concatenate([[0], np.cumsum(self._lengths)])
+        cuts = backend.get(frames.device).to_host(xp.searchsorted(rows, xp.asarray(firsts)))
+        return [
+            self._result(
+                one, rows[start:end] - int(first), [each[start:end] for each in payload], whole
+            )
+            for one, first, (start, end) in zip(
+                self._partitions, firsts, pairwise(cuts.tolist()), strict=False
+            )
+        ]
+
+    def _result(self, partition: Any, rows: Any, payload: Sequence[Any], whole: bool) -> Any:
+        found = None if self.probe.how in {"semi", "anti"} else tuple(payload)
+        return self.probe.put_together(partition, rows, found, whole=whole)
+
+
+def _answers(index: FrameIndex, came: Received, probe: Probe) -> tuple[Parted, str]:
+    """For each rank that asked, the positions of its keys that match, and what they match.
+
+    Also why tasks must do it.
+    """
+    frames, refused = frames_of(index.meta), ""
+    xp, moved = frames.xp, list(probe.moved)
+    how = "semi" if probe.how in {"semi", "anti"} else probe.how
+    rows, found = matches_of(index, tuple(came.columns), how, moved)
+    if found is None:
+        found = ()
+    elif not is_plain(found):
+        refused = "a stored column has nulls"
+        like = index.meta[moved]
+        rows, found = rows[:0], plain_arrays(like, like)
+    ends = xp.asarray(np.cumsum(came.counts))
+    ends = backend.get(frames.device).to_host(xp.searchsorted(rows, ends))
+    counts = np.diff(ends, prepend=0).astype(np.int64)
+    positions = _shifted(rows, counts, -_firsts(came.counts), xp).astype(np.uint32)
+    return Parted([positions, *found], None, counts), refused
+
+
+def _firsts(counts: np.ndarray) -> np.ndarray:
+    return np.cumsum(counts) - counts
+
+
+def _shifted(rows: Any, counts: np.ndarray, firsts: np.ndarray, xp: Any) -> Any:
+    """Row numbers, of which each rank has `counts`, counted on from its first one."""
+    shifted = xp.empty(len(rows), np.int64)
+    stops = np.cumsum(counts)
+    for first, start, stop in zip(firsts, stops - counts, stops, strict=True):
+        xp.add(rows[start:stop], int(first), out=shifted[start:stop], dtype=np.int64)
+    return shifted

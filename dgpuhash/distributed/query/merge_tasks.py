@@ -1,0 +1,352 @@
+"""The task of a merge: one partition's keys to their owners, and the answers into one frame."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate, chain, islice, pairwise
+from typing import Any, ClassVar
+
+from dask.sizeof import sizeof
+
+from dgpuhash.distributed.cluster.payload import Payload, frame_of_payload, is_plain, joined
+from dgpuhash.distributed.cluster.serialization import Sealed, WithMetas
+from dgpuhash.distributed.cluster.user_errors import refusing
+from dgpuhash.distributed.partition.descriptor import Descriptor
+from dgpuhash.distributed.partition.hash_partition import parcel_nbytes
+from dgpuhash.distributed.pruning.policy import SPARE_NOTHING, Sparing
+from dgpuhash.distributed.query.fetch import keys_of, match
+from dgpuhash.distributed.query.task_batching import Sibling
+from dgpuhash.distributed.shards.plugin import host_of, hosting_worker
+from dgpuhash.distributed.shards.secession import most_ahead
+from dgpuhash.errors import OutOfMemoryError
+from dgpuhash.frames import (
+    assemble,
+    assemble_plain,
+    frames_of,
+    key_names,
+    merge_meta,
+    moved_columns,
+)
+from dgpuhash.frames.keys.fractions import Mixed, mixed_columns, warn_of_mixed
+from dgpuhash.tables.memory_errors import saying_memory
+
+__all__ = ["Probe", "SealedProbe"]
+
+# Where rows are: batches of partitions at work at once. On GPUs few large ones are faster.
+AT_ONCE = {"cpu": 2, "cuda": 1}
+
+Function = Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """A partition that is to be merged.
+
+    Attributes
+    ----------
+    left : DataFrame
+    alike : bool
+        Whether its columns are those that were planned with.
+    arrays : list of arrays or None
+        All its columns, where it is alike and they have such.
+    keys : Payload
+    meets : bool
+        Whether its keys can be asked about together with others', as they are of the same dtypes.
+    nbytes, keys_nbytes : int
+        Of the partition, and of its keys.
+    """
+
+    left: Any
+    alike: bool
+    arrays: list[Any] | None
+    keys: Payload
+    meets: bool
+    nbytes: int
+    keys_nbytes: int
+
+
+# The matches of a partition, whose frame may be a payload.
+Found = tuple[Asking, Any, Payload | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Probe(WithMetas):
+    """The merge of partitions with the index.
+
+    Attributes
+    ----------
+    descriptor : Descriptor
+    left_on : tuple of labels
+        The columns of the partition that are compared with the index's key columns.
+    how : str
+    columns : tuple of labels or None
+        The columns of the index that are wanted.
+    suffixes : tuple
+    moved : tuple of labels
+        The columns of the index that are asked for.
+    index_meta : DataFrame
+        An empty frame with the columns of the index that take part.
+    left_meta, meta : DataFrame
+        Empty frames like the partitions, and like the results.
+    left_labels, left_dtypes : list
+        Of those partitions.
+    plain_keys : tuple of int or None
+        Positions of `left_on` in `left_meta`, where the dtypes are those of the index's keys.
+    plain : bool
+        Whether the results are the partitions' columns beside the index's, none promoted.
+    sparing : Sparing
+    mixed : tuple of Mixed
+        The key columns that partitions are to warn of; before a plan is made, that they may.
+    """
+
+    descriptor: Descriptor
+    left_on: tuple[Hashable, ...]
+    how: str
+    columns: tuple[Hashable, ...] | None
+    suffixes: tuple[str | None, str | None]
+    moved: tuple[Hashable, ...]
+    index_meta: Any
+    left_meta: Any
+    meta: Any
+    left_labels: list[Hashable]
+    left_dtypes: list[Any]
+    plain_keys: tuple[int, ...] | None
+    plain: bool
+    sparing: Sparing = SPARE_NOTHING
+    mixed: tuple[Mixed, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        left_meta: Any,
+        descriptor: Descriptor,
+        left_on: tuple[Hashable, ...],
+        how: str,
+        columns: tuple[Hashable, ...] | None,
+        suffixes: tuple[str | None, str | None],
+    ) -> Probe:
+        """That of partitions like `left_meta`."""
+        names = descriptor.encoder.names
+        moved = moved_columns(descriptor.meta, descriptor.encoder, left_on, columns)
+        wanted = {*moved, *names}
+        index_meta = descriptor.meta[[label for label in descriptor.meta if label in wanted]]
+        meta = merge_meta(
+            left_meta, index_meta, left_on=left_on, right_on=names, how=how, suffixes=suffixes
+        )
+        frames, labels = frames_of(left_meta), list(left_meta)
+        given, found = frames.dtypes(left_meta), frames.dtypes(descriptor.meta[moved])
+        alike = frames.dtypes(left_meta[list(left_on)]) == frames.dtypes(
+            descriptor.meta[list(names)]
+        )
+        return cls(
+            descriptor,
+            left_on,
+            how,
+            columns,
+            suffixes,
+            tuple(moved),
+            index_meta,
+            left_meta,
+            meta,
+            left_labels=labels,
+            left_dtypes=given,
+            plain_keys=tuple(map(labels.index, left_on)) if alike else None,
+            plain=how == "inner" and frames.dtypes(meta) == [*given, *found],
+            mixed=tuple(mixed_columns(left_meta, left_on, descriptor.meta, names)),
+        )
+
+    def merged(self, left: Any, function: Function) -> Any:
+        """The merge of a partition, by a task that calls `function` with it."""
+        worker, device = hosting_worker(), frames_of(left).device
+        host, most_nbytes = host_of(worker), most_ahead(worker, device)
+        with host.ahead.staying():
+            found = host.siblings.answer(worker, left)
+        if found is not None:
+            return self.put_together(*found)
+        own = self.asking(left)
+        if not own.meets:
+            with host.ahead.task(own.nbytes, most_nbytes):
+                return next(self._merged(worker, [[own]]))[0]
+        with host.siblings.ready(worker, function, most_nbytes - own.nbytes) as siblings:
+            askings = dict(self._askings(siblings, self._most_keys_nbytes - own.keys_nbytes))
+            if not askings:
+                with host.ahead.task(own.nbytes, most_nbytes):
+                    return self._ask(worker, [own])[0]
+            with host.ahead.staying():
+                return self._merged_before(worker, own, askings)
+
+    def _merged_before(self, worker: Any, own: Asking, others: Mapping[Sibling, Asking]) -> Any:
+        """The merge of a partition; others are told what was found for them."""
+        try:
+            merged, founds = self._ask(worker, [own, *others.values()])
+        except OutOfMemoryError:
+            return self._ask(worker, [own])[0]
+        except Exception as error:
+            for sibling in others:
+                sibling.tell(error=error)
+            raise
+        for sibling, found in zip(others, founds, strict=True):
+            sibling.tell(found)
+        return merged
+
+    def _askings(
+        self, siblings: Sequence[Sibling], most_keys_nbytes: int
+    ) -> Iterator[tuple[Sibling, Asking]]:
+        """What those are asked for with that fit one batch."""
+        for sibling in siblings:
+            try:
+                asking = self.asking(sibling.argument)
+            except Exception:
+                # Its own task is going to say so.
+                return
+            if not asking.meets or asking.keys_nbytes > most_keys_nbytes:
+                return
+            most_keys_nbytes -= asking.keys_nbytes
+            yield sibling, asking
+
+    def _ask(self, worker: Any, several: Sequence[Asking]) -> tuple[Any, list[Found]]:
+        """The merge of the first of these, and what was found for the others."""
+        host = host_of(worker)
+        with saying_memory("merge"):
+            return host.together.call(
+                partial(self._merged, worker),
+                several,
+                kind=id(self),
+                nbytes=sum(asking.keys_nbytes for asking in several),
+                most_nbytes=self._most_keys_nbytes,
+                at_once=AT_ONCE[frames_of(self.meta).device],
+                more=lambda: host.ahead.others_begin(worker),
+            )
+
+    @property
+    def _most_keys_nbytes(self) -> int:
+        """Of a batch: about a parcel to each part."""
+        return len(self.descriptor.shards) * parcel_nbytes(frames_of(self.meta).device)
+
+    def asking(self, left: Any) -> Asking:
+        """What a partition is asked about with."""
+        frames, labelled = frames_of(left), list(left) == self.left_labels
+        if not labelled:
+            key_names(left, self.left_on)
+        dtypes = frames.dtypes(left)
+        alike = labelled and dtypes == self.left_dtypes
+        if labelled and not alike and not len(left):
+            # A reader that finds no rows has no dtypes either.
+            return self.asking(self.left_meta)
+        arrays = frames.arrays(left, dtypes) if alike else None
+        if arrays is None or self.plain_keys is None:
+            keys = keys_of(left, self.descriptor, self.left_on)
+        else:
+            keys = tuple(arrays[position] for position in self.plain_keys)
+        nbytes = sizeof(left) if arrays is None else sum(array.nbytes for array in arrays)
+        if is_plain(keys):
+            return Asking(left, alike, arrays, keys, True, nbytes, sum(key.nbytes for key in keys))
+        # Objects of one partition need not go with those of others.
+        meets = alike and all(frames.is_typed(keys[label]) for label in keys)
+        return Asking(left, alike, arrays, keys, meets, nbytes, sizeof(keys))
+
+    def put_together(
+        self, asking: Asking, query_rows: Any, found: Payload | None, *, whole: bool = False
+    ) -> Any:
+        """The merge of a partition, out of its `Matches`, whose frame may be a payload.
+
+        They are `whole` where each row has one; `query_rows` may be None then.
+        """
+        warn_of_mixed(asking.left, self.mixed)
+        if self.plain and asking.arrays is not None and found is not None and is_plain(found):
+            left = asking.left if whole else None
+            return assemble_plain(asking.arrays, query_rows, found, self.meta, whole=left)
+        if found is not None:
+            found = frame_of_payload(found, self.index_meta[list(self.moved)])
+        if query_rows is None:
+            query_rows = frames_of(asking.left).xp.arange(len(asking.left))
+        return assemble(
+            asking.left,
+            query_rows,
+            found,
+            index_meta=self.index_meta,
+            left_on=self.left_on,
+            right_on=self.descriptor.encoder.names,
+            how=self.how,
+            suffixes=self.suffixes,
+            meta=self.meta if asking.alike else None,
+        )
+
+    def _merged(
+        self, worker: Any, groups: Sequence[Sequence[Asking]]
+    ) -> Iterator[tuple[Any, list[Found]]]:
+        """For each group the merge of its first partition, and what was found for the others.
+
+        The keys of all are asked about together.
+        """
+        xp = frames_of(self.meta).xp
+        several = list(chain.from_iterable(groups))
+        keys = several[0].keys
+        if len(several) > 1:
+            keys = self._keys_of([asking.keys for asking in several])
+        ends = list(accumulate((len(asking.left) for asking in several), initial=0))
+        query_rows, payload = match(
+            worker, keys, ends[-1], self.descriptor, self.how, self.moved, self.sparing
+        )
+        cuts = [0, len(query_rows)]
+        if len(several) > 1:
+            cuts = xp.searchsorted(query_rows, xp.asarray(ends)).tolist()
+
+        def found() -> Iterator[Found]:
+            for asking, first, (start, end) in zip(several, ends, pairwise(cuts), strict=False):
+                rows = query_rows[start:end]
+                yield asking, rows - first if first else rows, _cut(payload, start, end)
+
+        each = found()
+        for group in groups:
+            yield self.put_together(*next(each)), list(islice(each, len(group) - 1))
+
+    def _keys_of(self, payloads: Sequence[Payload]) -> Payload:
+        """The keys of several partitions, one after the other."""
+        if all(map(is_plain, payloads)):
+            xp = frames_of(self.meta).xp
+            return tuple(map(xp.concatenate, zip(*payloads, strict=True)))
+        return joined(payloads, self.descriptor.meta[list(self.descriptor.encoder.names)])
+
+    def __dask_tokenize__(self) -> tuple[Any, ...]:
+        return (
+            self.descriptor.__dask_tokenize__(),
+            self.left_on,
+            self.how,
+            self.columns,
+            self.suffixes,
+            self.sparing,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SealedProbe:
+    """A probe as tasks carry it."""
+
+    __name__: ClassVar[str] = "dgpuhash-merge"
+
+    seal: Sealed[Probe]
+    token: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, probe: Probe) -> SealedProbe:
+        """`probe`, with its token."""
+        return cls(Sealed.of(probe), probe.__dask_tokenize__())
+
+    def __call__(self, left: Any) -> Any:
+        with refusing(), saying_memory("merge"):
+            return self.seal.opened().merged(left, self)
+
+    def __dask_tokenize__(self) -> tuple[Any, ...]:
+        return self.token
+
+
+def _cut(found: Payload | None, start: int, end: int) -> Payload | None:
+    """The rows from `start` to `end`."""
+    if found is None:
+        return None
+    if is_plain(found):
+        return tuple(column[start:end] for column in found)
+    return found.iloc[start:end]

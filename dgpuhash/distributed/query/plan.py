@@ -1,0 +1,162 @@
+"""What a client plans of a merge, once for all frames of one kind."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import dask.dataframe as dd
+from dask._task_spec import DataNode
+from dask.base import tokenize
+from dask.dataframe.dask_expr import new_collection
+from dask.dataframe.dask_expr.io.io import FromGraph
+from distributed import Client
+
+from dgpuhash.distributed.cluster.client import check_home
+from dgpuhash.distributed.cluster.payload import plain_arrays
+from dgpuhash.distributed.cluster.serialization import kind_of_meta, remember
+from dgpuhash.distributed.ingest.source import check_library, meta_of
+from dgpuhash.distributed.partition.descriptor import Descriptor
+from dgpuhash.distributed.pruning.policy import Absences, Sparing
+from dgpuhash.distributed.query.held import held_partitions, map_held
+from dgpuhash.distributed.query.merge_tasks import Probe, SealedProbe
+from dgpuhash.distributed.shards.stats import told_of_fractions
+from dgpuhash.frames import check_how, column_labels, join_columns
+from dgpuhash.frames.keys.fractions import Mixed
+
+__all__ = ["Merging"]
+
+# Kinds of merges that are remembered, of each epoch and of all indexes.
+KINDS = 8
+
+Columns = Hashable | Sequence[Hashable] | None
+
+_plans: dict[str, Plan] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The probe of all partitions.
+
+    Attributes
+    ----------
+    probe : Probe
+    sealed : SealedProbe
+        As tasks and phases carry it.
+    plain : bool
+        Whether what travels between workers can be arrays.
+    """
+
+    probe: Probe
+    sealed: SealedProbe
+    plain: bool
+
+    @classmethod
+    def of(cls, probe: Probe) -> Plan:
+        """The plan with this probe."""
+        meta = probe.descriptor.meta
+        needed = [meta[list(probe.descriptor.encoder.names)]]
+        if probe.how not in {"semi", "anti"}:
+            needed.append(meta[list(probe.moved)])
+        plain = all(plain_arrays(each, each) is not None for each in needed)
+        return cls(probe, SealedProbe.of(probe), plain)
+
+    def by(self, descriptor: Descriptor, sparing: Sparing) -> Plan:
+        """The same with another index, or epoch, whose rows are alike."""
+        probe = replace(self.probe, descriptor=descriptor, sparing=sparing)
+        return replace(self, probe=probe, sealed=SealedProbe.of(probe))
+
+    def warning(self, mixed: tuple[Mixed, ...]) -> Plan:
+        """The same whose tasks warn of these key columns."""
+        if mixed == self.probe.mixed:
+            return self
+        return Plan.of(replace(self.probe, mixed=mixed))
+
+    def lazy(self, left: Any, client: Client) -> dd.DataFrame:
+        """The merge by a task for each partition; a frame of the client's own is one."""
+        if not isinstance(left, dd.DataFrame):
+            left = _one_partition(left)
+        held = held_partitions(left)
+        if held is not None:
+            check_home(client, held, "rows")
+            return map_held(self.sealed, held, self.probe.meta, self.sealed.__name__)
+        return left.map_partitions(
+            self.sealed,
+            meta=self.probe.meta,
+            enforce_metadata=False,
+            transform_divisions=False,
+            clear_divisions=True,
+        )
+
+
+class Merging:
+    """The plans of merges with one epoch of an index, by their options and the left columns.
+
+    Planning makes empty frames, which takes milliseconds where they are in GPU memory, and is done
+    once for indexes that are alike.
+
+    Attributes
+    ----------
+    absences : Absences
+        What merges with it told.
+    """
+
+    def __init__(self, descriptor: Descriptor) -> None:
+        self._descriptor = descriptor
+        self._plans: dict[tuple[str, Sparing], Plan] = {}
+        self.absences = Absences()
+
+    def serves(self, descriptor: Descriptor) -> bool:
+        """Whether merges with this epoch of the index are planned so."""
+        own = self._descriptor
+        return own.epoch == descriptor.epoch and own.encoder == descriptor.encoder
+
+    def plan(
+        self,
+        client: Client,
+        left_meta: Any,
+        on: Columns,
+        left_on: Columns,
+        how: str,
+        columns: Sequence[Hashable] | None,
+        suffixes: tuple[str | None, str | None],
+        sparing: Sparing,
+    ) -> Plan:
+        """That of partitions like `left_meta`; see `DistributedIndex.merge`."""
+        wanted = None if columns is None else tuple(column_labels(columns))
+        kind = kind_of_meta(left_meta)
+        asked = repr((kind, on, left_on, how, wanted, suffixes))
+        if kind is not None and (asked, sparing) in self._plans:
+            return self._plans[asked, sparing]
+        descriptor = self._descriptor
+        stored, keys = kind_of_meta(descriptor.meta), descriptor.encoder
+        alike = repr((asked, stored, keys.names, keys.types, keys.hash_bits))
+        # Another thread may let it go meanwhile.
+        known = None if None in (kind, stored) else _plans.get(alike)
+        if known is not None:
+            plan = known.by(descriptor, sparing)
+        else:
+            check_how(how)
+            check_library(left_meta, descriptor.meta)
+            names = join_columns(left_meta, descriptor.encoder, on, left_on)
+            probe = Probe.of(left_meta, descriptor, tuple(names), how, wanted, suffixes)
+            plan = Plan.of(replace(probe, sparing=sparing))
+            if None not in (kind, stored):
+                remember(_plans, alike, plan, KINDS)
+        plan = plan.warning(told_of_fractions(client, descriptor, plan.probe.mixed))
+        if kind is not None:
+            remember(self._plans, (asked, sparing), plan, KINDS)
+        return plan
+
+
+def _one_partition(frame: Any) -> dd.DataFrame:
+    """`frame` as it is: dd.from_pandas makes other strings of it, and refuses some labels."""
+    # Merged later, when its user may have changed it.
+    frame = frame.copy()
+    token = tokenize(frame)
+    key = f"dgpuhash-frame-{token}", 0
+    graph = {key: DataNode(key, frame)}
+    return new_collection(
+        FromGraph(graph, meta_of(frame), (None, None), [key], "dgpuhash-left", _determ_token=token)
+    )

@@ -1,0 +1,1 @@
+"""What one worker owns, and the plugin that holds it."""

@@ -1,0 +1,50 @@
+"""What a change brings to a shard: rows out of parcels, and a table for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from dgpuhash.distributed.cluster.payload import Payload, frame_of_payload, is_plain, joined
+from dgpuhash.errors import ColumnError
+from dgpuhash.frames import FrameIndex, refuse_mixture
+
+if TYPE_CHECKING:
+    from dgpuhash.distributed.shards.shard_store import Change
+
+__all__ = ["distinct", "rows_of", "without_rows"]
+
+
+def without_rows(change: Change) -> FrameIndex:
+    """An index as that of the change, without rows."""
+    return FrameIndex(change.meta, change.encoder, unique=change.unique, device=change.device)
+
+
+def rows_of(payloads: Sequence[Payload], change: Change) -> Any:
+    """The rows, or keys, of all payloads.
+
+    Raises
+    ------
+    ColumnError
+        When integers of one would be rounded beside floats of another.
+    """
+    names = change.encoder.names if change.verb == "erase" else change.meta.columns
+    like = change.meta[list(names)]
+    if not all(map(is_plain, payloads)):
+        refuse_mixture([frame_of_payload(each, like) for each in payloads], like)
+    return joined(payloads, like)
+
+
+def distinct(index: FrameIndex, rows: Any, change: Change) -> FrameIndex:
+    """The keys of `rows`, when none is there twice or is stored already."""
+    names = list(change.encoder.names)
+    known = index.match(rows, how="semi").query_rows
+    if len(known):
+        key = rows[names].iloc[[int(known[0])]].to_dict("records")[0]
+        raise ColumnError(
+            f"the index on {names!r} is unique and already has {len(known):,} of these keys, such "
+            f"as {key!r}; leave them out, erase them first, or build with unique=False"
+        )
+    return FrameIndex.build(
+        rows[names], names, None, True, encoder=change.encoder, device=change.device
+    )

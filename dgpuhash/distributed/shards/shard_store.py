@@ -1,0 +1,420 @@
+"""The shards of one worker, and the changes that are on their way to them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from dgpuhash.distributed.cluster.payload import Payload, frame_of_payload, is_plain
+from dgpuhash.distributed.cluster.rpc import REMEDY
+from dgpuhash.distributed.cluster.serialization import WithMetas
+from dgpuhash.distributed.partition.descriptor import Placement, ShardAddress
+from dgpuhash.distributed.partition.skew import NO_HEAVY, Heavy
+from dgpuhash.distributed.pruning.worker_cache import Sieve
+from dgpuhash.distributed.shards.heavy_keys import Lost, Mending
+from dgpuhash.distributed.shards.inbox import Inbox, Parcel, Receipt
+from dgpuhash.distributed.shards.incoming import distinct, rows_of, without_rows
+from dgpuhash.errors import IndexChanged, IndexLost
+from dgpuhash.frames import (
+    FrameIndex,
+    KeyEncoder,
+    Numbers,
+    Rest,
+    RowStore,
+    frames_of,
+    numbers_together,
+)
+
+__all__ = ["Change", "Shards"]
+
+
+@dataclass(frozen=True, slots=True)
+class Change(WithMetas):
+    """A change of all shards of an index from one epoch to the next.
+
+    Attributes
+    ----------
+    transaction : str
+        Tells this attempt to change from others to the same epoch.
+    verb : str
+        ``"build"``, ``"insert"`` or ``"erase"``.
+    epoch : int
+        The epoch after the change.
+    placement : Placement
+        Which shards the rows go to.
+    revision : int
+        Of the rows after the change.
+    kept : frozenset of int
+        The parts that a build leaves as they are, but for their epoch, and rows of heavy keys.
+    lost : Lost, optional
+        Whose rows alone a build takes out of those it is given; default: all rows.
+    heavy : Heavy, optional
+        The keys whose rows are spread over all parts; None: a build finds them.
+    partitions : int
+        Of how many the rows come.
+    """
+
+    uid: str
+    transaction: str
+    verb: str
+    epoch: int
+    shards: tuple[ShardAddress, ...]
+    encoder: KeyEncoder
+    meta: Any
+    unique: bool | None
+    device: str | None
+    placement: Placement = Placement.DISTRIBUTED
+    revision: int = 1
+    kept: frozenset[int] = frozenset()
+    lost: Lost | None = None
+    heavy: Heavy | None = NO_HEAVY
+    partitions: int = 1
+
+    @property
+    def workers(self) -> list[str]:
+        """The addresses of the shards' workers, by part."""
+        return [shard.worker for shard in self.shards]
+
+    @property
+    def writers(self) -> list[str]:
+        """Those of `workers` whose shards together get each row, or key, of the change once."""
+        everywhere = self.placement is Placement.REPLICATED or (
+            self.placement is Placement.INDEPENDENT and self.verb == "erase"
+        )
+        return self.workers[:1] if everywhere else self.workers
+
+
+@dataclass
+class Staged:
+    """A change that is open on this worker: first it fills `inbox`, then it is `ready`."""
+
+    change: Change
+    inbox: Inbox
+    ready: bool = False
+    index: FrameIndex | None = None
+    rows: Any = None
+    added: FrameIndex | None = None
+    mending: Mending | None = None
+    mixed: bool = False
+
+    @property
+    def kept(self) -> bool:
+        """Whether the shard stays as it is."""
+        return self.inbox.part in self.change.kept
+
+
+@dataclass
+class Shard:
+    """One part of one index, at one epoch."""
+
+    epoch: int
+    transaction: str
+    index: FrameIndex
+    changed_rows: int
+    mixed: bool = False
+    """Whether some shards hold other numbers than the index was planned with."""
+    sieve: Sieve = field(default_factory=Sieve)
+    """What is known of the keys of all shards at this epoch."""
+
+
+@dataclass
+class Shards:
+    """All shards of one worker, by the uid of their index.
+
+    A change is opened, filled with parcels, made ready (all that can fail is done, nothing is
+    visible) and applied. Between the last two the client publishes the new epoch; that is the
+    moment at which the change has happened. A shard that is asked for the published epoch before
+    it was told to apply the change does so then.
+    """
+
+    incarnation: str = field(default_factory=lambda: uuid.uuid4().hex)
+    _shards: dict[str, Shard] = field(default_factory=dict)
+    _staged: dict[str, Staged] = field(default_factory=dict)
+    _broken: dict[str, str] = field(default_factory=dict)
+
+    def open(self, change: Change, part: int) -> None:
+        """Begin a change; one that another client left behind is dropped."""
+        kept, incarnation = part in change.kept, change.shards[part].incarnation
+        index = None
+        if kept or change.verb != "build":
+            index = self.at(change.uid, change.epoch - 1, incarnation)
+        elif incarnation != self.incarnation:
+            raise IndexLost("a worker was restarted before an index was built; call it again")
+        else:
+            self._catch_up(change.uid, change.epoch - 1)
+        self._staged[change.uid] = Staged(change, Inbox(part), index=index if kept else None)
+
+    def accept(self, uid: str, transaction: str, parcel: Parcel) -> None:
+        """Take a parcel of the open change."""
+        self._open(uid, transaction).inbox.accept(parcel)
+
+    def inbox(self, uid: str, transaction: str) -> Inbox:
+        """What has arrived of an open change."""
+        return self._open(uid, transaction).inbox
+
+    def prepare(
+        self,
+        uid: str,
+        transaction: str,
+        receipts: Sequence[Receipt],
+        later: Sequence[tuple[str, Sequence[Receipt]]] = (),
+    ) -> int:
+        """Do all of the change that can fail, unseen; the number of rows for this shard.
+
+        Parameters
+        ----------
+        uid, transaction : str
+        receipts : sequence of Receipt
+            For the rows of the change's verb.
+        later : sequence of (str, sequence of Receipt)
+            Verbs that follow a build, in the same change, and the receipts for their rows.
+        """
+        staged = self._open(uid, transaction)
+        change = staged.change
+        heavy = NO_HEAVY if change.lost is None else change.lost.heavy
+        if staged.kept and not heavy:
+            staged.ready = True
+            return 0
+        rows = rows_of(staged.inbox.collect(receipts), change)
+        stays = staged.index
+        self._take(staged, rows)
+        for verb, others in later:
+            more = rows_of(staged.inbox.collect(others), replace(change, verb=verb))
+            assert staged.index is not None
+            (staged.index.insert if verb == "insert" else staged.index.erase)(more)
+        if stays is not None:
+            assert staged.index is not None
+            fresh = staged.index.frame()
+            staged.mending = Mending.of(stays, fresh, heavy, change.encoder)
+            staged.index = stays
+        staged.ready = True
+        return len(rows)
+
+    def prepare_arrays(self, uid: str, transaction: str, arrays: Sequence[Any]) -> None:
+        """As `prepare`, with plain columns for this shard, which no parcel has brought."""
+        staged = self._open(uid, transaction)
+        change = staged.change
+        if change.verb == "build":
+            staged.index = without_rows(change)
+            staged.index.insert_arrays(arrays)
+        else:
+            self._take(staged, frames_of(change.meta).from_arrays(arrays, change.meta))
+        staged.ready = True
+
+    def numbers(self, uid: str, transaction: str) -> Numbers:
+        """Of each column the numbers that this shard has after a prepared change."""
+        return numbers_together([store.numbers for store in self._stores(uid, transaction)])
+
+    def read_beside(self, uid: str, transaction: str, numbers: Numbers) -> None:
+        """Prepare for rows of such numbers in other shards.
+
+        Raises
+        ------
+        ColumnError
+            When integers of this shard would be rounded where rows of both are read together.
+        """
+        for store in self._stores(uid, transaction):
+            store.refuse_beside(numbers)
+        self._open(uid, transaction).mixed = True
+
+    def mixed(self, uid: str) -> bool:
+        """Whether some shards hold other numbers than were planned with."""
+        shard = self._shards.get(uid)
+        return shard is not None and shard.mixed
+
+    def _stores(self, uid: str, transaction: str) -> list[RowStore]:
+        """The rows of this shard after a prepared change."""
+        staged = self._open(uid, transaction)
+        if staged.index is not None:
+            return [staged.index.store]
+        stores = [self._shards[uid].index.store]
+        if staged.change.verb == "insert":
+            stores.append(RowStore(staged.change.meta))
+            stores[1].append(staged.rows)
+        return stores
+
+    def new_keys(self, uid: str, transaction: str) -> Any:
+        """A frame of the keys that a prepared build or insert of unique keys adds here."""
+        staged = self._open(uid, transaction)
+        added = staged.added if staged.index is None else staged.index
+        assert added is not None
+        return added.frame(list(staged.change.encoder.names))
+
+    def known(self, uid: str, transaction: str, keys: Any) -> int:
+        """The row of one of `keys` that a prepared change leaves in this shard; -1: of none."""
+        staged = self._open(uid, transaction)
+        indexes = [staged.added if staged.index is None else staged.index]
+        if staged.change.verb == "insert":
+            indexes.append(self._shards[uid].index)
+        names = list(staged.change.encoder.names)
+        keys = frame_of_payload(keys, staged.change.meta[names])
+        for index in indexes:
+            assert index is not None
+            found = index.match(keys, how="semi").query_rows
+            if len(found):
+                return int(found[0])
+        return -1
+
+    def made(self, uid: str, transaction: str) -> FrameIndex | None:
+        """What a prepared build has made of this shard; None for other changes."""
+        return self._open(uid, transaction).index
+
+    def prepared(self, uid: str, transaction: str) -> Any:
+        """The rows, or keys, that a prepared change brings to this shard."""
+        staged = self._open(uid, transaction)
+        return staged.rows if staged.index is None else staged.index.frame()
+
+    def apply(self, uid: str, transaction: str) -> int:
+        """Make the prepared change visible; rows that were added or erased here.
+
+        Applying a change twice changes nothing.
+        """
+        shard = self._shards.get(uid)
+        if shard is not None and shard.transaction == transaction:
+            return shard.changed_rows
+        staged = self._open(uid, transaction)
+        if not staged.ready:
+            raise IndexLost(f"a change of the index was not prepared on this worker; {REMEDY}")
+        del self._staged[uid]
+        change = staged.change
+        if staged.index is not None:
+            self._broken.pop(uid, None)
+            if staged.mending is not None:
+                with self._breaking(uid, "a rebuild"):
+                    staged.mending.carry_out(staged.index)
+            count = 0 if staged.kept else len(staged.index)
+            self._shards[uid] = Shard(change.epoch, transaction, staged.index, count, staged.mixed)
+            return count
+        shard = self._shards[uid]
+        with self._breaking(uid, f"an {change.verb}"):
+            if change.verb == "insert":
+                shard.index.insert(staged.rows)
+                count = len(staged.rows)
+            else:
+                count = shard.index.erase(staged.rows)
+        self._shards[uid] = Shard(change.epoch, transaction, shard.index, count, staged.mixed)
+        return count
+
+    def abandon(self, uid: str, transaction: str) -> None:
+        """Forget an open change."""
+        staged = self._staged.get(uid)
+        if staged is not None and staged.change.transaction == transaction:
+            del self._staged[uid]
+
+    def drop(self, uid: str, epoch: int | None = None) -> None:
+        """Free the shard and whatever is staged for it, of this epoch or an earlier one."""
+        shard, staged = self._shards.get(uid), self._staged.get(uid)
+        if epoch is None or (shard is not None and shard.epoch <= epoch):
+            self._shards.pop(uid, None)
+        if epoch is None or (staged is not None and staged.change.epoch <= epoch):
+            self._staged.pop(uid, None)
+        self._broken.pop(uid, None)
+
+    def at(self, uid: str, epoch: int, incarnation: str) -> FrameIndex:
+        """The shard's index, for a request of a handle with this epoch.
+
+        Raises
+        ------
+        IndexChanged
+            When the index was changed since.
+        IndexLost
+            When the shard is gone.
+        """
+        if incarnation != self.incarnation:
+            raise IndexLost(f"a worker with a shard of the index was restarted; {REMEDY}")
+        self._catch_up(uid, epoch)
+        shard = self._shards.get(uid)
+        if shard is None:
+            why = self._broken.get(uid, "it was closed, or never finished")
+            raise IndexLost(f"this worker holds no shard of the index: {why}; {REMEDY}")
+        if shard.epoch > epoch:
+            raise IndexChanged(
+                f"the index was changed (epoch {epoch} was asked for, the shard is at "
+                f"{shard.epoch}); make the merge anew, or call index.refresh()"
+            )
+        if shard.epoch < epoch:
+            raise IndexLost(
+                f"a shard of the index is at epoch {shard.epoch}, before {epoch}; {REMEDY}"
+            )
+        return shard.index
+
+    def standing(self, uid: str) -> Shard | None:
+        """The shard as it is at this moment; any thread may ask."""
+        return self._shards.get(uid)
+
+    def holds(self, uid: str, epoch: int, incarnation: str) -> bool:
+        """Whether `at` would answer."""
+        try:
+            self.at(uid, epoch, incarnation)
+        except IndexLost:
+            return False
+        return True
+
+    def match(
+        self,
+        uid: str,
+        epoch: int,
+        incarnation: str,
+        keys: Any,
+        how: str,
+        columns: Sequence[Hashable],
+        skip: int,
+        nbytes: int,
+    ) -> tuple[Any, Payload | None, Rest | None]:
+        """What this shard has for `keys`: a page of `nbytes`; positions alone in one page."""
+        index = self.at(uid, epoch, incarnation)
+        keys, count = (tuple(keys), len(keys[0])) if is_plain(keys) else (keys, len(keys))
+        if how in {"semi", "anti"}:
+            return _narrow(index.match(keys, how=how).query_rows, count), None, None
+        (rows, found), rest = index.page(
+            keys, nbytes=nbytes, columns=columns, skip=skip, plain=True
+        )
+        return _narrow(rows, count), found, rest
+
+    def _take(self, staged: Staged, rows: Any) -> None:
+        change = staged.change
+        if change.verb == "build":
+            # Rows may have kept a wider dtype than all shards agree on.
+            staged.index = without_rows(change)
+            staged.index.insert(rows)
+            return
+        staged.rows = rows
+        if change.verb == "insert":
+            self._shards[change.uid].index.store.refuse_rounding(rows)
+        if change.verb == "insert" and change.unique:
+            staged.added = distinct(self._shards[change.uid].index, rows, change)
+
+    @contextmanager
+    def _breaking(self, uid: str, what: str) -> Iterator[None]:
+        """A block that changes a shard, which is lost when that fails halfway."""
+        try:
+            yield
+        except Exception as error:
+            del self._shards[uid]
+            self._broken[uid] = f"{what} failed halfway ({error})"
+            raise
+
+    def _catch_up(self, uid: str, epoch: int) -> None:
+        """Apply the change that led to a published epoch, where that was not told yet."""
+        staged = self._staged.get(uid)
+        if staged is not None and staged.ready and staged.change.epoch == epoch:
+            self.apply(uid, staged.change.transaction)
+
+    def _open(self, uid: str, transaction: str) -> Staged:
+        staged = self._staged.get(uid)
+        if staged is None or staged.change.transaction != transaction:
+            raise IndexLost(
+                "a change of the index was given up: a worker was lost, or another client began "
+                "one; nothing of it is visible, call it again"
+            )
+        return staged
+
+
+def _narrow(positions: Any, end: int) -> Any:
+    """Positions below `end` as they travel."""
+    return positions.astype(np.int32) if end <= 2**31 else positions

@@ -1,0 +1,70 @@
+"""What the parts of a table hold, as its handle was last told, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from html import escape
+
+import pandas as pd
+
+from dgpuhash.distributed.shards.table_shard import Part
+from dgpuhash.tables import MultiMap
+
+__all__ = ["Figures", "Held", "entries_in_words"]
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The entries of a part, how many distinct keys they have, and the bytes that they take."""
+
+    size: int
+    n_keys: int
+    nbytes: int
+
+    @classmethod
+    def by(cls, part: Part) -> Held:
+        """What `part` has now."""
+        table = part.table
+        size = len(table)
+        return cls(size, table.n_keys if isinstance(table, MultiMap) else size, table.nbytes)
+
+
+def entries_in_words(kind: str, held: Sequence[Held]) -> str:
+    """How much a table of that kind has.
+
+    Examples
+    --------
+    >>> parts = [Held(size=1500, n_keys=7, nbytes=0), Held(size=0, n_keys=0, nbytes=0)]
+    >>> entries_in_words("multimap", parts), entries_in_words("map", parts)
+    ('1,500 pairs of 7 keys', '1,500 pairs')
+    """
+    size, n_keys = sum(each.size for each in held), sum(each.n_keys for each in held)
+    if kind == "set":
+        return f"{size:,} keys"
+    return f"{size:,} pairs of {n_keys:,} keys" if kind == "multimap" else f"{size:,} pairs"
+
+
+class Figures:
+    """What a handle shows of the parts without a call to their workers."""
+
+    def __init__(self) -> None:
+        self._told: tuple[Sequence[Held], pd.DataFrame] | None = None
+
+    def learn(self, held: Sequence[Held], frame: pd.DataFrame) -> None:
+        """Show all of `frame`, until the parts are held otherwise, or something is asked."""
+        self._told = held, frame.copy()
+
+    def html(self, title: str, workers: Sequence[str], held: Sequence[Held]) -> str:
+        """The title, and a table with a row for each part, if there are any."""
+        shown = f"<p>{escape(title)}</p>"
+        if not held:
+            return shown
+        if self._told is not None and self._told[0] is held:
+            frame = self._told[1]
+        else:
+            parts = enumerate(zip(workers, held, strict=False))
+            frame = pd.DataFrame(
+                [{"part": part, "worker": each, **asdict(has)} for part, (each, has) in parts]
+            )
+        return shown + str(frame.to_html(index=False))

@@ -1,0 +1,288 @@
+"""The parts of distributed tables on one worker, and what phases do with them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dgpuhash import backend as backends
+from dgpuhash.distributed.cluster.locality import Given, Made
+from dgpuhash.distributed.collective.base import Collective
+from dgpuhash.distributed.pipeline.bulk_insert import Offer
+from dgpuhash.distributed.pipeline.matches import matches
+from dgpuhash.distributed.pipeline.plan import Chunk
+from dgpuhash.distributed.pipeline.verb import Asking
+from dgpuhash.distributed.shards.plugin import ShardHost
+from dgpuhash.distributed.shards.table_shard import Part, Verb
+from dgpuhash.distributed.shards.table_stats import Held
+from dgpuhash.errors import IndexLost
+from dgpuhash.spec import TableSpec
+from dgpuhash.tables.memory_errors import call_says_memory
+
+__all__ = [
+    "LANDING",
+    "REMEDY",
+    "Hosted",
+    "Order",
+    "Outcome",
+    "Stored",
+    "answer_name",
+    "answer_of",
+    "at",
+    "carry_out",
+    "clear_part",
+    "drop_part",
+    "figures",
+    "make_ready",
+    "open_part",
+    "size_of",
+    "stored",
+]
+
+# What may carry columns to landing memory.
+LANDING = {"peer"}
+# Rows of a rank that are dealt to their owners at once, which bounds the memory that they take, and
+# those that travel together.
+PIECE_ROWS = 1 << 27
+SLICE_ROWS = 1 << 24
+
+REMEDY = (
+    "call rebuild() if it was saved after its last change, else make the table again from its "
+    "source, or load an older save"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A verb on a table, as all ranks are told it.
+
+    Attributes
+    ----------
+    uid : str
+        Of the table.
+    epoch : int
+        The number of changes that the table has had.
+    verb : Verb
+    hosted : bool
+        Whether the arguments are host arrays, and the answers shall be.
+    piece_rows : int or None
+        Rows of a rank that travel together; None: as many as suit the verb.
+    """
+
+    uid: str
+    epoch: int
+    verb: Verb
+    hosted: bool
+    piece_rows: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """An array of an answer that a worker keeps among its data.
+
+    Attributes
+    ----------
+    key : tuple
+        The name of the answer's column, and the number of the chunk.
+    shape : tuple of int
+    """
+
+    key: tuple[str, int]
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a rank has done: its answers, or why it refused before anything was changed.
+
+    `answer`: begins the labels of those that it keeps.
+    `absent_rows`: about how many of its rows asked for keys that are not stored.
+    `held`: what its part has after a change.
+    """
+
+    stored: list[Stored]
+    answer: str = ""
+    refused: Exception | None = None
+    absent_rows: int = 0
+    held: Held | None = None
+
+
+@dataclass
+class Hosted:
+    """A part, at one epoch."""
+
+    part: Part
+    epoch: int
+    broken: str | None = None
+
+
+def answer_of(verb: str, token: str) -> str:
+    """What begins the names of an answer."""
+    return f"dgpuhash-{verb}-{token}"
+
+
+def answer_name(answer: str, column: int) -> str:
+    """Of a column of an answer."""
+    return f"{answer}-{column}"
+
+
+def open_part(
+    host: ShardHost,
+    uid: str,
+    epoch: int,
+    spec: TableSpec,
+    owner_seed: int,
+    capacity: int,
+    device: str,
+) -> Held:
+    part = Part(spec, capacity, device, owner_seed)
+    host.tables[uid] = Hosted(part, epoch)
+    return Held.by(part)
+
+
+def make_ready(host: ShardHost, collective: Collective, uid: str, epoch: int, rows: int) -> None:
+    """Have what so many rows of a rank, or their answers, need before they can travel."""
+    part = at(host, uid, epoch).part
+    if collective.lands(part.table.device):
+        part.store.witnesses.ready(part.store.backend, part.store.slots)
+        if collective.size > 1:
+            nbytes = min(rows, PIECE_ROWS) * (part.row_nbytes + 1)
+            collective.landing([nbytes] * collective.size)
+
+
+def drop_part(host: ShardHost, uid: str) -> None:
+    host.tables.pop(uid, None)
+
+
+def clear_part(host: ShardHost, uid: str, epoch: int) -> Held:
+    hosted = at(host, uid, epoch)
+    hosted.part.table.clear()
+    hosted.epoch += 1
+    return Held.by(hosted.part)
+
+
+def figures(host: ShardHost, uid: str, epoch: int) -> dict[str, Any]:
+    return {"worker": host.worker.address, **at(host, uid, epoch).part.stats()}
+
+
+def size_of(host: ShardHost, uid: str, epoch: int) -> int:
+    return len(at(host, uid, epoch).part.table)
+
+
+def at(host: ShardHost, uid: str, epoch: int) -> Hosted:
+    """The part of the table `uid`, for a handle that knows of `epoch` changes.
+
+    Raises
+    ------
+    IndexLost
+        When it is gone, broken, or changed by another handle.
+    """
+    hosted = host.tables.get(uid)
+    if hosted is None:
+        raise IndexLost(
+            f"worker {host.worker.address} holds no part of the table: it was restarted, or the "
+            f"table was closed; {REMEDY}"
+        )
+    if hosted.broken is not None:
+        raise IndexLost(f"a change of the table failed halfway ({hosted.broken}); {REMEDY}")
+    if hosted.epoch != epoch:
+        raise IndexLost(
+            f"the table was changed by another handle ({hosted.epoch} changes, this handle knows "
+            f"of {epoch}); {REMEDY}"
+        )
+    return hosted
+
+
+def carry_out(host: ShardHost, collective: Collective, order: Order, given: Given) -> Made[Outcome]:
+    """This rank's share of `order`.
+
+    Before a change all ranks tell each other whether they can take part; what fails once a part
+    has been written to breaks the table.
+    """
+    start = time.perf_counter()
+    hosted = at(host, order.uid, order.epoch)
+    part = hosted.part
+    asking, refused = None, None
+    part.written = False
+    try:
+        asking = _asking(host, part, order.verb, given)
+    except Exception as error:
+        refused = error
+    with collective.undisturbed(part.table.device), part.side.ended():
+        piece_rows, slice_rows = order.piece_rows or PIECE_ROWS, SLICE_ROWS
+        offers: list[Offer | None] = [None]
+        if order.verb.changes:
+            offer = None if asking is None else asking.offer(collective, piece_rows)
+            taking_part = collective.gather(
+                (refused is None, _has_room(part, order.verb, given), offer)
+            )
+            if not all(ready for ready, *_ in taking_part):
+                return Made(Outcome([], refused=refused), {})
+            offers = [offer for *_, offer in taking_part]
+            if not all(enough for _, enough, _ in taking_part):
+                # Parts that grow copy what they hold each time: with four H200s 2**27 pairs of each
+                # came into new parts in 70 ms at once, in four slices in 170.
+                slice_rows = PIECE_ROWS
+        if refused is not None:
+            raise refused
+        assert asking is not None
+        try:
+            answers = asking.go(collective, piece_rows, slice_rows, offers)
+            absent_rows = 0 if order.verb.changes else asking.absent_rows
+            backend = backends.get(part.table.device)
+            if order.verb.matching:
+                lists = part.gives_lists(order.verb)
+                answers = matches(backend, given.own, answers, lists=lists)
+            backend.synchronize()
+            part.seconds = time.perf_counter() - start
+        except BaseException as error:
+            if part.written:
+                hosted.broken = f"{type(error).__name__}: {error}"
+            raise
+    hosted.epoch += order.verb.changes
+    answer = answer_of(order.verb.name, given.token)
+    data = _kept(order, answer, given.own, answers)
+    held = Held.by(part) if order.verb.changes else None
+    return Made(Outcome(stored(data), answer, absent_rows=absent_rows, held=held), data)
+
+
+@call_says_memory
+def _asking(host: ShardHost, part: Part, verb: Verb, given: Given) -> Asking:
+    """What this rank asks, of arrays that are looked at only now."""
+    try:
+        columns = given.things
+    except KeyError as error:
+        raise IndexLost(
+            f"chunk {error} has left worker {host.worker.address}; call it again"
+        ) from error
+    return Asking(part, verb, given.dealt, given.rank, columns)
+
+
+def _has_room(part: Part, verb: Verb, given: Given) -> bool:
+    """Whether a part need not grow for its share of rows that are stored, were all keys new."""
+    if not verb.stores:
+        return True
+    rows = sum(chunk.rows for chunks in given.dealt for chunk in chunks)
+    return bool(part.table.capacity - len(part.table) >= rows / len(given.dealt))
+
+
+def _kept(
+    order: Order, answer: str, chunks: Sequence[Chunk], answers: list[list[Any]]
+) -> dict[tuple[str, int], Any]:
+    """The answers as the worker keeps them."""
+    return {
+        (answer_name(answer, column), chunk.number): _on_host(array) if order.hosted else array
+        for chunk, arrays in zip(chunks, answers, strict=True)
+        for column, array in enumerate(arrays)
+    }
+
+
+def stored(data: Mapping[tuple[str, int], Any]) -> list[Stored]:
+    """What the client is told of arrays among the worker's data."""
+    return [Stored(key, array.shape) for key, array in data.items()]
+
+
+def _on_host(array: Any) -> Any:
+    return backends.get(None, array).to_host(array)

@@ -1,0 +1,1 @@
+"""Saved indexes and tables, and the durable log of changes."""

@@ -1,0 +1,189 @@
+"""Files of rows: Arrow, with a checksum that is kept elsewhere. No pickle."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import dask
+import pyarrow as pa
+
+from dgpuhash.distributed.storage.folder import Folder
+from dgpuhash.errors import FormatError, UnsupportedError
+from dgpuhash.frames import frames_named, frames_of
+
+__all__ = [
+    "RowsFile",
+    "batches_in",
+    "check_shared",
+    "check_sizes",
+    "digest_of",
+    "partitions_in",
+    "write_rows",
+    "write_table",
+]
+
+BATCH_NBYTES = 32 << 20
+_PIECE = 1 << 22
+REMEDY = "restore it from a backup, or save again"
+
+
+@dataclass(frozen=True, slots=True)
+class RowsFile:
+    """One Arrow file: its name, size and checksum, and the rows of each of its batches."""
+
+    file: str
+    nbytes: int
+    blake2b: str
+    batches: tuple[int, ...]
+
+    @classmethod
+    def from_json(cls, entry: dict[str, Any]) -> RowsFile:
+        """What `dataclasses.asdict` gave; ValueError when it names another folder's file."""
+        batches = entry["batches"]
+        numbers = [entry["nbytes"], *batches]
+        plain = isinstance(entry["file"], str) and not set(entry["file"]) & set("/\\:?#*")
+        if not plain or entry["file"].startswith(".") or not isinstance(entry["blake2b"], str):
+            raise ValueError(f"a file of rows is called {entry['file']!r}")
+        if any(type(number) is not int or number < 0 for number in numbers):
+            raise ValueError(f"sizes of {entry['file']} are no natural numbers")
+        return cls(entry["file"], entry["nbytes"], entry["blake2b"], tuple(batches))
+
+
+def write_rows(frame: Any, folder: Folder, name: str) -> RowsFile:
+    """Write `frame` to a new file; nothing is left of it when that fails."""
+    table = frames_of(frame).to_arrow(frame).combine_chunks().unify_dictionaries()
+    return write_table(table, folder, name)
+
+
+def write_table(table: pa.Table, folder: Folder, name: str) -> RowsFile:
+    """As `write_rows`, of an Arrow table."""
+    step = max(1, table.num_rows * BATCH_NBYTES // max(1, table.nbytes))
+    batches = table.to_batches(max_chunksize=step)
+    with folder.writing(name) as file:
+        sink = _Digesting(file)
+        with pa.ipc.new_file(pa.PythonFile(sink, "w"), table.schema) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+    rows = tuple(batch.num_rows for batch in batches)
+    return RowsFile(name, sink.nbytes, sink.digest.hexdigest(), rows)
+
+
+def check_sizes(folder: Folder, files: Iterable[RowsFile]) -> None:
+    """Compare the sizes of files with what is known of them.
+
+    Raises
+    ------
+    FormatError
+        When one is missing, or has another size.
+    """
+    for rows in files:
+        there = folder.size(rows.file)
+        if there != rows.nbytes:
+            said = "is missing" if there is None else f"has {there} of {rows.nbytes} bytes"
+            raise FormatError(f"{folder.url} is damaged: {rows.file} {said}; {REMEDY}")
+
+
+def check_shared(folder: Folder, files: Iterable[RowsFile]) -> None:
+    """Refuse a place where this program does not see what workers have written.
+
+    Raises
+    ------
+    UnsupportedError
+        When a file is missing, or another one.
+    """
+    for rows in files:
+        if folder.size(rows.file) != rows.nbytes:
+            raise UnsupportedError(
+                f"workers wrote {rows.file}, which this program does not see under its URL; save "
+                "to a place that all of them share, as a network file system or an object store"
+            )
+
+
+def partitions_in(url: str, files: Iterable[RowsFile], library: str) -> list[Any]:
+    """The rows of files as Delayed frames, read after the checksum has been found right."""
+    return batches_in(url, files, read_frame, library)
+
+
+def batches_in(
+    url: str, files: Iterable[RowsFile], form: Callable[..., Any], *args: Any
+) -> list[Any]:
+    """``form(table, *args)`` of each batch of checked files, as Delayed."""
+    check, read = dask.delayed(check_file, pure=False), dask.delayed(read_batch, pure=False)
+    found = []
+    for rows in files:
+        checked = check(url, rows)
+        found += [read(checked, url, rows, batch, form, args) for batch in range(len(rows.batches))]
+    return found
+
+
+def check_file(url: str, rows: RowsFile) -> None:
+    """Runs as a Dask task: compares a file with its checksum."""
+    digest = digest_of()
+    try:
+        with Folder(url).reading(rows.file) as file:
+            while piece := file.read(_PIECE):
+                digest.update(piece)
+    except FileNotFoundError as error:
+        raise FormatError(f"{url} is damaged: {rows.file} is missing; {REMEDY}") from error
+    if digest.hexdigest() != rows.blake2b:
+        raise FormatError(f"{url} is damaged: the checksum of {rows.file} is wrong; {REMEDY}")
+
+
+def read_frame(table: pa.Table, library: str) -> Any:
+    """The rows as a frame."""
+    return frames_named(library).from_arrow(table)
+
+
+def read_batch(
+    checked: None,
+    url: str,
+    rows: RowsFile,
+    batch: int,
+    form: Callable[..., Any],
+    args: tuple[Any, ...],
+) -> Any:
+    """Runs as a Dask task: one batch of rows of a checked file, in this form."""
+    try:
+        with Folder(url).reading(rows.file) as file:
+            reader = pa.ipc.open_file(pa.PythonFile(file, "r"))
+            found = reader.get_batch(batch)
+        found.validate(full=True)
+        if found.num_rows != rows.batches[batch]:
+            raise ValueError(f"{found.num_rows} rows instead of {rows.batches[batch]}")
+        return form(pa.Table.from_batches([found]), *args)
+    except FormatError:
+        raise
+    except (
+        pa.ArrowException, ValueError, KeyError, TypeError, IndexError, FileNotFoundError,
+    ) as error:  # fmt: skip
+        raise FormatError(f"{url} is damaged: {rows.file} cannot be read ({error})") from error
+
+
+def digest_of(data: bytes = b"") -> Any:
+    """The checksum of this project's files, which goes on with `update`."""
+    return hashlib.blake2b(data, digest_size=16)
+
+
+class _Digesting:
+    """A file that counts and digests what is written to it."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self.digest = digest_of()
+        self.nbytes = 0
+        self.closed = False
+
+    def write(self, data: Any) -> int:
+        self.digest.update(data)
+        self.nbytes += len(data)
+        self._file.write(data)
+        return len(data)
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def tell(self) -> int:
+        return self.nbytes

@@ -1,0 +1,318 @@
+"""The log of a durable index: each change of its rows, on the disk before anybody sees it.
+
+Beside the manifest of a checkpoint stand, for each revision since, the rows by part, as Arrow files
+of the workers that own them, and then a record: a small file that names them with their checksums.
+The record makes the change. It is created under a name that only one writer can take; so a second
+one, who took the log over, is noticed. A record that breaks off was never acknowledged. Who goes on
+with a log, or makes it short, first writes a record without rows: nothing that was written before
+comes after it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+
+from distributed import Client
+
+from dgpuhash.distributed.cluster.survivors import seen_through
+from dgpuhash.distributed.partition.descriptor import Descriptor
+from dgpuhash.distributed.shards.plugin import ShardHost
+from dgpuhash.distributed.shards.shard_store import Change
+from dgpuhash.distributed.storage.arrow_files import RowsFile, digest_of, write_rows
+from dgpuhash.distributed.storage.envelope import MANIFEST
+from dgpuhash.distributed.storage.folder import Folder
+from dgpuhash.distributed.storage.manifest import Manifest
+from dgpuhash.errors import FormatError, IndexChanged, IndexLost
+
+__all__ = [
+    "Continued",
+    "Outdated",
+    "Record",
+    "append",
+    "fence",
+    "gone_on",
+    "last_revision",
+    "records",
+    "replaced_by",
+    "take_over",
+]
+
+MAGIC = b"dgpuhash log 1"
+END = b"\nend\n"
+NAME = re.compile(r"log-(\d{12})\.record")
+VERBS = {"insert", "erase", "load", "save"}
+
+# The error of a writer whose index was changed meanwhile; None where it was not.
+Outdated = Callable[[], IndexLost | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One change of rows.
+
+    Attributes
+    ----------
+    revision : int
+        After the change.
+    verb : str
+        ``"insert"`` or ``"erase"``; ``"load"`` when another index went on with the log, and
+        ``"save"`` before a save made it short.
+    uid : str
+        Of the index.
+    transaction : str
+    files : tuple of (RowsFile or None)
+        By part, or one for rows that all parts got; None where there were no rows.
+    owned : bool
+        Whether each file has the rows of the keys that its part owns.
+    """
+
+    revision: int
+    verb: str
+    uid: str
+    transaction: str
+    files: tuple[RowsFile | None, ...]
+    owned: bool = True
+
+    @property
+    def name(self) -> str:
+        """Of the record's file."""
+        return f"log-{self.revision:012}.record"
+
+    def to_bytes(self) -> bytes:
+        """A line with size and checksum, JSON, and an end that tells damage from an early stop."""
+        body = json.dumps(asdict(self)).encode()
+        return b"%s %d %s\n" % (MAGIC, len(body), digest_of(body).hexdigest().encode()) + body + END
+
+    @classmethod
+    def from_bytes(cls, data: bytes, where: str) -> Record | None:
+        """What `to_bytes` wrote; None when the end is missing, since writing it was stopped.
+
+        Raises
+        ------
+        FormatError
+            When it is damaged.
+        """
+        head, _, rest = data.partition(b"\n")
+        fields = head.removeprefix(MAGIC).split()
+        known = len(fields) == 2 and head.startswith(MAGIC) and fields[0].isdigit()
+        body = rest[: int(fields[0])] if known else b""
+        if not known or digest_of(body).hexdigest().encode() != fields[1]:
+            whole = known and len(rest) >= int(fields[0]) and not data.endswith(b"\0")
+            if whole or data.endswith(END):
+                raise FormatError(f"{where} is damaged: its checksum is wrong; {REMEDY}")
+            return None
+        try:
+            entry = json.loads(body)
+            files = tuple(each and RowsFile.from_json(each) for each in entry.pop("files"))
+            record = cls(**entry, files=files)
+            kinds = (type(record.revision), type(record.owned))
+            if kinds != (int, bool) or record.verb not in VERBS:
+                raise ValueError(f"{record.verb} to revision {record.revision}")
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise FormatError(f"{where} is damaged: {error}; {REMEDY}") from error
+        return record
+
+
+REMEDY = "restore the folder from a backup"
+
+
+@dataclass(frozen=True, slots=True)
+class Continued:
+    """What an index has left that another one goes on with: a manifest, and the changes since."""
+
+    manifest: Manifest
+    changes: Sequence[Record]
+
+
+def append(client: Client, change: Change, end: Descriptor, outdated: Outdated) -> None:
+    """Have the shards write what they have prepared for the change to `end`, and then its record.
+
+    Raises
+    ------
+    OSError
+        When it cannot be written; the change has not happened then.
+    IndexLost
+        When another index goes on with this log, another client has changed this one, or a worker
+        is lost.
+    """
+    assert end.log is not None
+    folder, revision = Folder(end.log), end.revision
+    token = uuid.uuid4().hex[:12]
+    parts = range(len(change.writers))
+    names = [f"log-{revision:012}-{token}-{part:05}.arrow" for part in parts]
+    try:
+        files = seen_through(client, change.writers, write_batch, change, folder.url, names)
+        record = Record(
+            revision, change.verb, change.uid, change.transaction, tuple(files), end.owned
+        )
+        _commit(folder, record, outdated)
+    except BaseException:
+        # Once its record is there, the change may be seen, and its files have to stay.
+        with suppress(OSError):
+            if not _is_recorded(folder, revision, change.transaction):
+                folder.remove(names)
+        raise
+
+
+def fence(folder: Folder, end: Descriptor, outdated: Outdated) -> None:
+    """Let the log go on to the revision of `end`, without rows, before it is made short.
+
+    Raises
+    ------
+    IndexLost
+        When another index goes on with it, or another client has changed this one.
+    """
+    _commit(folder, Record(end.revision, "save", end.uid, uuid.uuid4().hex, ()), outdated)
+
+
+def take_over(folder: Folder, continued: Continued, uid: str, revision: int) -> None:
+    """Let the index `uid` go on with a log, at `revision`; whoever wrote it before is refused.
+
+    Raises
+    ------
+    FormatError
+        When it was made short meanwhile.
+    IndexChanged
+        When it went on meanwhile.
+    """
+    record = Record(revision, "load", uid, uuid.uuid4().hex, ())
+    if not _created(folder, record, lambda: None):
+        raise _changed(folder)
+    try:
+        _check_unchanged(folder, continued, record)
+    except BaseException:
+        folder.remove([record.name])
+        raise
+    folder.replace(MANIFEST, continued.manifest.owned_by(uid).to_bytes())
+
+
+def records(folder: Folder, after: int) -> list[Record]:
+    """The changes that lead on from revision `after`.
+
+    Raises
+    ------
+    FormatError
+        When one is damaged, or missing before another, or the folder does not list its files.
+    """
+    found: list[Record] = []
+    names = folder.names()
+    if MANIFEST not in names:
+        # As over HTTP, where a server sends files only.
+        raise FormatError(
+            f"{folder.url} does not list its files, of which each change since the last save is "
+            "one; load a copy of that folder, or what the index saves to another place"
+        )
+    numbers = [number for number in _numbers(names) if number > after]
+    # Where listings are late.
+    while folder.has(f"log-{after + len(numbers) + 1:012}.record"):
+        numbers.append(after + len(numbers) + 1)
+    for number, expected in zip(numbers, range(after + 1, after + 1 + len(numbers)), strict=True):
+        name = f"log-{number:012}.record"
+        if number != expected:
+            raise FormatError(
+                f"{folder.url} is damaged: log-{expected:012}.record is missing; {REMEDY}"
+            )
+        try:
+            data = folder.read(name)
+        except FileNotFoundError as error:
+            raise FormatError(f"{folder.url} is damaged: {name} is missing; {REMEDY}") from error
+        record = Record.from_bytes(data, f"{folder.url}/{name}")
+        if record is None and number == numbers[-1]:
+            break
+        if record is None or record.revision != number:
+            raise FormatError(f"{folder.url}/{name} is damaged; {REMEDY}")
+        found.append(record)
+    return found
+
+
+def last_revision(names: Iterable[str]) -> int:
+    """The greatest number of a record, whole or not, among `names`; 0 when there is none."""
+    return max(_numbers(names), default=0)
+
+
+def replaced_by(names: Iterable[str], revision: int) -> set[str]:
+    """Of `names` those of records, and of their rows, up to the revision of a save."""
+    end = f"log-{revision + 1:012}"
+    return {name for name in names if name.startswith("log-") and name < end}
+
+
+def gone_on(folder: Folder) -> IndexLost:
+    """The error of an index whose log another one goes on with."""
+    return IndexLost(
+        f"another index goes on with the log in {folder.url}; nothing was changed; close this "
+        "one, and open that one"
+    )
+
+
+def write_batch(host: ShardHost, change: Change, url: str, names: Sequence[str]) -> RowsFile | None:
+    """Runs on a worker: writes the rows that the change brings to its shard."""
+    rows = host.shards.prepared(change.uid, change.transaction)
+    part = change.workers.index(host.worker.address)
+    return write_rows(rows, Folder(url), names[part]) if len(rows) else None
+
+
+def _commit(folder: Folder, record: Record, outdated: Outdated) -> None:
+    manifest = _manifest_of(folder)
+    if manifest.uid != record.uid:
+        raise gone_on(folder)
+    # It would not be read after a save of this index by another client.
+    saved = manifest.revision >= record.revision
+    if saved or not _created(folder, record, outdated):
+        raise outdated() or gone_on(folder)
+
+
+def _created(folder: Folder, record: Record, outdated: Outdated) -> bool:
+    """Whether the record was written; not where another index, or this one, has gone on."""
+    data = record.to_bytes()
+    try:
+        folder.create(record.name, data)
+    except FileExistsError:
+        there = Record.from_bytes(folder.read(record.name), f"{folder.url}/{record.name}")
+        # Its client died before the change was seen by anybody, or before the end of the record.
+        if there is not None and (there.uid != record.uid or outdated()):
+            return False
+        # Another index may have read it, and goes on after it.
+        after = replace(record, revision=record.revision + 1).name
+        if folder.has(after):
+            return False
+        folder.replace(record.name, data)
+        return not folder.has(after)
+    return True
+
+
+def _check_unchanged(folder: Folder, continued: Continued, last: Record) -> None:
+    """Nothing changes up to `last` any more, and nothing shall have since that was read."""
+    before, now = continued.manifest, _manifest_of(folder)
+    if (now.uid, now.shards) != (before.uid, before.shards):
+        raise FormatError(f"{folder.url} was saved to while it was loaded; load it again")
+    if records(folder, before.revision) != [*continued.changes, last]:
+        raise _changed(folder)
+
+
+def _changed(folder: Folder) -> IndexChanged:
+    return IndexChanged(
+        f"the index in {folder.url} was changed while it was loaded; close it where it is "
+        "open, and load it again"
+    )
+
+
+def _manifest_of(folder: Folder) -> Manifest:
+    return Manifest.from_bytes(folder.read(MANIFEST), f"{folder.url}/{MANIFEST}")
+
+
+def _is_recorded(folder: Folder, revision: int, transaction: str) -> bool:
+    name = f"log-{revision:012}.record"
+    if not folder.has(name):
+        return False
+    record = Record.from_bytes(folder.read(name), f"{folder.url}/{name}")
+    return record is not None and record.transaction == transaction
+
+
+def _numbers(names: Iterable[str]) -> list[int]:
+    matches = map(NAME.fullmatch, names)
+    return sorted(int(match[1]) for match in matches if match)

@@ -1,0 +1,417 @@
+"""What every distributed table has: parts on workers, verbs on all of them at once."""
+
+from __future__ import annotations
+
+import math
+import threading
+import uuid
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from numbers import Integral
+from typing import Any, NoReturn, Self, TypeVar
+
+import numpy as np
+import pandas as pd
+from distributed import Client
+
+from dgpuhash.distributed.cluster.broadcast import GRACE, on_workers
+from dgpuhash.distributed.cluster.client import client_of, giving_way
+from dgpuhash.distributed.cluster.locality import Elsewhere, Made
+from dgpuhash.distributed.cluster.lock import Alone
+from dgpuhash.distributed.collective.group import Attempt, Transport
+from dgpuhash.distributed.collective.group_cache import Use, joined
+from dgpuhash.distributed.ingest.commit import places
+from dgpuhash.distributed.pruning.policy import Absences, Sparing, Switch
+from dgpuhash.distributed.shards import table_store
+from dgpuhash.distributed.shards.table_shard import Verb
+from dgpuhash.distributed.shards.table_stats import Figures, Held, entries_in_words
+from dgpuhash.distributed.shards.table_store import Order, Outcome
+from dgpuhash.distributed.tables.arguments import batch_of
+from dgpuhash.distributed.tables.batch import Batch, Shown
+from dgpuhash.distributed.tables.claims import columns_of
+from dgpuhash.distributed.tables.early_answer import Foreseen
+from dgpuhash.distributed.tables.holding import LIMIT, Holding
+from dgpuhash.distributed.tables.loss import losing
+from dgpuhash.errors import (
+    ClosedError,
+    DeviceError,
+    DgpuhashError,
+    IndexLost,
+    SpecError,
+    UnsupportedError,
+)
+from dgpuhash.frames.keys.seeds import draw_owner_seed
+from dgpuhash.spec import TableSpec, check_capacity
+from dgpuhash.tables.memory_errors import saying_memory
+from dgpuhash.tables.stats import bytes_in_words
+
+__all__ = ["MASK", "DistributedTable"]
+
+Result = TypeVar("Result")
+
+MASK = Shown(np.dtype(bool))
+# Keys of a part: batches that fill smaller ones are over before memory for them would be made.
+SMALL_SHARE = 2**22
+
+
+class DistributedTable:
+    """The part that distributed sets, maps and multimaps share."""
+
+    def __init__(
+        self,
+        spec: TableSpec,
+        capacity: int,
+        *,
+        client: Client | None,
+        workers: Sequence[str] | None,
+        exchange: Transport,
+        device: str | None,
+        piece_rows: int | None,
+        owner_seed: int | None = None,
+    ) -> None:
+        if device not in ("cpu", "cuda", None):
+            raise DeviceError(f"device {device!r}; use 'cpu', 'cuda' or None (where the data is)")
+        if piece_rows is not None and not (isinstance(piece_rows, Integral) and piece_rows > 0):
+            raise SpecError(f"piece_rows={piece_rows!r}; give a number of rows, or None")
+        self._spec = spec
+        self._owner_seed = draw_owner_seed() if owner_seed is None else owner_seed
+        self._capacity = self._first_capacity = check_capacity(capacity)
+        self._client = client_of(client)
+        self._exchange = exchange
+        self._device = device
+        self._piece_rows = None if piece_rows is None else int(piece_rows)
+        self._uid = uuid.uuid4().hex
+        self._workers: list[str] = []
+        with losing(self._client, lambda: self._workers):
+            self._workers = [place.worker for place in places(self._client, workers)]
+            self._hold(joined(self._client, self._workers, exchange))
+        self._open = False
+        self._epoch = 0
+        self._absences = Absences()
+        self._held: list[Held] = []
+        self._figures = Figures()
+        self._lost: str | None = None
+        self._closed = False
+        self._turn, self._alone = threading.RLock(), Alone(type(self).__name__)
+
+    def _hold(self, use: Use) -> None:
+        """Have the workers free what they hold for this handle when it is gone."""
+        self._transport = use.group.exchange
+        self._holding = Holding(self._client, self._uid, self._workers, use)
+        self._finalizer = weakref.finalize(self, self._holding.abandon)
+        self._finalizer.atexit = False
+
+    @property
+    def spec(self) -> TableSpec:
+        """The settings that the table was made with."""
+        return self._spec
+
+    @property
+    def key_dtype(self) -> np.dtype[Any]:
+        """The keys' dtype."""
+        return self._spec.key
+
+    @property
+    def value_dtype(self) -> np.dtype[Any] | None:
+        """The values' dtype; None for sets."""
+        return self._spec.value
+
+    @property
+    def device(self) -> str | None:
+        """``"cpu"``, ``"cuda"``, or None until the first arrays decide."""
+        return self._device
+
+    @property
+    def workers(self) -> list[str]:
+        """The addresses of the workers that hold the parts."""
+        return list(self._workers)
+
+    @property
+    def epoch(self) -> int:
+        """The number of changes."""
+        return self._epoch
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that the parts hold, in bytes."""
+        return sum(held.nbytes for held in self._held)
+
+    def __len__(self) -> int:
+        return sum(self._phase_of_what_is_stored(table_store.size_of))
+
+    def contains(
+        self, keys: Any, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
+    ) -> Any:
+        """Whether each key is stored: a mask in input order, in the form of `keys`.
+
+        Parameters
+        ----------
+        keys : Dask array, or array of the client's
+        bloom_filter : {"auto", True, False}
+            Whether workers leave absent keys out before they ask the others, nearly all by a filter
+            of about 11 bits for each key of the table, of which every worker keeps a copy until
+            keys are added. ``"auto"``: where earlier questions had many absent keys: as many, since
+            the last change, as the table has keys, and in the last one at least a quarter, on GPUs
+            three quarters of very many.
+        deduplicate : {"auto", True, False}
+            Whether workers ask for each of their keys once. ``"auto"``: where a sample says that
+            keys come often enough for that to pay.
+        """
+        verb = Verb("contains", sparing=Sparing.of(bloom_filter, deduplicate))
+        return self._ask(verb, keys, shown=[MASK])[0]
+
+    def count(
+        self, keys: Any, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
+    ) -> Any:
+        """How often each key is stored: int64 in input order, in the form of `keys`.
+
+        Parameters are those of `contains`.
+        """
+        verb = Verb("count", sparing=Sparing.of(bloom_filter, deduplicate))
+        return self._ask(verb, keys, shown=[Shown(np.dtype(np.int64))])[0]
+
+    def erase(self, keys: Any) -> Any:
+        """Remove keys: a mask in the form of `keys`, true in one row of each that was stored."""
+        return self._ask(Verb("erase"), keys, shown=[MASK])[0]
+
+    def stats(self) -> pd.DataFrame:
+        """One row for each part; none before the first arrays have decided on a device.
+
+        Its ``part`` and ``worker``, the device, the figures of `dgpuhash.tables.TableStats`.
+        ``exchange_nbytes``: the most that rows and answers on their way have taken there in the
+        last verb; what the table takes to answer comes on top. ``seconds``: how long it was at
+        work there. ``filter_nbytes``: what the worker's copy of a Bloom filter takes.
+        ``absent_rows``, ``repeated_rows``: rows of the last verb that it did not ask for, as the
+        filter had no such key, and as other rows had the same.
+        """
+        with self._at_work():
+            rows = self._phase_of_what_is_stored(table_store.figures)
+            frame = pd.DataFrame(rows)
+            frame.insert(0, "part", range(len(rows)))
+            self._figures.learn(self._held, frame)
+        return frame
+
+    def close(self) -> None:
+        """Free the parts. Closing twice is no error."""
+        self._close(None)
+
+    def _close(self, error: BaseException | None) -> None:
+        """As `close`, where `error` has ended the table, if any."""
+        if self._closed:
+            return
+        self._closed = True
+        # A silent worker has been waited for. What is interrupted here is left to the collector.
+        self._holding.free(GRACE if isinstance(error, IndexLost) else LIMIT)
+        self._finalizer.detach()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._close(error)
+
+    def __reduce__(self) -> NoReturn:
+        raise UnsupportedError(
+            f"a {type(self).__name__} stays with the program that made it; give tasks arrays of "
+            "its answers, or make a table in the task"
+        )
+
+    def __repr__(self) -> str:
+        value = self.value_dtype
+        types = str(self.key_dtype) if value is None else f"{self.key_dtype} -> {value}"
+        state = "closed" if self._closed else "lost" if self._lost else f"epoch {self._epoch}"
+        return (
+            f"<{type(self).__name__} {types}: {entries_in_words(self._spec.kind, self._held)}, "
+            f"{bytes_in_words(self.nbytes)}, distributed over {len(self._workers)} workers, "
+            f"{self._device or 'no device yet'}, exchange {self._transport}, {state}>"
+        )
+
+    def _repr_html_(self) -> str:
+        there = not self._closed and self._lost is None
+        return self._figures.html(repr(self), self._workers, self._held if there else [])
+
+    def _ask(
+        self, verb: Verb, keys: Any, *values: Any, shown: Sequence[Shown] = ()
+    ) -> tuple[Any, ...]:
+        """Carry out `verb`; the columns of its answer in the form of `keys`."""
+        arguments: list[Any] = [(keys, self.key_dtype, "keys")]
+        arguments += [(each, self.value_dtype, "values") for each in values]
+        with self._at_work():
+            batch = batch_of(self._client, self._workers, arguments, verb.stores)
+            self._settle(batch.device)
+            with self._alone:
+                return self._order(replace(verb, mixed=batch.mixed), batch, shown)
+
+    def _order(self, verb: Verb, batch: Batch, shown: Sequence[Shown] = ()) -> tuple[Any, ...]:
+        """Let all ranks carry out `verb`; its answers."""
+        client, workers, rows = self._client, self._workers, sum(batch.rows)
+        verb = replace(verb, sparing=self._absences.informed(verb.sparing, self._device, rows=rows))
+        order = Order(self._uid, self._epoch, verb, batch.hosted, self._piece_rows)
+        foreseen = Foreseen(client, batch, verb.name, shown)
+        try:
+            made = self._made(order, foreseen)
+        except Elsewhere:
+            batch.place(client, workers)
+            try:
+                made = self._made(order, foreseen)
+            except Elsewhere as elsewhere:
+                raise IndexLost(f"{elsewhere}, though it was moved; call it again") from None
+        outcomes = [each.result for each in made]
+        for outcome in outcomes:
+            if outcome.refused is not None:
+                raise outcome.refused
+        self._epoch += verb.changes
+        if verb.stores:
+            self._absences.forget()
+        elif not verb.changes:
+            absent_rows = sum(outcome.absent_rows for outcome in outcomes)
+            self._absences.note(rows=rows, absent_rows=absent_rows)
+        self._held = [
+            outcome.held or held for outcome, held in zip(outcomes, self._held, strict=True)
+        ]
+        return foreseen.answers(columns_of(made, len(shown)))
+
+    def _made(self, order: Order, foreseen: Foreseen) -> list[Made[Outcome]]:
+        """What the ranks have done; by a new group if one that stood was of no use any more.
+
+        A worker that was silent for a while has ended it, also while nothing was asked. Elsewhere
+        is raised where chunks lie with no rank.
+        """
+        use, stood = self._holding.use, self._holding.use is not None
+        if use is None:
+            use = joined(self._client, self._workers, self._exchange)
+            self._holding.renew(use)
+            self._transport = use.group.exchange
+        group, attempt = use.group, Attempt()
+        try:
+            return group.run(
+                self._client, table_store.carry_out, order,
+                needed=foreseen.needed(), meanwhile=foreseen.make, attempt=attempt,
+            )  # fmt: skip
+        except BaseException as error:
+            foreseen.forget()
+            if isinstance(error, Elsewhere) or not attempt.begun:
+                raise
+            # It is of no use any more.
+            self._holding.use = None
+            use.give_up()
+            with suppress(DgpuhashError, OSError, RuntimeError):
+                group.close(self._client)
+            unchanged = isinstance(error, IndexLost) and self._as_before()
+            failed = self._exchange
+            self._exchange = group.exchange_after(self._client, error, failed)
+            if unchanged and (stood or self._exchange != failed):
+                return self._made(order, foreseen)
+            if order.verb.changes and not unchanged:
+                self._lost = f"its {order.verb.name} failed ({type(error).__name__}: {error})"
+            raise
+
+    def _as_before(self) -> bool:
+        """Whether all parts are there, and have seen nothing of a change that failed."""
+        try:
+            on_workers(
+                self._client, self._workers, table_store.size_of,
+                self._uid, self._epoch, limit=2 * GRACE,
+            )  # fmt: skip
+        except DgpuhashError:
+            return False
+        return True
+
+    @contextmanager
+    def _closed_on_error(self) -> Iterator[None]:
+        """A block that fills a new table, of which nothing remains when it fails."""
+        try:
+            yield
+        except BaseException as error:
+            self._close(error)
+            raise
+
+    def _settle(self, device: str | None) -> None:
+        """Decide on the device, and open the parts there."""
+        device = device or self._device or "cpu"
+        if self._device not in (device, None):
+            remedy = "cupy.asarray" if self._device == "cuda" else "cupy.asnumpy"
+            raise DeviceError(
+                f"arrays on {device!r} for a table on {self._device!r}; convert them with "
+                f"{remedy}(x) (a Dask array: x.map_blocks({remedy}))"
+            )
+        if not self._open:
+            try:
+                self._held = on_workers(
+                    self._client, self._workers, table_store.open_part,
+                    self._uid, self._epoch, self._spec, self._owner_seed, self._share, device,
+                )  # fmt: skip
+            except MemoryError:
+                # What was reserved may be more than there can be.
+                self._capacity = self._first_capacity
+                raise
+            self._device, self._open = device, True
+            self._make_ready()
+
+    def _make_ready(self) -> None:
+        """Have room for what comes in a batch that fills the table, before one is on its way."""
+        use = self._holding.use
+        if use is None or self._transport not in table_store.LANDING or self._share < SMALL_SHARE:
+            return
+        # A group that is lost is formed anew by the verb that follows.
+        with suppress(IndexLost):
+            use.group.run(self._client, table_store.make_ready, self._uid, self._epoch, self._share)
+
+    @property
+    def _share(self) -> int:
+        """The keys that each part has room for at first."""
+        share = self._capacity / len(self._workers)
+        # Keys are dealt by hash, so that some parts have more than their share.
+        return math.ceil(share + 6 * math.sqrt(share)) if share else 0
+
+    def _phase_of_what_is_stored(self, function: Callable[..., Result]) -> list[Result]:
+        """As `_phase`; nothing where no arrays have decided on a device yet."""
+        with self._at_work():
+            return [] if self._device is None else self._phase(function)
+
+    def _phase(self, function: Callable[..., Result], *args: Any) -> list[Result]:
+        """``function(host, uid, epoch, *args)`` on all workers."""
+        with self._at_work():
+            self._settle(None)
+            return on_workers(self._client, self._workers, function, self._uid, self._epoch, *args)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError(f"this {type(self).__name__} was closed; make it again")
+        if self._client.status in {"closing", "closed"}:
+            raise ClosedError(
+                f"the client of this {type(self).__name__} is closed, and nobody else knows its "
+                "parts; make it again with another client, or load a save"
+            )
+
+    @contextmanager
+    def _at_work(self) -> Iterator[None]:
+        """A block that one thread at a time is in, with a table that is there."""
+        lost = losing(self._client, lambda: self._workers)
+        with giving_way(self._client), self._turn, saying_memory(type(self).__name__), lost:
+            self._check()
+            with self._freed_if_closed():
+                yield
+
+    @contextmanager
+    def _freed_if_closed(self) -> Iterator[None]:
+        """A block in which another thread may close the table: what it has made since goes, too."""
+        try:
+            yield
+        except IndexLost:
+            self._check_open()
+            raise
+        finally:
+            if self._closed:
+                self._holding.free(GRACE)
+                self._finalizer.detach()
+
+    def _check(self) -> None:
+        self._check_open()
+        if self._lost is not None:
+            raise IndexLost(
+                f"this {type(self).__name__} is lost: {self._lost}; some of its parts may have "
+                f"changed, so {table_store.REMEDY}"
+            )

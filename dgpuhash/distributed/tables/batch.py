@@ -1,0 +1,334 @@
+"""The rows of one call: chunks on the workers, and the answers in the form of the argument."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.core import flatten
+from distributed import Client, Future, futures_of, wait
+
+from dgpuhash import backend as backends
+from dgpuhash.distributed.cluster.broadcast import attended, watched
+from dgpuhash.distributed.cluster.client import taking_tasks, workers_of
+from dgpuhash.distributed.cluster.locality import Needed
+from dgpuhash.distributed.cluster.scatter import scattered
+from dgpuhash.distributed.pipeline.plan import Chunk
+from dgpuhash.errors import (
+    IndexLost,
+    UnsupportedError,
+)
+from dgpuhash.tables.arguments.encoding import carrier
+from dgpuhash.tables.arguments.interop import Taken
+from dgpuhash.tables.arguments.lookup_keys import Asked
+from dgpuhash.tables.arguments.validate import adopt_host, default_row, same_length
+
+__all__ = [
+    "Batch",
+    "Kept",
+    "Shown",
+    "array_of",
+    "dealt",
+    "until_done",
+]
+
+# Host arrays are spread over the workers in chunks of at least so many rows.
+SMALL_ROWS = 1 << 12
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A column of an answer as users see it.
+
+    Attributes
+    ----------
+    dtype : dtype
+    by_row : bool
+        Whether element *i* is about row *i*.
+    offsets : bool
+        Whether these are offsets into another column, from 0 in each chunk.
+    numbers : bool
+        Whether these are row numbers.
+    default : scalar, optional
+        Of rows that are absent.
+    """
+
+    dtype: np.dtype[Any]
+    by_row: bool = True
+    offsets: bool = False
+    numbers: bool = False
+    default: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A column of an answer as the workers keep it: an array for each chunk, under one name."""
+
+    name: str
+    futures: list[Future]
+    shapes: list[tuple[int, ...]]
+
+
+class Batch(ABC):
+    """Chunks of keys, and values, held until the call is over.
+
+    Attributes
+    ----------
+    columns : list of list of Future
+        The chunks of the keys, and of the values.
+    rows : list of int
+        Of each chunk.
+    hosted : bool
+        Whether the chunks are host arrays wherever the table is.
+    mixed : bool
+        Whether keys may be no values of the table's dtype, which are absent.
+    """
+
+    columns: list[list[Future]]
+    rows: list[int]
+    hosted: bool
+    mixed: bool = False
+
+    @property
+    @abstractmethod
+    def device(self) -> str | None:
+        """Where the argument wants the table to be; None: anywhere."""
+
+    @abstractmethod
+    def answer(self, client: Client, shown: Shown, kept: Kept) -> Any:
+        """The answers to all chunks in the form of the argument."""
+
+    @property
+    def needed(self) -> Needed:
+        """The chunks, for a phase of workers of which one has each chunk's keys, and values."""
+        labels = [future.key for column in self.columns for future in column]
+        return Needed(labels, partial(dealt, self.rows))
+
+    def place(self, client: Client, workers: Sequence[str]) -> None:
+        """Move chunks, so that one of `workers` has each: the keys decide, values follow.
+
+        It is going to have them: Dask drops what several workers have on whichever it likes, so
+        that the home of such a chunk is given a name of its own for what it has. Nothing goes to
+        workers that Dask has paused.
+        """
+        held = client.who_has([future for column in self.columns for future in column])
+        moving = []
+        for number in range(len(self.rows)):
+            holders = [held.get(column[number].key, ()) for column in self.columns]
+            having = set().union(*holders)
+            if len(having) != 1 or not having <= set(workers):
+                moving.append((number, holders))
+        homes = taking_tasks(client, workers) if moving else []
+        for number, holders in moving:
+            there = _having(homes, holders) or _having(homes, holders[:1])
+            # Those that lie elsewhere are spread.
+            home = homes[there[0] if there else number % len(homes)]
+            for column, holding in zip(self.columns, holders, strict=True):
+                if set(holding) != {home}:
+                    column[number] = client.submit(
+                        _itself, column[number], workers=[home], pure=False
+                    )
+        until_done(client, workers, [future for column in self.columns for future in column])
+
+
+def dealt(
+    rows: Sequence[int],
+    workers: Sequence[str],
+    labels: Sequence[Hashable],
+    holders: Mapping[Hashable, Collection[str]],
+) -> list[list[Chunk]] | str:
+    """The chunks of each worker; or why a phase cannot have them."""
+    found: list[list[Chunk]] = [[] for _ in workers]
+    first = 0
+    for number, count in enumerate(rows):
+        own = tuple(labels[number :: len(rows)])
+        ranks = _having(workers, [holders[label] for label in own])
+        if not ranks:
+            return f"chunk {number} lies elsewhere"
+        found[ranks[0]].append(Chunk(number, own, first, count))
+        first += count
+    return found
+
+
+def _having(workers: Sequence[str], holders: Sequence[Collection[str]]) -> list[int]:
+    """The ranks of the workers that have all."""
+    return [rank for rank, one in enumerate(workers) if all(one in having for having in holders)]
+
+
+class DaskBatch(Batch):
+    """Dask arrays, which stay where they are computed."""
+
+    def __init__(self, client: Client, workers: Sequence[str], arrays: Sequence[Any]) -> None:
+        with client.as_current():
+            keys, *others = [_measured(client, workers, array) for array in arrays]
+        arrays = [keys, *(self._beside(array, keys) for array in others)]
+        self._keys = keys
+        self.rows = [int(rows) for rows in keys.chunks[0]]
+        self.columns = [_futures(client, array) for array in arrays]
+        self.hosted = False
+        until_done(client, workers, [future for column in self.columns for future in column])
+
+    @staticmethod
+    def _beside(values: Any, keys: Any) -> Any:
+        """Values in the chunks of the keys."""
+        same_length(keys, values)
+        if not len(values):
+            # Dask leaves the chunks of an empty array as they are.
+            values = values.blocks[[0] * keys.numblocks[0]]
+        elif values.chunks[0] != keys.chunks[0]:
+            values = values.rechunk({0: keys.chunks[0]})
+        return values.rechunk({1: -1}) if values.ndim == 2 else values
+
+    @property
+    def device(self) -> str | None:
+        return backends.device_of(self._keys._meta)
+
+    def answer(self, client: Client, shown: Shown, kept: Kept) -> Any:
+        return array_of(kept, shown.dtype, self.device)
+
+
+class HostBatch(Batch):
+    """Arrays of the client's own, spread over the workers in order."""
+
+    def __init__(
+        self,
+        client: Client,
+        workers: Sequence[str],
+        taken: Taken,
+        arrays: Sequence[Any],
+        asked: Asked | None = None,
+    ) -> None:
+        self._taken, self._workers = taken, list(workers)
+        self._asked = asked or Asked(arrays[0], len(arrays[0]))
+        # Dask copies them on another thread, whose stream does not wait for this one's.
+        backends.get(None, *arrays).synchronize()
+        rows = len(arrays[0])
+        parts = max(1, min(len(workers), rows // SMALL_ROWS))
+        edges = [rows * part // parts for part in range(parts + 1)]
+        cuts = list(itertools.pairwise(edges))
+        self.rows = [stop - start for start, stop in cuts]
+        self.columns = [
+            scattered(client, workers, [array[start:stop] for start, stop in cuts])
+            for array in arrays
+        ]
+        self.hosted = taken.location != "cuda"
+
+    @property
+    def device(self) -> str | None:
+        return "cuda" if self._taken.location == "cuda" else None
+
+    def answer(self, client: Client, shown: Shown, kept: Kept) -> Any:
+        parts = watched(client, self._workers, kept.futures)
+        xp = backends.get(None, *parts).xp
+        if shown.offsets:
+            ends = np.cumsum([int(part[-1]) for part in parts])
+            parts[1:] = [part[1:] + end for part, end in zip(parts[1:], ends, strict=False)]
+        joined = parts[0] if len(parts) == 1 else xp.concatenate(parts)
+        if self.hosted and joined.dtype != shown.dtype:
+            joined = np.ascontiguousarray(joined).view(shown.dtype).reshape(len(joined))
+        return self._taken.wrap(self._of_all(joined, shown), shown.dtype, by_row=shown.by_row)
+
+    def _of_all(self, joined: Any, shown: Shown) -> Any:
+        """An answer to the keys that the table's dtype holds as that to all."""
+        if self._asked.rows is None:
+            return joined
+        if shown.by_row:
+            absent = default_row(shown.default, shown.dtype)
+            return self._asked.by_row(
+                joined, adopt_host(backends.get(None, joined), absent, shown.dtype)
+            )
+        if shown.offsets:
+            return self._asked.offsets(joined)
+        return self._asked.numbers(joined) if shown.numbers else joined
+
+
+def array_of(kept: Kept, dtype: np.dtype[Any], device: str | None) -> Any:
+    """A Dask array of what workers keep, which is computed already."""
+    used = backends.get(device)
+    carried = carrier(used, dtype)
+    _, *inner = kept.shapes[0]
+    meta = used.xp.zeros((0,) * (1 + len(inner)), carried)
+    graph = {
+        (kept.name, number, *(0 for _ in inner)): future
+        for number, future in enumerate(kept.futures)
+    }
+    chunks = (tuple(shape[0] for shape in kept.shapes), *((size,) for size in inner))
+    return da.Array(graph, kept.name, chunks, dtype=carried, meta=meta)
+
+
+def _measured(client: Client, workers: Sequence[str], array: Any) -> Any:
+    """The array, computed where its chunks are of unknown length."""
+    if not any(math.isnan(rows) for rows in array.chunks[0]):
+        return array
+    array = client.persist(array)
+    chunks = _futures(client, array)
+    until_done(client, workers, chunks)
+    counts = [client.submit(_rows_of, chunk, pure=False) for chunk in chunks]
+    rows = watched(client, workers, counts)
+    return da.Array(array.dask, array.name, (tuple(rows), *array.chunks[1:]), meta=array._meta)
+
+
+def _futures(client: Client, array: Any) -> list[Future]:
+    """The array's chunks on the workers; a lazy one is computed there."""
+    keys = list(flatten(array.__dask_keys__()))
+    if len(futures_of(array)) == len(keys):
+        graph = array.__dask_graph__()
+        chunks = [graph.get(key) for key in keys]
+        if all(isinstance(chunk, Future) for chunk in chunks):
+            return chunks
+    held = {future.key: future for future in futures_of(client.persist(array))}
+    return [held[key] for key in keys]
+
+
+def until_done(client: Client, workers: Sequence[str], futures: Sequence[Future]) -> None:
+    """Wait until all are there; raises what a task raised.
+
+    Raises
+    ------
+    UnsupportedError
+        When nobody has one any more, although all `workers` are there.
+    IndexLost
+        When one of these left, or all do, or one that has a task is silent.
+    """
+    generation = client.generation
+
+    def begin() -> Awaitable[Any]:
+        with client.as_current():
+            return wait(futures)
+
+    try:
+        # What was there is lost with a worker, and what Dask can it makes again.
+        while ahead := [each.key for each in futures if each.status in ("pending", "lost")]:
+            attended(client, workers, begin, keys=ahead)
+        failed = [future for future in futures if future.status != "finished"]
+        if failed:
+            watched(failed[0].client, workers, failed[:1])
+    except IndexLost as lost:
+        forgotten = any(future.status == "cancelled" for future in futures)
+        # A restart cancels them before the workers go.
+        restarted = client.generation != generation
+        if not forgotten or restarted or not set(workers) <= set(workers_of(client)):
+            raise
+        raise UnsupportedError(
+            "chunks of a Dask array are on no worker any more: they were cancelled, or lost with a "
+            "worker that has no part; compute or persist the array again (the table is as it was)"
+        ) from lost
+
+
+def _itself(array: Any) -> Any:
+    return array
+
+
+def _rows_of(chunk: Any) -> int:
+    try:
+        return len(chunk)
+    except TypeError:
+        # Whoever takes it says what it is.
+        return 0

@@ -1,0 +1,74 @@
+"""What workers do with the content of their parts, without an exchange."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from dgpuhash.distributed.cluster.locality import Made
+from dgpuhash.distributed.shards.plugin import ShardHost
+from dgpuhash.distributed.shards.table_stats import Held
+from dgpuhash.distributed.shards.table_store import Hosted, Outcome, answer_name, at, stored
+from dgpuhash.distributed.storage.arrow_files import RowsFile, write_table
+from dgpuhash.distributed.storage.columns import to_arrow
+from dgpuhash.distributed.storage.folder import Folder
+
+__all__ = [
+    "compact_part",
+    "copy_part",
+    "holds_part",
+    "keep_contents",
+    "key_count",
+    "reserve_part",
+    "write_part",
+]
+
+
+def keep_contents(
+    host: ShardHost, uid: str, epoch: int, ranks: Mapping[str, int], what: str, answer: str
+) -> Made[Outcome]:
+    """Keep the columns of ``"items"``, or the column of ``"keys"`` or ``"values"``."""
+    part = at(host, uid, epoch).part
+    columns = [part.distinct()] if what == "keys" else part.items()
+    if what == "values":
+        columns = columns[1:]
+    rank = ranks[host.worker.address]
+    data = {(answer_name(answer, n), rank): column for n, column in enumerate(columns)}
+    return Made(Outcome(stored(data), answer), data)
+
+
+def key_count(host: ShardHost, uid: str, epoch: int) -> int:
+    return int(at(host, uid, epoch).part.table.n_keys)
+
+
+def reserve_part(host: ShardHost, uid: str, epoch: int, keys: int) -> Held:
+    part = at(host, uid, epoch).part
+    part.table.reserve(keys)
+    return Held.by(part)
+
+
+def compact_part(host: ShardHost, uid: str, epoch: int) -> Held:
+    part = at(host, uid, epoch).part
+    part.table.compact()
+    return Held.by(part)
+
+
+def copy_part(host: ShardHost, uid: str, epoch: int, copied: str) -> Held:
+    part = at(host, uid, epoch).part.copy()
+    host.tables[copied] = Hosted(part, 0)
+    return Held.by(part)
+
+
+def holds_part(host: ShardHost, uid: str, epoch: int) -> bool:
+    hosted = host.tables.get(uid)
+    return hosted is not None and hosted.broken is None and hosted.epoch == epoch
+
+
+def write_part(
+    host: ShardHost, uid: str, epoch: int, names: Mapping[str, str], url: str
+) -> RowsFile:
+    """Write the part's items to the file that is named for this worker."""
+    part = at(host, uid, epoch).part
+    table: pa.Table = to_arrow([part.on_host(column) for column in part.items()], part.dtypes)
+    return write_table(table, Folder(url), names[host.worker.address])

@@ -1,0 +1,188 @@
+"""DistributedMap: one value for each key, on the workers of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from distributed import Client
+from numpy.typing import DTypeLike
+
+from dgpuhash.distributed.collective.group import Transport
+from dgpuhash.distributed.pruning.policy import Sparing, Switch
+from dgpuhash.distributed.shards.table_shard import Verb
+from dgpuhash.distributed.tables.arguments import dtype_of
+from dgpuhash.distributed.tables.base import MASK
+from dgpuhash.distributed.tables.batch import Shown
+from dgpuhash.distributed.tables.pair_table import PairTable
+from dgpuhash.errors import SpecError
+from dgpuhash.seeds import draw_seed
+from dgpuhash.spec import TableSpec
+from dgpuhash.tables.arguments.validate import default_row
+
+__all__ = ["DistributedMap"]
+
+
+class DistributedMap(PairTable):
+    """A map from keys to values on the workers of a Dask cluster: a `HashMap` in parts.
+
+    A key belongs to one worker, by its hash. See `DistributedSet` for how verbs work, what they
+    take and answer, and when a table is lost.
+
+    Parameters
+    ----------
+    key_dtype, value_dtype : dtype
+        As for `HashMap`.
+    capacity : int
+        Keys to make room for in all; the parts grow by themselves beyond.
+    max_load : float
+        Share of the slots in use above which a part grows.
+    device : {"cpu", "cuda"}, optional
+        None: where the first arrays are.
+    seed : int, optional
+        Seed of the tables' hash function; default: a new one. Owners have another one in any case.
+    client, workers, exchange, piece_rows
+        As for `DistributedSet`.
+
+    Raises
+    ------
+    KeyTypeError, SpecError, DeviceError, UnsupportedError
+        As for `DistributedSet`.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from distributed import Client
+    >>> client = Client(processes=False, n_workers=2, dashboard_address=None)
+    >>> keys = da.arange(6, chunks=3)
+    >>> squares = DistributedMap.from_arrays(keys, keys * keys, client=client)
+    >>> values, found = squares.find(da.arange(4, 8, chunks=2), default=-1)
+    >>> values.compute(), found.compute()
+    (array([16, 25, -1, -1]), array([ True,  True, False, False]))
+    >>> squares.match([9, 2])
+    (array([1]), array([4]))
+    >>> keys, values = squares.items()
+    >>> bool((values == keys * keys).all().compute())
+    True
+    >>> squares.save("memory://squares")
+    >>> len(DistributedMap.load("memory://squares", client=client))
+    6
+    >>> squares.close(); client.close()
+    """
+
+    kind = "map"
+
+    def __init__(
+        self,
+        key_dtype: DTypeLike,
+        value_dtype: DTypeLike,
+        capacity: int = 0,
+        *,
+        max_load: float = 0.9,
+        device: str | None = None,
+        seed: int | None = None,
+        client: Client | None = None,
+        workers: Sequence[str] | None = None,
+        exchange: Transport = "auto",
+        piece_rows: int | None = None,
+    ) -> None:
+        seed = draw_seed() if seed is None else seed
+        super().__init__(
+            TableSpec.of("map", key_dtype, value_dtype, max_load=max_load, seed=seed),
+            capacity,
+            client=client,
+            workers=workers,
+            exchange=exchange,
+            device=device,
+            piece_rows=piece_rows,
+        )
+
+    @classmethod
+    def from_arrays(
+        cls, keys: Any, values: Any, *, keep: str = "any", **settings: Any
+    ) -> DistributedMap:
+        """A map of `keys` to `values`, of their dtypes and on their device."""
+        made = cls(dtype_of(keys, "keys"), dtype_of(values, "values"), **settings)
+        with made._closed_on_error():
+            if keep == "any":
+                made._ask(Verb("add"), keys, values)
+            else:
+                made.insert(keys, values, keep=keep)
+        return made
+
+    def insert(self, keys: Any, values: Any, *, keep: str = "any") -> Any:
+        """Add pairs whose keys are not stored yet; stored keys keep their value.
+
+        Parameters
+        ----------
+        keys, values : Dask arrays, or arrays of the client's
+            One value for each key.
+        keep : {"any", "first", "last"}
+            Which pair counts when a new key comes more than once: any one of them, whole (the
+            fastest), or the one in the first or the last row.
+
+        Returns
+        -------
+        array of bool
+            True in the row of each new key that counts; in the form of `keys`.
+
+        Raises
+        ------
+        KeyTypeError, ShapeError, DeviceError, SpecError, UnsupportedError
+            When an argument does not fit the table, which is as it was.
+        IndexLost
+            When a worker was lost, or the table has been.
+        OutOfMemoryError
+            When a part cannot grow; the table is lost.
+        """
+        if keep not in ("any", "first", "last"):
+            raise SpecError(f"keep={keep!r}; use 'any', 'first' or 'last'")
+        return self._ask(Verb("insert", keep=keep), keys, values, shown=[MASK])[0]
+
+    def upsert(self, keys: Any, values: Any) -> None:
+        """Store pairs, over those of the same keys; the last row of a key counts.
+
+        Raises
+        ------
+        KeyTypeError, ShapeError, DeviceError, UnsupportedError, IndexLost, OutOfMemoryError
+            As for `insert`.
+        """
+        self._ask(Verb("upsert"), keys, values)
+
+    def find(
+        self,
+        keys: Any,
+        default: Any = None,
+        *,
+        bloom_filter: Switch = "auto",
+        deduplicate: Switch = "auto",
+    ) -> tuple[Any, Any]:
+        """The value of each key, and whether it is stored.
+
+        Parameters
+        ----------
+        keys : Dask array, or array of the client's
+        default : scalar, optional
+            The value where a key is absent; zero bytes when None.
+        bloom_filter, deduplicate
+            As for `contains`.
+
+        Returns
+        -------
+        values, found : array
+            In input order and in the form of `keys`; `found` is a mask.
+
+        Raises
+        ------
+        KeyTypeError, ShapeError, DeviceError, UnsupportedError, SpecError
+            When an argument does not fit the table.
+        IndexLost
+            When a worker was lost, or the table has been.
+        """
+        assert self.value_dtype is not None
+        default_row(default, self.value_dtype)
+        shown = [Shown(self.value_dtype, default=default), Shown(np.dtype(bool))]
+        verb = Verb("find", default=default, sparing=Sparing.of(bloom_filter, deduplicate))
+        values, found = self._ask(verb, keys, shown=shown)
+        return values, found

@@ -1,0 +1,53 @@
+"""Errors that mean that a worker with a part is lost."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from distributed import Client
+from distributed.comm.core import CommClosedError
+
+from dgpuhash.distributed.cluster.client import asking_the_scheduler
+from dgpuhash.distributed.cluster.rpc import REMEDY
+from dgpuhash.distributed.shards import table_store
+from dgpuhash.errors import ClosedError, DgpuhashError, IndexLost
+
+__all__ = ["losing"]
+
+
+@contextmanager
+def losing(client: Client, workers: Callable[[], Sequence[str]]) -> Iterator[None]:
+    """A block whose errors, of whatever kind Dask gives them, are a lost worker's if one is."""
+    generation = client.generation
+    try:
+        yield
+    except DgpuhashError as error:
+        if not isinstance(error, IndexLost):
+            raise
+        _check_client(client, error)
+        said = str(error).replace(REMEDY, table_store.REMEDY)
+        said = re.sub(r"shard(s?) of the index", r"part\1 of the table", said)
+        raise IndexLost(said) from error
+    except Exception as error:
+        _check_client(client, error)
+        with asking_the_scheduler():
+            there = client.nthreads()
+        # A restart of the cluster cancels futures before the workers go.
+        staying = set(there) if client.generation == generation else set()
+        gone = sorted(set(workers()) - staying)
+        if gone or isinstance(error, CommClosedError):
+            raise IndexLost(
+                f"workers {gone} with parts of the table are gone; {table_store.REMEDY}"
+            ) from error
+        raise
+
+
+def _check_client(client: Client, error: Exception) -> None:
+    """Raise ClosedError where that of the client is what led to `error`."""
+    if client.status in {"closing", "closed"}:
+        raise ClosedError(
+            "the Dask client was closed meanwhile, and nobody else knows the parts of its tables; "
+            "make them again with another client, or load a save"
+        ) from error

@@ -1,0 +1,372 @@
+"""Verbs of a distributed table as a whole: its contents, copies, saves and losses."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Sequence
+from typing import Any, Self
+
+from distributed import Client
+
+from dgpuhash.distributed.cluster.broadcast import on_workers
+from dgpuhash.distributed.cluster.client import client_of, giving_way, workers_of
+from dgpuhash.distributed.cluster.survivors import seen_through
+from dgpuhash.distributed.collective.group import Transport
+from dgpuhash.distributed.collective.group_cache import joined
+from dgpuhash.distributed.ingest.commit import places
+from dgpuhash.distributed.partition.descriptor import Saved
+from dgpuhash.distributed.shards import table_store
+from dgpuhash.distributed.shards.table_shard import Verb
+from dgpuhash.distributed.storage.arrow_files import RowsFile, check_shared
+from dgpuhash.distributed.storage.envelope import MANIFEST, holds_another, loaded_from
+from dgpuhash.distributed.storage.folder import Folder
+from dgpuhash.distributed.tables import contents
+from dgpuhash.distributed.tables.arguments import check_arrays
+from dgpuhash.distributed.tables.base import DistributedTable
+from dgpuhash.distributed.tables.batch import array_of
+from dgpuhash.distributed.tables.claims import columns_of
+from dgpuhash.distributed.tables.loss import losing
+from dgpuhash.distributed.tables.saved import WHAT, SavedBatch, SavedTable
+from dgpuhash.errors import FormatError, IndexLost, UnsupportedError
+from dgpuhash.spec import check_capacity
+
+__all__ = ["Upkeep"]
+
+
+class Upkeep(DistributedTable):
+    """What sets, maps and multimaps can do beside asking for keys."""
+
+    kind = ""
+    _saved: tuple[Saved, int] | None = None
+    """The last save, and the epoch whose content it has."""
+    _unfilled: tuple[int, ...] = ()
+    """The parts that a rebuild has begun, and not ended."""
+
+    def keys(self) -> Any:
+        """The distinct keys, in no particular order: a Dask array with a chunk for each part.
+
+        It lies on the workers, computed already; later changes of the table do not change it.
+        """
+        return self._contents("keys", [self.key_dtype])[0]
+
+    def clear(self) -> None:
+        """Forget every key; the capacity stays."""
+        with giving_way(self._client), self._turn, self._alone:
+            self._check()
+            try:
+                self._held = self._phase_of_what_is_stored(table_store.clear_part)
+            except BaseException as error:
+                self._lost = self._lost or f"its clear failed ({type(error).__name__}: {error})"
+                raise
+            self._epoch += 1
+
+    def reserve(self, keys: int) -> None:
+        """Make room for `keys` distinct keys in all, so that inserts up to there do not grow.
+
+        Raises
+        ------
+        SpecError
+            When `keys` is negative or absurd.
+        OutOfMemoryError
+            When a worker has not enough memory; the content is as it was. Before the first arrays
+            have decided on a device, it is they that are refused, once.
+        IndexLost
+            When a worker was lost, or the table has been.
+        """
+        wanted = check_capacity(keys, "reserve")
+        with self._at_work():
+            before, self._capacity = self._capacity, max(self._capacity, wanted)
+            try:
+                if self._open:
+                    self._held = self._phase(contents.reserve_part, self._share)
+            except BaseException:
+                # What is made anew later would be as large.
+                self._capacity = before
+                raise
+
+    def copy(self) -> Self:
+        """An independent table with the same content, on the same workers and devices.
+
+        Raises
+        ------
+        OutOfMemoryError
+            When a worker has no memory for it.
+        IndexLost
+            When a worker was lost, or the table has been.
+        """
+        with self._at_work():
+            try:
+                made = self._like_this()
+            except UnsupportedError as error:
+                if set(self._workers) <= set(workers_of(self._client)):
+                    raise
+                said = f"a worker with a part of the table is gone; {table_store.REMEDY}"
+                raise IndexLost(said) from error
+            with made._closed_on_error():
+                if self._open:
+                    made._held = self._phase(contents.copy_part, made._uid)
+                    made._open = True
+        return made
+
+    def __copy__(self) -> Self:
+        return self.copy()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self.copy()
+
+    def save(self, url: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write the table to a directory: an Arrow file for each part, and a manifest.
+
+        Any Arrow library reads the columns ``key`` and ``value``: numbers and times as such, times
+        that Arrow has no unit for as int64, and values of other dtypes as fixed bytes. A program
+        that is killed meanwhile leaves files that the manifest does not name, or, beside `url`, a
+        folder whose name ends with ``.part``: these may be removed.
+
+        Parameters
+        ----------
+        url : str or path
+            A path that this program and all workers see, or any fsspec URL. What this table saved
+            there before, or was loaded from, is replaced, at once and when all is written.
+        overwrite : bool
+            Whether to replace a save of another table; nothing else is ever replaced.
+
+        Raises
+        ------
+        ExistsError
+            When there is something else, or a save of another table, and no `overwrite`: before
+            anything is written, and where it comes meanwhile.
+        UnsupportedError
+            When this program does not see there what the workers have written.
+        SpecError
+            When fsspec does not know the URL.
+        OSError
+            When it cannot be written; what was there is as it was.
+        IndexLost
+            When a worker was lost, or the table has been.
+        """
+        folder = Folder(url)
+        mark = f"part-{self._uid[:12]}-"
+        token = uuid.uuid4().hex[:12]
+        names = {
+            worker: f"{mark}{token}-{rank:05}.arrow" for rank, worker in enumerate(self._workers)
+        }
+        replaced = self._replaced_in(folder, overwrite)
+
+        def write(place: Folder) -> bytes:
+            self._settle(None)
+            files = seen_through(
+                self._client, self._workers, contents.write_part,
+                self._uid, self._epoch, names, place.url,
+            )  # fmt: skip
+            check_shared(place, files)
+            if replaced is not None:
+                # Another table may have been saved here meanwhile.
+                self._replaced_in(folder, overwrite)
+            size = sum(sum(rows.batches) for rows in files)
+            return SavedTable(
+                self._spec, self._owner_seed, size, self._uid, self._epoch, tuple(files)
+            ).to_bytes()
+
+        with self._at_work():
+            folder.fill(list(names.values()), MANIFEST, write, fresh=replaced is None)
+            self._saved = Saved(folder.url, self._uid, self._epoch), self._epoch
+            if replaced is not None:
+                # Also what workers wrote when nobody waited for them any more: only this handle's
+                # files have its mark.
+                stale = {rows.file for rows in replaced.files}
+                stale |= {name for name in folder.names() if name.startswith(mark)}
+                folder.remove(stale - set(names.values()))
+
+    def _replaced_in(self, folder: Folder, overwrite: bool) -> SavedTable | None:
+        """What is saved where this table shall be; None where nothing is."""
+        there = SavedTable.replaced_in(folder)
+        own = {self._uid}
+        if self._saved is not None and self._saved[0].url == folder.url:
+            own.add(self._saved[0].uid)
+        if there is not None and there.uid not in own and not overwrite:
+            raise holds_another(folder, WHAT)
+        return there
+
+    @classmethod
+    def load(
+        cls,
+        url: str | os.PathLike[str],
+        *,
+        device: str | None = None,
+        client: Client | None = None,
+        workers: Sequence[str] | None = None,
+        exchange: Transport = "auto",
+        piece_rows: int | None = None,
+    ) -> Self:
+        """The table that was saved to `url`, on the workers of now, however many they are.
+
+        Parameters
+        ----------
+        url : str or path
+            A path that all workers see, or any fsspec URL.
+        device : {"cpu", "cuda"}, optional
+            Default: ``"cpu"``.
+        client, workers, exchange, piece_rows
+            As for the class.
+
+        Raises
+        ------
+        FormatError
+            When there is no saved table of this class, or it is damaged.
+        SpecError, DeviceError, UnsupportedError, OutOfMemoryError
+            As for the class, at once; and when fsspec does not know the URL.
+        """
+        folder = Folder(url)
+        options = {
+            "client": client_of(client),
+            "workers": workers,
+            "exchange": exchange,
+            "device": device or "cpu",
+            "piece_rows": piece_rows,
+        }
+        return loaded_from(folder, lambda: cls._loaded(folder, options))
+
+    @classmethod
+    def _loaded(cls, folder: Folder, options: dict[str, Any]) -> Self:
+        saved = SavedTable.found_in(folder)
+        if saved.spec.kind != cls.kind:
+            raise FormatError(
+                f"{folder.url} holds a {saved.spec.kind} and not a {cls.kind}; load it with the "
+                "class that it was saved from"
+            )
+        made: Self = object.__new__(cls)
+        DistributedTable.__init__(
+            made, saved.spec, saved.size, owner_seed=saved.owner_seed, **options
+        )
+        with made._closed_on_error(), made._at_work():
+            made._fill(folder, saved, saved.files)
+        return made
+
+    def rebuild(self) -> tuple[int, ...]:
+        """Make the parts that are lost anew from the last save, if nothing has changed since.
+
+        Parts that are there stay, when there are workers enough for the others; else all parts are
+        made anew, on the workers that there are.
+
+        Returns
+        -------
+        tuple of int
+            The numbers of the parts that were made anew, as in `stats`.
+
+        Raises
+        ------
+        IndexLost
+            When it was not saved after its last change, or another worker is lost meanwhile.
+        FormatError
+            When the save is damaged, or was replaced by another.
+        """
+        saying_lost = losing(self._client, lambda: self._workers)
+        with giving_way(self._client), self._turn, saying_lost, self._freed_if_closed():
+            self._check_open()
+            if self._saved is None or self._saved[1] != self._epoch:
+                raise IndexLost(
+                    f"this {type(self).__name__} cannot be rebuilt: it was not saved after its "
+                    "last change; make it again from its source, or load an older save with "
+                    f"{type(self).__name__}.load(url)"
+                )
+            where, _ = self._saved
+            folder = Folder(where.url)
+            saved = SavedTable.found_in(folder)
+            if (saved.uid, saved.epoch) != (where.uid, where.revision):
+                raise FormatError(
+                    f"{where.url} holds another state than this table had: it was saved to again; "
+                    "load that, or make the table again from its source"
+                )
+            lost = self._lost_parts()
+            if lost:
+                self._lost = "its rebuild failed"
+                files = self._replace(lost, saved.files)
+                self._fill(folder, saved, files)
+            made, self._unfilled, self._lost = self._unfilled, (), None
+            return made
+
+    def _lost_parts(self) -> list[int]:
+        """The parts that nobody has as they were after the last change."""
+        there = workers_of(self._client)
+        reachable = [worker for worker in self._workers if worker in there]
+        found = on_workers(self._client, reachable, contents.holds_part, self._uid, self._epoch)
+        whole = {worker for worker, holds in zip(reachable, found, strict=True) if holds}
+        return [
+            part
+            for part, worker in enumerate(self._workers)
+            if worker not in whole or part in self._unfilled
+        ]
+
+    def _replace(self, lost: Sequence[int], files: Sequence[RowsFile]) -> Sequence[RowsFile]:
+        """Have empty parts where some are lost; the `files` of what they are to have.
+
+        All parts begin anew where workers are too few, or `files` those of another number of parts.
+        """
+        staying = [worker for part, worker in enumerate(self._workers) if part not in lost]
+        spare = [place.worker for place in places(self._client) if place.worker not in staying]
+        # A worker that came back gets its part again.
+        spare.sort(key=lambda worker: worker not in self._workers)
+        apart = bool(staying) and len(spare) >= len(lost) and len(files) == len(self._workers)
+        workers = sorted([*staying, *spare])
+        if apart:
+            new = iter(spare)
+            workers = [next(new) if part in lost else one for part, one in enumerate(self._workers)]
+        use = joined(self._client, workers, self._exchange)
+        self._finalizer.detach()
+        self._holding.free(parts=not apart)
+        self._workers = workers
+        self._unfilled = tuple(lost if apart else range(len(workers)))
+        if not apart:
+            self._uid, self._epoch, self._open = uuid.uuid4().hex, 0, False
+            self._saved = self._saved and (self._saved[0], 0)
+            self._hold(use)
+            return files
+        self._hold(use)
+        on_workers(
+            self._client, [workers[part] for part in lost], table_store.open_part,
+            self._uid, self._epoch, self._spec, self._owner_seed, self._share, self._device,
+        )  # fmt: skip
+        return [files[part] for part in lost]
+
+    def _fill(self, folder: Folder, saved: SavedTable, files: Sequence[RowsFile]) -> None:
+        """Store what is saved in `files`, after which all that is `saved` is there."""
+        self._settle(None)
+        batch = SavedBatch(self._client, self._workers, folder, saved.spec, files)
+        if batch.rows:
+            self._order(Verb("insert" if self.kind == "multimap" else "add"), batch)
+        size = sum(held.size for held in self._held)
+        if size != saved.size:
+            raise FormatError(
+                f"{folder.url} is damaged: it holds {size:,} distinct entries and claims "
+                f"{saved.size:,}; save the table again"
+            )
+        self._saved = Saved(folder.url, saved.uid, saved.epoch), self._epoch
+
+    def _contents(self, what: str, dtypes: Sequence[Any]) -> tuple[Any, ...]:
+        """Columns of all parts, as Dask arrays that lie on the workers."""
+        check_arrays()
+        name = f"dgpuhash-{what}-{uuid.uuid4().hex}"
+        ranks = {worker: rank for rank, worker in enumerate(self._workers)}
+        with self._at_work():
+            made = self._phase(contents.keep_contents, ranks, what, name)
+            kept = columns_of(made, len(dtypes))
+            return tuple(
+                array_of(column, dtype, self._device)
+                for column, dtype in zip(kept, dtypes, strict=True)
+            )
+
+    def _like_this(self) -> Self:
+        made: Self = object.__new__(type(self))
+        DistributedTable.__init__(
+            made,
+            self._spec,
+            self._capacity,
+            client=self._client,
+            workers=self._workers,
+            exchange=self._exchange,
+            device=self._device,
+            piece_rows=self._piece_rows,
+            owner_seed=self._owner_seed,
+        )
+        return made

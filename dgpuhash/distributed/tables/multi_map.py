@@ -1,0 +1,179 @@
+"""DistributedMultiMap: any number of values for each key, on the workers of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from distributed import Client
+from numpy.typing import DTypeLike
+
+from dgpuhash.distributed.collective.group import Transport
+from dgpuhash.distributed.pruning.policy import Sparing, Switch
+from dgpuhash.distributed.shards.table_shard import Verb
+from dgpuhash.distributed.tables import contents
+from dgpuhash.distributed.tables.arguments import dtype_of
+from dgpuhash.distributed.tables.batch import Shown
+from dgpuhash.distributed.tables.pair_table import PairTable
+from dgpuhash.seeds import draw_seed
+from dgpuhash.spec import TableSpec
+
+__all__ = ["DistributedMultiMap"]
+
+
+class DistributedMultiMap(PairTable):
+    """A map from keys to lists of values on the workers of a Dask cluster: a `MultiMap` in parts.
+
+    A key belongs to one worker, by its hash. See `DistributedSet` for how verbs work, what they
+    take and answer, and when a table is lost. The values of a key keep the order of the rows that
+    they were inserted in, of all chunks.
+
+    Parameters
+    ----------
+    key_dtype, value_dtype : dtype
+        As for `MultiMap`.
+    capacity : int
+        Distinct keys to make room for in all; the parts grow by themselves beyond.
+    max_load : float
+        Share of the key slots in use above which a part grows.
+    device : {"cpu", "cuda"}, optional
+        None: where the first arrays are.
+    seed : int, optional
+        Seed of the tables' hash function; default: a new one. Owners have another one in any case.
+    initial_bucket, growth
+        As for `MultiMap`.
+    client, workers, exchange, piece_rows
+        As for `DistributedSet`.
+
+    Raises
+    ------
+    KeyTypeError, SpecError, DeviceError, UnsupportedError
+        As for `DistributedSet`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from distributed import Client
+    >>> client = Client(processes=False, n_workers=2, dashboard_address=None)
+    >>> routes = DistributedMultiMap("int64", "int64", client=client)
+    >>> routes.insert(np.array([1, 2, 1]), np.array([10, 20, 30]))
+    >>> routes.find(np.array([1, 3, 2]))
+    (array([10, 30, 20]), array([0, 2, 2, 3]))
+    >>> len(routes)
+    3
+    >>> routes.close(); client.close()
+    """
+
+    kind = "multimap"
+
+    def __init__(
+        self,
+        key_dtype: DTypeLike,
+        value_dtype: DTypeLike,
+        capacity: int = 0,
+        *,
+        max_load: float = 0.9,
+        device: str | None = None,
+        seed: int | None = None,
+        initial_bucket: int = 1,
+        growth: float = 1.1,
+        client: Client | None = None,
+        workers: Sequence[str] | None = None,
+        exchange: Transport = "auto",
+        piece_rows: int | None = None,
+    ) -> None:
+        seed = draw_seed() if seed is None else seed
+        spec = TableSpec.of(
+            "multimap",
+            key_dtype,
+            value_dtype,
+            max_load=max_load,
+            seed=seed,
+            initial_bucket=initial_bucket,
+            growth=growth,
+        )
+        super().__init__(
+            spec,
+            capacity,
+            client=client,
+            workers=workers,
+            exchange=exchange,
+            device=device,
+            piece_rows=piece_rows,
+        )
+
+    @classmethod
+    def from_arrays(cls, keys: Any, values: Any, **settings: Any) -> DistributedMultiMap:
+        """A multimap of `keys` and `values`, of their dtypes and on their device."""
+        made = cls(dtype_of(keys, "keys"), dtype_of(values, "values"), **settings)
+        with made._closed_on_error():
+            made.insert(keys, values)
+        return made
+
+    @property
+    def n_keys(self) -> int:
+        """Distinct keys stored."""
+        return sum(self._phase_of_what_is_stored(contents.key_count))
+
+    def insert(self, keys: Any, values: Any) -> None:
+        """Append each value to its key's list, in row order.
+
+        Raises
+        ------
+        KeyTypeError, ShapeError, DeviceError, UnsupportedError
+            When an argument does not fit the table, which is as it was.
+        IndexLost
+            When a worker was lost, or the table has been.
+        OutOfMemoryError, CapacityError
+            When a part cannot grow; the table is lost.
+        """
+        self._ask(Verb("insert"), keys, values)
+
+    def find(
+        self, keys: Any, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
+    ) -> tuple[Any, Any]:
+        """All values of each key.
+
+        Parameters are those of `contains`.
+
+        Returns
+        -------
+        values : array
+            The values of the first key, of the second, and so on, in the order of their rows; in
+            the form of `keys`.
+        offsets : array of int64
+            One more than `keys`: those of key *i* are ``values[offsets[i]:offsets[i + 1]]``. Of a
+            Dask array that is so chunk by chunk: both answers have its chunks, a chunk of offsets
+            has one more element than that of the keys, and begins with 0.
+
+        Raises
+        ------
+        KeyTypeError, ShapeError, DeviceError, UnsupportedError, SpecError
+            When an argument does not fit the table.
+        IndexLost
+            When a worker was lost, or the table has been.
+        """
+        assert self.value_dtype is not None
+        shown = [
+            Shown(self.value_dtype, by_row=False),
+            Shown(np.dtype(np.int64), by_row=False, offsets=True),
+        ]
+        verb = Verb("find", sparing=Sparing.of(bloom_filter, deduplicate))
+        values, offsets = self._ask(verb, keys, shown=shown)
+        return values, offsets
+
+    def compact(self) -> None:
+        """Bring each key's values together, so that the parts take no more memory than they need.
+
+        Lookups are fastest then. A table that was filled by one insert is compact already.
+
+        Raises
+        ------
+        OutOfMemoryError
+            When a worker has no room for a second copy; the content is as it was.
+        IndexLost
+            When a worker was lost, or the table has been.
+        """
+        with self._at_work():
+            self._held = self._phase(contents.compact_part)

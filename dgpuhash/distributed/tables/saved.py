@@ -1,0 +1,145 @@
+"""Saved tables: a folder with one Arrow file for each part, and a manifest. No pickle."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import dask
+from distributed import Client
+
+from dgpuhash.distributed.storage.arrow_files import RowsFile, batches_in, check_sizes
+from dgpuhash.distributed.storage.columns import to_numpy
+from dgpuhash.distributed.storage.envelope import manifest_in, opened, required_manifest, sealed
+from dgpuhash.distributed.storage.folder import Folder
+from dgpuhash.distributed.tables.batch import Batch, Kept, Shown, until_done
+from dgpuhash.errors import DgpuhashError
+from dgpuhash.frames.keys.seeds import LEGACY, is_seed
+from dgpuhash.spec import TableSpec
+
+__all__ = ["WHAT", "SavedBatch", "SavedTable"]
+
+WHAT = "table"
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SavedTable:
+    """The manifest of a saved table.
+
+    Attributes
+    ----------
+    spec : TableSpec
+    owner_seed : int
+        Of the hash that chooses keys' owners.
+    size : int
+        Entries of all parts.
+    uid : str
+        Of the table that was saved.
+    epoch : int
+        Its number of changes then.
+    files : tuple of RowsFile
+        By part.
+    """
+
+    spec: TableSpec
+    owner_seed: int
+    size: int
+    uid: str
+    epoch: int
+    files: tuple[RowsFile, ...]
+
+    @classmethod
+    def found_in(cls, folder: Folder) -> SavedTable:
+        """What is saved in a folder; sizes of all files are compared with what it claims.
+
+        Raises
+        ------
+        FormatError
+            When that is no saved table, or a damaged one.
+        """
+        saved = required_manifest(folder, WHAT, cls._from_bytes)
+        check_sizes(folder, saved.files)
+        return saved
+
+    @classmethod
+    def replaced_in(cls, folder: Folder) -> SavedTable | None:
+        """What a save would replace; None when the folder is empty, or is not there.
+
+        Raises
+        ------
+        ExistsError
+            When there is something else.
+        """
+        return manifest_in(folder, WHAT, cls._from_bytes)
+
+    def to_bytes(self) -> bytes:
+        """JSON, with a checksum of itself."""
+        body = {
+            "spec": self.spec.to_json(),
+            "owner_seed": self.owner_seed,
+            "size": self.size,
+            "uid": self.uid,
+            "epoch": self.epoch,
+            "parts": [asdict(rows) for rows in self.files],
+        }
+        return sealed(WHAT, VERSION, body)
+
+    @classmethod
+    def _from_bytes(cls, data: bytes, where: str) -> SavedTable:
+        return opened(WHAT, VERSION, data, where, cls._from_body)
+
+    @classmethod
+    def _from_body(cls, body: dict[str, Any]) -> SavedTable:
+        files = tuple(RowsFile.from_json(entry) for entry in body["parts"])
+        size = sum(sum(rows.batches) for rows in files)
+        if body["size"] != size:
+            raise ValueError(f"its parts do not have {body['size']} entries")
+        # Releases that drew none have not said it.
+        owner_seed = body.get("owner_seed", LEGACY.owners)
+        plain = type(body["uid"]) is str and type(body["epoch"]) is int
+        if not plain or not is_seed(owner_seed):
+            raise ValueError("it is malformed")
+        try:
+            spec = TableSpec.from_json(body["spec"])
+        except DgpuhashError as error:
+            raise ValueError(str(error)) from error
+        return cls(spec, owner_seed, size, body["uid"], body["epoch"], files)
+
+
+class SavedBatch(Batch):
+    """The entries in files of a saved table, read by the workers.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    workers : sequence of str
+        Who may read.
+    folder : Folder
+    spec : TableSpec
+    files : sequence of RowsFile
+    """
+
+    device = None
+    hosted = True
+
+    def __init__(
+        self,
+        client: Client,
+        workers: Sequence[str],
+        folder: Folder,
+        spec: TableSpec,
+        files: Sequence[RowsFile],
+    ) -> None:
+        dtypes = [spec.key] if spec.value is None else [spec.key, spec.value]
+        batches = batches_in(folder.url, files, to_numpy, dtypes)
+        column = dask.delayed(operator.getitem, pure=False)
+        tasks = [[column(batch, number) for batch in batches] for number in range(len(dtypes))]
+        self.rows = [rows for file in files for rows in file.batches]
+        self.columns = [client.compute(each, workers=list(workers)) for each in tasks]
+        until_done(client, workers, [future for each in self.columns for future in each])
+
+    def answer(self, client: Client, shown: Shown, kept: Kept) -> Any:
+        raise AssertionError("nobody asks for an answer to what is saved")

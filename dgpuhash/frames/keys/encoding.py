@@ -1,0 +1,360 @@
+"""Key columns of any dtype, and any number of them, as one 32- or 64-bit code a row."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from dgpuhash import backend
+from dgpuhash.errors import ColumnError, FormatError, KeyTypeError, SpecError
+from dgpuhash.frames.dataframes import Frames, frames_of
+from dgpuhash.frames.keys.casts import normalise
+from dgpuhash.frames.keys.columns import (
+    NUMERIC,
+    KeyColumn,
+    LogicalType,
+    NormalColumn,
+    check_comparable,
+)
+from dgpuhash.frames.keys.seeds import LEGACY, KeySeeds
+from dgpuhash.frames.labels import key_names, refuse_nulls
+
+__all__ = ["EncodedKeys", "KeyEncoder", "same_keys"]
+
+NULL_COLUMN_HASH = 0xD1B54A32D192ED03
+# The code of a null in a column that has no spare bit; hits on it are verified.
+NULL_CODE = {4: np.uint32(0x9E3779B9), 8: np.uint64(0x9E3779B97F4A7C15)}
+# Of a null in a column in which NaN is a value.
+NAN_CODE = {4: np.float32("nan").view(np.uint32), 8: np.float64("nan").view(np.uint64)}
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedKeys:
+    """The codes of some rows.
+
+    Attributes
+    ----------
+    codes : array of uint32 or uint64
+        Equal keys have equal codes; NumPy for pandas, CuPy for cuDF.
+    valid : bool array or None
+        False where a row holds a value that no indexed row can have: it matches nothing, and its
+        code means nothing (it may be sent to any owner). None: all rows are valid.
+    doubts : bool, or a number
+        Whether equal codes do not yet prove equal keys, so that hits must be verified; the one code
+        that does not.
+    columns : tuple of NormalColumn
+        The key columns, for `same_keys`.
+    """
+
+    codes: Any
+    valid: Any
+    doubts: Any
+    columns: tuple[NormalColumn, ...]
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyEncoder:
+    """How the key columns of an index become codes; the same in every process and on every device.
+
+    Fixed-width columns that fit 8 bytes together, with a flag bit for each that can hold nulls,
+    are packed: equal codes are equal keys. Anything wider is hashed to 64 bits, and every hit is
+    then verified against the stored columns. A single nullable column of numbers keeps its own
+    width: a reserved code stands for the null, and only hits on that code are verified. Nullable
+    floats have one code for NaN and nulls, so the owner of both is one, and hits are verified.
+
+    Parameters
+    ----------
+    names : tuple
+        The key columns of the indexed frame.
+    types : tuple of LogicalType
+    hash_bits : int
+        Bits kept of a hash; fewer than 64 only to provoke collisions in tests.
+    seeds : KeySeeds
+        Default: new ones.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> planes = pd.DataFrame({"tailnum": ["N1", "N2"], "year": [1999, 2004]})
+    >>> KeyEncoder.for_frame(planes, on="year").packing
+    'packed'
+    >>> KeyEncoder.for_frame(planes, on=["tailnum", "year"]).packing
+    'hashed'
+    """
+
+    names: tuple[Hashable, ...]
+    types: tuple[LogicalType, ...]
+    hash_bits: int = 64
+    seeds: KeySeeds = field(default_factory=KeySeeds.drawn)
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.hash_bits <= 64:
+            raise SpecError(f"hash_bits={self.hash_bits}; give 1 to 64")
+
+    @classmethod
+    def for_frame(
+        cls, frame: Any, on: Hashable | Sequence[Hashable], *, hash_bits: int = 64
+    ) -> KeyEncoder:
+        """The encoder for an index of `frame` (or of frames like it: an empty one will do).
+
+        Raises
+        ------
+        ColumnError
+            When a column of `on` is missing or doubled.
+        KeyTypeError
+            When a column cannot be a key.
+        """
+        names = key_names(frame, on)
+        refuse_nulls(names)
+        frames = frames_of(frame)
+        types = [frames.key_column(frame[name], name).type for name in names]
+        string = LogicalType("string", nullable=True)
+        return cls(names, tuple(string if t.kind == "null" else t for t in types), hash_bits)
+
+    def reseeded(self) -> KeyEncoder:
+        """The same for another index, with seeds of its own."""
+        return replace(self, seeds=KeySeeds.drawn())
+
+    @property
+    def packing(self) -> str:
+        """``"packed"``, ``"reserved"`` (one nullable column of numbers) or ``"hashed"``."""
+        if any(type_.kind in {"string", "null"} for type_ in self.types):
+            return "hashed"
+        if len(self.types) == 1 and self.types[0].nullable and self.types[0].bits >= 32:
+            return "reserved"
+        return "packed" if self._packed_bits <= 64 else "hashed"
+
+    @property
+    def _packed_bits(self) -> int:
+        return sum(type_.bits + type_.flag_bits for type_ in self.types)
+
+    @property
+    def exact(self) -> bool:
+        """Equal codes always are equal keys."""
+        return self.packing == "packed" and not any(type_.nan_is_value for type_ in self.types)
+
+    @property
+    def code_dtype(self) -> np.dtype:
+        """uint32 or uint64."""
+        if self.packing == "hashed":
+            return np.dtype(np.uint64)
+        bits = self.types[0].bits if self.packing == "reserved" else self._packed_bits
+        return np.dtype(np.uint32 if bits <= 32 else np.uint64)
+
+    @property
+    def codes_are_keys(self) -> bool:
+        """Whether codes are the bits of the only key column, where that has no nulls."""
+        only, bits = self.types[0], 8 * self.code_dtype.itemsize
+        plain = len(self.types) == 1 and only.kind in {"int", "uint"} and only.bits == bits
+        return plain and self.packing != "hashed"
+
+    def encode(
+        self, frame: Any, columns: Hashable | Sequence[Hashable] | None = None
+    ) -> EncodedKeys:
+        """The codes of the rows of `frame`, which may be a query or rows to be indexed.
+
+        Parameters
+        ----------
+        frame : pandas or cuDF DataFrame
+        columns : label or list of labels, optional
+            Its columns that are compared with `names`, in that order; default: `names`.
+
+        Raises
+        ------
+        ColumnError
+            When a column is missing, or their number is not that of the index's key columns.
+        KeyTypeError
+            When a column never compares with the index column, such as strings with integers.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> small = pd.DataFrame({"k": pd.Series([5], dtype="int8")})
+        >>> encoder = KeyEncoder.for_frame(small, on="k")
+        >>> asked = encoder.encode(pd.DataFrame({"k": [5.0, 5.5, 300.0]}))
+        >>> asked.valid
+        array([ True, False, False])
+        """
+        return self._encoded(self.normalise(frame, columns), frames_of(frame))
+
+    def encode_arrays(self, arrays: Sequence[Any], frames: Frames) -> EncodedKeys:
+        """As `encode`, for key columns as `Frames.arrays` gives them, of the index's own dtypes."""
+        columns = (KeyColumn(type_, array) for type_, array in zip(self.types, arrays, strict=True))
+        normal = [
+            normalise(column, type_, frames.xp)
+            for column, type_ in zip(columns, self.types, strict=True)
+        ]
+        return self._encoded(tuple(normal), frames)
+
+    def _encoded(self, normal: tuple[NormalColumn, ...], frames: Frames) -> EncodedKeys:
+        valid = None
+        for column in normal:
+            if column.valid is not None:
+                valid = column.valid if valid is None else valid & column.valid
+        codes, doubts = self._codes(normal, frames)
+        return EncodedKeys(codes, valid, doubts, normal)
+
+    def normalise(
+        self, frame: Any, columns: Hashable | Sequence[Hashable] | None = None
+    ) -> tuple[NormalColumn, ...]:
+        """The key columns of `frame` in the types of the index's, as `encode` compares them."""
+        asked = key_names(frame, list(self.names) if columns is None else columns)
+        if len(asked) != len(self.names):
+            raise ColumnError(
+                f"{len(asked)} key columns {list(asked)!r} for an index on {len(self.names)}, "
+                f"{list(self.names)!r}; give one column for each, in that order"
+            )
+        frames = frames_of(frame)
+        normal = []
+        for name, type_ in zip(asked, self.types, strict=True):
+            column = frames.key_column(frame[name], name)
+            check_comparable(name, type_, column.type)
+            normal.append(normalise(column, type_, frames.xp))
+        return tuple(normal)
+
+    def encode_rows(self, frame: Any) -> EncodedKeys:
+        """As `encode`, for rows to be stored: each value must fit its index column.
+
+        Raises
+        ------
+        KeyTypeError
+            When one does not, with the column and the remedy.
+        """
+        encoded = self.encode(frame)
+        if encoded.valid is None or bool(encoded.valid.all()):
+            return encoded
+        for name, column in zip(self.names, encoded.columns, strict=True):
+            if column.valid is not None and not bool(column.valid.all()):
+                raise KeyTypeError(
+                    f"key column {name!r} has values (or nulls) that do not fit the index's "
+                    f"{column.type}; build the index from a column of a wider or nullable type "
+                    "(for example 'Int64'), or leave those rows out"
+                )
+        return encoded
+
+    def _codes(self, columns: Sequence[NormalColumn], frames: Any) -> tuple[Any, Any]:
+        if self.packing == "hashed":
+            return self._hash(columns, frames), True
+        xp, dtype = frames.xp, self.code_dtype
+        if self.packing == "reserved":
+            only = columns[0]
+            nan = only.type.nan_is_value
+            reserved = (NAN_CODE if nan else NULL_CODE)[dtype.itemsize]
+            codes = only.bits.astype(dtype, copy=False)
+            if only.nulls is not None and not nan:
+                codes = xp.where(only.nulls, reserved, codes)
+            return codes, reserved
+        codes = None
+        for column in columns:
+            bits = column.bits.astype(dtype, copy=False)
+            shift = dtype.type(column.type.bits)
+            codes = bits if codes is None else (codes << shift) | bits
+            if column.type.flag_bits:
+                codes = codes << dtype.type(1)
+                if column.nulls is not None:
+                    codes = codes | column.nulls.astype(dtype)
+        return codes, not self.exact
+
+    def _hash(self, columns: Sequence[NormalColumn], frames: Any) -> Any:
+        device = backend.get(frames.device)
+        total: Any = None
+        for position, column in enumerate(columns):
+            seed = self.seeds.of_column(position)
+            if column.strings is not None:
+                hashes = column.strings.hash(seed)
+            else:
+                hashes = device.hash_keys(column.bits.astype(np.uint64), seed)
+                if column.nulls is not None and not column.type.nan_is_value:
+                    hashes = frames.xp.where(column.nulls, np.uint64(NULL_COLUMN_HASH), hashes)
+            total = hashes if total is None else device.hash_combine(total, hashes)
+        if self.hash_bits < 64:
+            total = total >> np.uint64(64 - self.hash_bits)
+        return total
+
+    def owners(self, codes: Any, parts: int) -> Any:
+        """The part in ``[0, parts)`` that owns each code, as uint32: a function of the code."""
+        device = backend.get(None, codes)
+        return device.owner_of(device.hash_keys(codes, self.seeds.owners), parts)
+
+    def untyped(self) -> KeyEncoder:
+        """The same for questions of which nothing is equal, whatever their types."""
+        return replace(self, types=(LogicalType("null"),) * len(self.types))
+
+    @property
+    def compares_nothing(self) -> bool:
+        """Whether it is `untyped`."""
+        return all(type_.kind == "null" for type_ in self.types)
+
+    def without_rows(self, meta: Any) -> KeyEncoder:
+        """The same for questions to an index without rows, like `meta`, whatever their types.
+
+        Key columns of objects say nothing of what they would hold, so they compare with all, and
+        nothing is equal.
+        """
+        frames, null = frames_of(meta), LogicalType("null")
+        typed = [frames.is_typed(meta[name]) for name in self.names]
+        types = (type_ if one else null for type_, one in zip(self.types, typed, strict=True))
+        return replace(self, types=tuple(types))
+
+    def read_as(self, meta: Any) -> KeyEncoder:
+        """The same for rows like `meta`, as which the rows of this one's save were read.
+
+        Another library may tell nulls of numbers otherwise, and old files do not say who does.
+        """
+        frames = frames_of(meta)
+        types = []
+        for name, type_ in zip(self.names, self.types, strict=True):
+            own = frames.key_column(meta[name], name).type if type_.kind in NUMERIC else type_
+            nullable = own.nullable if own.kind == type_.kind == "float" else type_.nullable
+            types.append(replace(type_, nullable=nullable, missing=own.missing))
+        return replace(self, types=tuple(types))
+
+    def to_json(self) -> dict[str, Any]:
+        """A dictionary of plain values for `from_json`."""
+        return {
+            "names": list(self.names),
+            "types": [type_.to_json() for type_ in self.types],
+            "hash_bits": self.hash_bits,
+            "seeds": self.seeds.to_json(),
+        }
+
+    @classmethod
+    def from_json(cls, saved: dict[str, Any]) -> KeyEncoder:
+        """The encoder that `to_json` described.
+
+        Raises
+        ------
+        FormatError
+            When the dictionary is not such a description.
+        """
+        try:
+            names, hash_bits = saved["names"], saved["hash_bits"]
+            seeds = KeySeeds.from_json(saved["seeds"]) if "seeds" in saved else LEGACY
+            types = tuple(LogicalType.from_json(type_) for type_ in saved["types"])
+            labels = type(names) is list and all(type(name) in {str, int} for name in names)
+            if not labels or not types or len(names) != len(types) or type(hash_bits) is not int:
+                raise ValueError(f"key columns {names!r} of {len(types)} types")
+            return cls(tuple(names), types, hash_bits, seeds)
+        except (KeyError, TypeError, ValueError, SpecError) as error:
+            raise FormatError(
+                f"not the description of a key encoder ({error!r}); the file is damaged or foreign"
+            ) from error
+
+
+def same_keys(
+    columns: Sequence[NormalColumn], rows: Any, others: Sequence[NormalColumn], other_rows: Any
+) -> Any:
+    """Mask of the positions where the key at `rows` equals that of `others` at `other_rows`.
+
+    None in place of rows means all of them, in order.
+    """
+    same = columns[0].equal_at(rows, others[0], other_rows)
+    for ours, theirs in zip(columns[1:], others[1:], strict=True):
+        same &= ours.equal_at(rows, theirs, other_rows)
+    return same

@@ -1,0 +1,201 @@
+"""Searchable: the verbs `lookup`, `contains` and `find`, the same for every index of rows."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+from dgpuhash.frames.keys.input import Query
+from dgpuhash.frames.lookup import Lookup
+
+__all__ = ["Searchable"]
+
+
+class Searchable(ABC):
+    """An index of rows that are found by key: the base of `FrameIndex` and `DistributedIndex`.
+
+    Keys are given to its verbs as
+
+    * a DataFrame with the key columns; others are ignored;
+    * a Series or an array, for an index on one column: pandas, cuDF, NumPy, CuPy, Arrow, or
+      whatever speaks DLPack or the CUDA array interface;
+    * a mapping of arrays, one for each key column;
+    * a scalar or a list of scalars, and for several key columns a tuple or a list of tuples.
+
+    Keys are compared by value, whatever their dtypes: one that the index's type does not hold, such
+    as 2.5 or 2**70 among integers, is absent.
+
+    Keys of an index of cuDF rows are on the GPU, others on the host; lists go where the rows are.
+    """
+
+    @abstractmethod
+    def _query(self, keys: Any) -> Query:
+        """The query for `keys`."""
+
+    @abstractmethod
+    def _look_up(self, asked: Any, columns: Sequence[Hashable] | None) -> Lookup:
+        """As `lookup_rows`."""
+
+    @abstractmethod
+    def _found(self, asked: Any) -> Any:
+        """A mask of the rows of `asked`, a frame of the key columns."""
+
+    def lookup(self, keys: Any) -> Any:
+        """The rows stored for each of `keys`, in the form of the keys.
+
+        In input order; all rows of a key in insertion order. A key that is not stored has one row
+        of nulls; `contains` and `find` tell it from a key with nulls.
+
+        Parameters
+        ----------
+        keys : DataFrame, Series, array, mapping of arrays, scalar, list, tuple or list of tuples
+            As `Searchable` says.
+
+        Returns
+        -------
+        DataFrame
+            For a DataFrame: ``keys[on].merge(rows, how="left", on=on)``, of the same library. For
+            scalars, lists and tuples, which are of no kind, the same: of pandas, or of cuDF when
+            the rows are.
+        Series or DataFrame
+            For a Series: the stored columns labelled as the keys are, like ``Series.map``. A
+            Series when the index has one column beside its keys.
+        array, or dictionary of arrays by column
+            For an array: the stored columns as arrays of its kind (of what speaks DLPack or the
+            CUDA array interface: NumPy or CuPy), with the dtypes of the left merge. One array when
+            the index has one column beside its keys. For a mapping of arrays: a dictionary of all
+            columns of the left merge.
+
+        Raises
+        ------
+        ColumnError, KeyTypeError, ShapeError
+            When keys do not fit the key columns.
+        DeviceError
+            When keys on the host meet rows on the GPU, or the other way round.
+        UnsupportedError
+            When keys are lazy; when a CuPy array cannot hold a column (text, dates, booleans
+            beside nulls): ask with a cuDF Series or DataFrame.
+        IndexLost
+            When a shard of a distributed index is lost; as `IndexNotFound`, when another client
+            closed it, and as `IndexChanged`, when others change it all the time.
+
+        Notes
+        -----
+        An index of key columns alone answers a Series or an array with the keys themselves, null
+        where they are not stored.
+
+        Examples
+        --------
+        >>> import numpy as np, pandas as pd
+        >>> from dgpuhash import FrameIndex
+        >>> ages = pd.DataFrame({"name": ["Ada", "Bo"], "age": [36, 7]})
+        >>> index = FrameIndex.build(ages, on="name")
+        >>> index.lookup(pd.DataFrame({"name": ["Bo", "Eve"], "seat": [1, 2]}))
+          name  age
+        0   Bo  7.0
+        1  Eve  NaN
+        >>> index.lookup(pd.Series(["Bo", "Ada"], index=["x", "y"]))
+        x     7
+        y    36
+        Name: age, dtype: int64
+        >>> index.lookup(np.array(["Bo", "Ada"]))
+        array([ 7, 36])
+        >>> index.lookup({"name": np.array(["Bo", "Ada"])})["age"]
+        array([ 7, 36])
+        >>> index.lookup("Ada")
+          name  age
+        0  Ada   36
+
+        With several rows of a key, and several stored columns:
+
+        >>> visits = {"who": ["Ada", "Bo", "Ada"], "day": [1, 1, 2], "hour": [9, 8, 7]}
+        >>> index = FrameIndex.build(pd.DataFrame(visits), on="who")
+        >>> index.lookup(pd.Series(["Bo", "Ada"], index=["x", "y"]))
+           day  hour
+        x    1     8
+        y    1     9
+        y    2     7
+        >>> index.lookup(np.array(["Ada"]))
+        {'day': array([1, 2]), 'hour': array([9, 7])}
+        """
+        query = self._query(keys)
+        return query.answer(self._look_up(query.frame, query.columns))
+
+    def contains(self, keys: Any) -> Any:
+        """Whether each of `keys` is stored, in input order; no stored column is read or moved.
+
+        Parameters
+        ----------
+        keys : DataFrame, Series, array, mapping of arrays, scalar, list, tuple or list of tuples
+            As `Searchable` says.
+
+        Returns
+        -------
+        bool array or Series
+            For a DataFrame or Series, a Series with its labels; for an array, one of its kind; for
+            a mapping of arrays, a NumPy or CuPy one; for scalars, lists and tuples, a NumPy one.
+            Without nulls; a Series of masked integers, floats or booleans gets a ``boolean`` one,
+            others plain bools, as by ``Series.isin``. Arrays of pandas' nullable and Arrow dtypes
+            get those.
+
+        Raises
+        ------
+        ColumnError, KeyTypeError, ShapeError, DeviceError, UnsupportedError, IndexLost
+            As for `lookup`.
+
+        Examples
+        --------
+        >>> import numpy as np, pandas as pd
+        >>> from dgpuhash import FrameIndex
+        >>> index = FrameIndex.build(pd.DataFrame({"k": [5, 6], "v": ["a", "b"]}), on="k")
+        >>> index.contains(np.array([6, 7, 5]))
+        array([ True, False,  True])
+        >>> index.contains(pd.Series([6, 7], index=["x", "y"]))
+        x     True
+        y    False
+        dtype: bool
+        >>> index.contains(5)
+        array([ True])
+        """
+        query = self._query(keys)
+        return query.mask(self._found(query.frame))
+
+    def find(self, keys: Any) -> Lookup:
+        """The rows stored for each of `keys`, which key each is of, and which keys are stored.
+
+        Parameters
+        ----------
+        keys : DataFrame, Series, array, mapping of arrays, scalar, list, tuple or list of tuples
+            As `Searchable` says.
+
+        Returns
+        -------
+        Lookup
+            ``frame``, ``query_rows`` and ``found``: a DataFrame and arrays, whatever the form of
+            the keys.
+
+        Raises
+        ------
+        ColumnError, KeyTypeError, ShapeError, DeviceError, UnsupportedError, IndexLost
+            As for `lookup`.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> from dgpuhash import FrameIndex
+        >>> visits = pd.DataFrame({"who": ["Ada", "Bo", "Ada"], "day": [1, None, 2]})
+        >>> found = FrameIndex.build(visits, on="who").find(["Bo", "Eve", "Ada"])
+        >>> found.frame
+           who  day
+        0   Bo  NaN
+        1  Eve  NaN
+        2  Ada  1.0
+        3  Ada  2.0
+        >>> found.query_rows
+        array([0, 1, 2, 2])
+        >>> found.found
+        array([ True, False,  True])
+        """
+        query = self._query(keys)
+        return query.whole(self._look_up(query.frame, None))

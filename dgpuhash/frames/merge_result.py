@@ -1,0 +1,339 @@
+"""A merge result out of the left frame, the matched rows of the index, and who matched whom."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+from dgpuhash.errors import ColumnError, KeyTypeError, SpecError, UnsupportedError
+from dgpuhash.frames.dataframes import frames_of
+from dgpuhash.frames.dataframes.pandas_checks import check_takeable
+from dgpuhash.frames.keys.columns import check_comparable
+from dgpuhash.frames.keys.encoding import KeyEncoder
+from dgpuhash.frames.labels import key_names, refuse_nulls, stored_labels
+from dgpuhash.frames.order import in_query_order
+from dgpuhash.tables.columns.select import taken
+
+__all__ = ["assemble", "assemble_plain", "check_how", "join_columns", "merge_meta", "moved_columns"]
+
+Suffixes = tuple[str | None, str | None]
+HOWS = ("inner", "left", "semi", "anti")
+DEFAULT_SUFFIXES: Suffixes = ("_x", "_y")
+
+
+def check_how(how: str) -> str:
+    """`how`, when it is a kind of join that an index answers.
+
+    Raises
+    ------
+    UnsupportedError
+        For others, with the way to get them.
+    """
+    if how in HOWS:
+        return how
+    if how in ("outer", "right"):
+        raise UnsupportedError(
+            f"how={how!r} also returns rows of the index that nothing matched; get it in two "
+            "steps: merge with how='left' (or 'inner'), then build an index of the left keys, "
+            "merge the indexed frame against that with how='anti', and concatenate the two"
+        )
+    raise UnsupportedError(f"how={how!r}; use one of {', '.join(map(repr, HOWS))}")
+
+
+def join_columns(
+    left: Any,
+    encoder: KeyEncoder,
+    on: Hashable | Sequence[Hashable] | None = None,
+    left_on: Hashable | Sequence[Hashable] | None = None,
+) -> tuple[Hashable, ...]:
+    """The columns of `left` that are compared with the key columns of the index, in their order.
+
+    Parameters
+    ----------
+    left : DataFrame
+        Or an empty frame like it.
+    encoder : KeyEncoder
+    on : label or list of labels, optional
+        Columns of the same names on both sides: exactly the index's key columns, in any order.
+    left_on : label or list of labels, optional
+        Columns of `left`, one for each key column of the index. Default: the index's key columns.
+
+    Raises
+    ------
+    ColumnError
+        When columns are missing, their number is wrong, both `on` and `left_on` are given, or
+        pandas takes no rows of a column.
+    KeyTypeError
+        When a column never compares with its index column.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> encoder = KeyEncoder.for_frame(pd.DataFrame({"tailnum": ["N1"]}), on="tailnum")
+    >>> join_columns(pd.DataFrame({"plane": ["N1"]}), encoder, left_on="plane")
+    ('plane',)
+    """
+    if on is not None and left_on is not None:
+        raise ColumnError("on= and left_on= exclude each other; give one of them")
+    if left_on is None:
+        names = key_names(left, list(encoder.names) if on is None else on)
+        if set(names) != set(encoder.names):
+            raise ColumnError(
+                f"on={list(names)!r}, but the index is on {list(encoder.names)!r}; name the "
+                "columns of the left frame with left_on=, or build an index on those columns"
+            )
+        names = encoder.names
+    else:
+        names = key_names(left, left_on)
+    if len(names) != len(encoder.names):
+        raise ColumnError(
+            f"left_on has {len(names)} columns {list(names)!r}, the index {len(encoder.names)}, "
+            f"{list(encoder.names)!r}; give one column for each, in that order"
+        )
+    refuse_nulls(names)
+    check_takeable(left)
+    frames = frames_of(left)
+    for name, type_ in zip(names, encoder.types, strict=True):
+        column = left[name]
+        told = column[:0] if frames.is_typed(column) else column
+        check_comparable(name, type_, frames.key_column(told, name).type)
+    return names
+
+
+def moved_columns(
+    index_meta: Any,
+    encoder: KeyEncoder,
+    left_on: Sequence[Hashable],
+    columns: Sequence[Hashable] | None = None,
+) -> list[Hashable]:
+    """The columns of the index that a merge result needs, in their order.
+
+    A key column with the same name on both sides is not among them: the left one stands for both.
+
+    Raises
+    ------
+    ColumnError
+        When `columns` names one that the index does not hold.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> planes = pd.DataFrame({"tailnum": ["N1"], "seats": [55], "year": [1999]})
+    >>> encoder = KeyEncoder.for_frame(planes, on="tailnum")
+    >>> moved_columns(planes, encoder, ["tailnum"], columns=["year"])
+    ['year']
+    >>> moved_columns(planes, encoder, ["plane"], columns=["year"])
+    ['tailnum', 'year']
+    """
+    there = list(index_meta)
+    asked = there if columns is None else stored_labels(columns, index_meta)
+    shared = {name for name, other in zip(encoder.names, left_on, strict=True) if name == other}
+    wanted = {*asked, *encoder.names}
+    return [label for label in there if label in wanted - shared]
+
+
+def merge_meta(
+    left_meta: Any,
+    index_meta: Any,
+    *,
+    left_on: Sequence[Hashable],
+    right_on: Sequence[Hashable],
+    how: str = "inner",
+    suffixes: Suffixes = DEFAULT_SUFFIXES,
+) -> Any:
+    """An empty frame with the columns and dtypes that the merge of two frames like these has.
+
+    The dtypes are those of a merge in which every row finds a partner, as Dask's own merge meta:
+    an ``int64`` column of a left merge stays ``int64`` here. As in pandas and Dask, a partition in
+    which a row stays without a partner has that column as ``float64`` (and ``bool`` as
+    ``object``), so that the computed whole equals what pandas gives. Nullable and Arrow dtypes
+    have no such cases.
+
+    Parameters
+    ----------
+    left_meta, index_meta : DataFrame
+        Frames with the columns of the left side and of the index (keys included); no row is read.
+    left_on, right_on : sequence of labels
+        The key columns on each side.
+    how : {"inner", "left", "semi", "anti"}
+    suffixes : tuple
+        For columns of the same name on both sides, as in `pandas.DataFrame.merge`.
+
+    Raises
+    ------
+    ColumnError
+        When columns overlap and the suffixes do not tell them apart.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> left = pd.DataFrame({"k": [1], "x": [0.5]})
+    >>> right = pd.DataFrame({"k": [1], "x": ["a"]})
+    >>> merge_meta(left, right, left_on=["k"], right_on=["k"]).dtypes
+    k        int64
+    x_x    float64
+    x_y        str
+    dtype: object
+    """
+    if check_how(how) in {"semi", "anti"}:
+        return left_meta.iloc[:0]
+    return _inner_meta(left_meta, index_meta, left_on, right_on, suffixes)
+
+
+def assemble(
+    left: Any,
+    query_rows: Any,
+    right: Any,
+    *,
+    index_meta: Any,
+    left_on: Sequence[Hashable],
+    right_on: Sequence[Hashable],
+    how: str = "inner",
+    suffixes: Suffixes = DEFAULT_SUFFIXES,
+    meta: Any = None,
+    alone: bool = False,
+) -> Any:
+    """The merge result, equal to what `pandas.DataFrame.merge` gives.
+
+    Parameters
+    ----------
+    left : DataFrame
+        The probing side, or one partition of it.
+    query_rows : int64 array
+        For each row of `right` the row of `left` that it matched; in any order between rows of
+        `left`, in the index's order for one row of `left`. For semi and anti: the rows to keep.
+    right : DataFrame or None
+        The matched rows, with the columns `moved_columns` (for semi and anti: ignored).
+    index_meta : DataFrame
+        An empty frame like the index's rows, with the key columns and those in `right`.
+    left_on, right_on, how, suffixes
+        As in `merge_meta`.
+    meta : DataFrame, optional
+        What `merge_meta` gives for the inner merge of frames like these, where it is known.
+    alone : bool
+        Only one side has rows, so pandas compares no keys, and they are of whatever types.
+
+    Returns
+    -------
+    DataFrame
+        Rows in the order of `left`, numbered from 0; for semi and anti, rows of `left` with their
+        own labels. Key columns have the dtype that pandas gives them for frames of which rows
+        match, so a partition without any has the dtypes of the others.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> left = pd.DataFrame({"k": ["a", "b"]})
+    >>> right = pd.DataFrame({"k": ["b"], "v": [1.5]})
+    >>> assemble(left, [1], right[["v"]], index_meta=right[:0], left_on=["k"], right_on=["k"],
+    ...          how="left")
+       k    v
+    0  a  NaN
+    1  b  1.5
+    """
+    frames = frames_of(left)
+    xp = frames.xp
+    query_rows = xp.asarray(query_rows, dtype=xp.int64)
+    if check_how(how) in {"semi", "anti"}:
+        return frames.keep(left, in_query_order(query_rows, len(left), xp)[0])
+    right_rows = xp.arange(len(query_rows), dtype=xp.int64)
+    if len(query_rows) > 1 and bool((query_rows[1:] < query_rows[:-1]).any()):
+        query_rows, right_rows, _ = in_query_order(query_rows, len(left), xp)
+    if how == "left":
+        query_rows, right_rows = _with_unmatched(len(left), query_rows, right_rows, xp)
+    wanted = {*right_on, *right}
+    ordered = [label for label in index_meta if label in wanted]
+    if meta is None:
+        of_types = _meta_of_one_side if alone else _inner_meta
+        meta = of_types(left, index_meta[ordered], left_on, right_on, suffixes)
+    shared = {name for name, other in zip(right_on, left_on, strict=True) if name == other}
+    moved = right[[label for label in ordered if label not in shared]]
+    given, stored = frames.dtypes(left), frames.dtypes(moved)
+    if frames.dtypes(meta) == [*given, *stored]:
+        ours, theirs = frames.arrays(left, given), frames.arrays(moved, stored)
+        full = how == "inner" or not len(right_rows) or int(right_rows.min()) >= 0
+        if ours is not None and theirs is not None and full:
+            matched = [taken(array, right_rows) for array in theirs]
+            return assemble_plain(ours, query_rows, matched, meta)
+    kept = frames.take(left, query_rows)
+    dtypes = dict(zip(left, frames.dtypes(meta), strict=False))
+    for label in left_on:
+        if kept[label].dtype != dtypes[label]:
+            try:
+                kept[label] = kept[label].astype(dtypes[label])
+            except ValueError as error:
+                raise KeyTypeError(
+                    f"key column {label!r} is {kept[label].dtype}, and becomes {dtypes[label]} by "
+                    f"the merge ({error}); for its nulls, convert it with .astype('Int64')"
+                ) from error
+    found = frames.take_or_null(moved, right_rows)
+    return frames.beside(kept, found, meta.columns)
+
+
+def assemble_plain(
+    left: Sequence[Any], query_rows: Any, right: Sequence[Any], meta: Any, *, whole: Any = None
+) -> Any:
+    """The merge result of columns without nulls in which no row of `left` is without a partner.
+
+    Parameters
+    ----------
+    left : sequence of arrays
+        All columns, as `Frames.arrays` gives them.
+    query_rows : int array
+        For each row of the result its row of `left`, ascending; not looked at where `whole` is.
+    right : sequence of arrays
+        The matched rows, in the order of `query_rows`.
+    meta : DataFrame
+        What `merge_meta` gives; its dtypes are those of the arrays.
+    whole : DataFrame, optional
+        The frame of `left`, where `query_rows` are known to be all rows, each once.
+    """
+    frames = frames_of(meta)
+    if whole is not None:
+        return frames.widened(whole, left, right, meta)
+    return frames.from_arrays([*(taken(array, query_rows) for array in left), *right], meta)
+
+
+def _inner_meta(
+    left: Any,
+    right: Any,
+    left_on: Sequence[Hashable],
+    right_on: Sequence[Hashable],
+    suffixes: Suffixes,
+) -> Any:
+    if not isinstance(suffixes, tuple | list) or len(suffixes) != 2:
+        raise SpecError(f"suffixes={suffixes!r}; give a pair of strings, such as ('_left', None)")
+    frames, pair = frames_of(left), (suffixes[0], suffixes[1])
+    return frames.merge_meta(left.iloc[:0], right.iloc[:0], left_on, right_on, pair)
+
+
+def _meta_of_one_side(
+    left: Any,
+    right: Any,
+    left_on: Sequence[Hashable],
+    right_on: Sequence[Hashable],
+    suffixes: Suffixes,
+) -> Any:
+    """As `_inner_meta`; keys of types that are never merged stay as they are."""
+    try:
+        return _inner_meta(left, right, left_on, right_on, suffixes)
+    except KeyTypeError:
+        alike = left.iloc[:0].reset_index(drop=True)
+        for label, other in zip(left_on, right_on, strict=True):
+            alike[label] = right[other].iloc[:0].reset_index(drop=True)
+        meta = _inner_meta(alike, right, left_on, right_on, suffixes)
+        given = left.iloc[:0].reset_index(drop=True)
+        return frames_of(left).beside(given, meta.iloc[:, given.shape[1] :], meta.columns)
+
+
+def _with_unmatched(n: int, query_rows: Any, right_rows: Any, xp: Any) -> tuple[Any, Any]:
+    """Both row lists with each of the `n` left rows that has no partner put in its place, as -1."""
+    counts = xp.bincount(query_rows, minlength=n)
+    if bool((counts == 1).all()):
+        return query_rows, right_rows
+    ends = xp.cumsum(xp.maximum(counts, 1))
+    total = int(ends[-1]) if n else 0
+    left_rows = xp.searchsorted(ends, xp.arange(total), side="right").astype(xp.int64)
+    filled = xp.full(len(left_rows), -1, dtype=xp.int64)
+    filled[xp.flatnonzero((counts > 0)[left_rows])] = right_rows
+    return left_rows, filled

@@ -1,0 +1,193 @@
+"""The rows that an index keeps: appended in chunks, joined to one frame when they are read."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from dgpuhash.errors import ColumnError
+from dgpuhash.frames.dataframes import frames_of
+from dgpuhash.frames.keys.casts import to_float
+from dgpuhash.frames.labels import stored_labels
+
+__all__ = ["Numbers", "RowStore", "numbers_of", "numbers_together", "refuse_mixture"]
+
+# Of each column the dtype of its numbers; None of others, and of those of Arrow, which rounds none.
+Numbers = list[np.dtype | None]
+
+
+class RowStore:
+    """Rows of one frame that grows; a row keeps its number until `kept` drops rows.
+
+    Parameters
+    ----------
+    like : DataFrame
+        Its columns and dtypes; no row of it is stored.
+    """
+
+    def __init__(self, like: Any) -> None:
+        self._frames = frames_of(like)
+        self.meta = like.iloc[:0]
+        self._chunks: list[Any] = []
+        self._rows = 0
+        # Of columns, until rows come or go: bytes of a row on average, and at most where known.
+        self._row_nbytes: dict[Hashable, float] = {}
+        self._widest: dict[Hashable, int] = {}
+        self._arrays: dict[Hashable, Any] = {}
+        self._numbers: Numbers = []
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def conform(self, frame: Any) -> Any:
+        """The stored columns of `frame` in the stored dtypes (see `Frames.conform`)."""
+        return self._frames.conform(frame, self.meta)
+
+    @property
+    def numbers(self) -> Numbers:
+        """Those of the rows; none where there is no row."""
+        return self._numbers if self._rows else []
+
+    def refuse_rounding(self, rows: Any) -> None:
+        """Raise ColumnError when integers of `rows`, or stored ones, would be rounded by `append`.
+
+        Beside floats, and those of 64 bits beside those of the other sign, they become float64.
+        """
+        given = numbers_of(rows) if len(rows) else []
+        self._refuse_rounded(rows, given, self.numbers)
+        self.refuse_beside(given)
+
+    def refuse_beside(self, numbers: Numbers) -> None:
+        """Raise ColumnError when stored integers would be rounded beside such numbers."""
+        self._refuse_rounded(None, self.numbers, numbers)
+
+    def _refuse_rounded(self, rows: Any, own: Numbers, others: Numbers) -> None:
+        """Of `rows`, by default the stored ones, whose numbers are `own`."""
+        if own == others or not own or not others:
+            return
+        for label, one, other in zip(self.meta, own, others, strict=True):
+            if one is not None and one != other and _together(one, other) == np.float64:
+                self._refuse_inexact(self.frame() if rows is None else rows, label, one)
+
+    def _refuse_inexact(self, frame: Any, label: Hashable, dtype: np.dtype) -> None:
+        if dtype.kind == "f" or dtype.itemsize < 8:
+            return
+        column = self._frames.key_column(frame[label], label)
+        exact = to_float(column.values, 64, self._frames.xp)[1]
+        if column.nulls is not None:
+            exact |= column.nulls
+        if not bool(exact.all()):
+            one = int(column.values[~exact][0])
+            raise ColumnError(
+                f"column {label!r} holds integers such as {one}, of which floats beside them make "
+                f"{float(one):.0f}; insert integers of one dtype only, or convert the column with "
+                ".astype('float64') before the index is built"
+            )
+
+    def append(self, frame: Any, arrays: Sequence[Any] | None = None) -> None:
+        """Add the rows of `frame`, which `conform` has returned, or `from_arrays` for `arrays`."""
+        if len(frame):
+            self._row_nbytes, self._widest, self._arrays = {}, {}, {}
+            added = numbers_of(frame)
+            if added != self._numbers:
+                stored = self._numbers if self._rows else added
+                self._numbers = list(map(_together, stored, added))
+            if arrays is not None and not self._chunks:
+                self._arrays = dict(zip(frame, arrays, strict=True))
+            self._chunks.append(frame)
+            self._rows += len(frame)
+
+    def appended(self, frame: Any, arrays: Sequence[Any] | None = None) -> RowStore:
+        """These rows and those that `append` would add; these stay as they are."""
+        made = copy.copy(self)
+        made._chunks = list(self._chunks)
+        made.append(frame, arrays)
+        return made
+
+    def frame(self) -> Any:
+        """All rows, numbered from 0."""
+        if not self._chunks:
+            return self.meta
+        if len(self._chunks) > 1:
+            self._chunks = [self._frames.concat(self._chunks)]
+        return self._chunks[0]
+
+    def take(self, rows: Any, columns: Sequence[Hashable] | None = None) -> Any:
+        """The given rows, numbered from 0, with these columns."""
+        frame = self.frame()
+        wanted = frame if columns is None else frame[stored_labels(columns, self.meta)]
+        return self._frames.take(wanted, rows)
+
+    def arrays(self, columns: Sequence[Hashable]) -> list[Any] | None:
+        """All rows of these columns as `Frames.arrays`; None where one is none or changed dtype."""
+        found = []
+        for label in columns:
+            if label not in self._arrays:
+                column, like = self.frame()[[label]], self.meta[[label]]
+                same = self._frames.dtypes(column) == self._frames.dtypes(like)
+                (self._arrays[label],) = (same and self._frames.arrays(column)) or [None]
+            found.append(self._arrays[label])
+        return None if not found or any(array is None for array in found) else found
+
+    def kept(self, rows: Any) -> RowStore:
+        """These rows only, in this order, numbered from 0; all of them stay here."""
+        made = copy.copy(self)
+        made._chunks, made._rows = [self.take(rows)] if len(rows) else [], len(rows)
+        made._row_nbytes, made._widest, made._arrays = {}, {}, {}
+        return made
+
+    def row_nbytes(self, columns: Sequence[Hashable]) -> float:
+        """Bytes that a row with these columns has on average."""
+        for label in columns:
+            if label not in self._row_nbytes:
+                column = self.frame()[[label]]
+                self._widest |= self._frames.widest(column)
+                self._row_nbytes[label] = self._frames.rows_nbytes(column) / max(1, len(self))
+        return sum(self._row_nbytes[label] for label in columns)
+
+    def fits(self, taken: Any, nbytes: int) -> bool:
+        """Whether rows that `take` has returned have at most `nbytes`; quickly when they do."""
+        slow = [label for label in taken if label in self._widest]
+        most = len(taken) * sum(self._widest[label] for label in slow)
+        quick = taken.drop(columns=slow) if slow else taken
+        if most + self._frames.rows_nbytes(quick) <= nbytes:
+            return True
+        return bool(slow) and self._frames.rows_nbytes(taken) <= nbytes
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the stored columns."""
+        return sum(self._frames.nbytes(chunk) for chunk in self._chunks)
+
+
+def refuse_mixture(frames: Sequence[Any], like: Any) -> None:
+    """Raise ColumnError when integers would be rounded if these frames became one like `like`."""
+    store = RowStore(like)
+    for frame in frames:
+        store.refuse_rounding(frame)
+        store.append(frame)
+
+
+def numbers_together(several: Sequence[Numbers]) -> Numbers:
+    """Those of rows of all these read together."""
+    filled = [numbers for numbers in several if numbers]
+    return [functools.reduce(_together, column) for column in zip(*filled, strict=True)]
+
+
+def numbers_of(frame: Any) -> Numbers:
+    """Those of its columns."""
+    found: Numbers = []
+    for dtype in frames_of(frame).dtypes(frame):
+        plain = dtype if isinstance(dtype, np.dtype) else getattr(dtype, "numpy_dtype", None)
+        # Arrow does not round.
+        arrow = hasattr(dtype, "pyarrow_dtype")
+        found.append(None if arrow or plain is None or plain.kind not in "iuf" else np.dtype(plain))
+    return found
+
+
+def _together(one: np.dtype | None, other: np.dtype | None) -> np.dtype | None:
+    return None if one is None or other is None else np.result_type(one, other)

@@ -1,0 +1,284 @@
+"""Arrays of any kind in, results as the same kind out, where that holds their dtype exactly.
+
+NumPy and CuPy arrays, pandas and cuDF Series and Index, Arrow arrays, whatever speaks DLPack, the
+CUDA array interface or the buffer protocol, and Python sequences. Where the dtype of a pandas
+argument is nullable, or Arrow's, so are those of results. Libraries are looked up among those
+already imported: an object of a library cannot exist before its library does.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from dgpuhash.errors import KeyTypeError, ShapeError
+from dgpuhash.tables.arguments.objects import array_of
+
+__all__ = ["Taken", "extended", "has_common_unit", "take"]
+
+_DLPACK_HOST = 1
+_COMMON_UNITS = {"s", "ms", "us", "ns"}
+_DAYS = np.dtype("M8[D]")
+
+
+class Wrap(Protocol):
+    """Turns a result array of a logical dtype into the kind of the argument."""
+
+    def __call__(
+        self, result: Any, dtype: np.dtype[Any], *, by_row: bool = True, own: bool = False
+    ) -> Any:
+        """`by_row`: element *i* is about row *i* of the argument, and takes its label.
+
+        `own`: these are elements of the argument, and get its very dtype.
+        """
+
+
+def _as_is(result: Any, dtype: np.dtype[Any], *, by_row: bool = True, own: bool = False) -> Any:
+    return result
+
+
+class Taken(NamedTuple):
+    """One array argument: its data, where that is, what it means and how to answer in kind."""
+
+    data: Any
+    """A NumPy array, or an object in device memory that the backend can adopt."""
+    location: str | None
+    """'cpu', 'cuda', or None for Python sequences, which go wherever the table is."""
+    dtype: np.dtype[Any] | None = None
+    """The dtype that the user sees, where `data` carries it as plain integers."""
+    wrap: Wrap = _as_is
+    """How to answer."""
+
+
+def take(thing: Any, what: str) -> Taken:
+    """`thing` as an array; `what` names it in errors.
+
+    Raises
+    ------
+    KeyTypeError
+        For text, categories, objects and whatever else has no fixed-size NumPy dtype.
+    ShapeError
+        When nulls are present, or `thing` is a scalar or a table.
+    """
+    if isinstance(thing, np.ma.MaskedArray):
+        _refuse_nulls(int(np.ma.count_masked(thing)), what, f"{what}.compressed()")
+        return Taken(np.asarray(thing.data), "cpu")
+    if isinstance(thing, np.ndarray):
+        return Taken(thing, "cpu")
+    for library, adopt in _LIBRARIES:
+        module = sys.modules.get(library)
+        taken = adopt(module, thing, what) if module is not None else None
+        if taken is not None:
+            return taken
+    if hasattr(thing, "__cuda_array_interface__"):
+        return Taken(thing, "cuda")
+    if hasattr(thing, "__dlpack__") and hasattr(thing, "__dlpack_device__"):
+        if int(thing.__dlpack_device__()[0]) != _DLPACK_HOST:
+            return Taken(thing, "cuda")
+        try:
+            return Taken(np.from_dlpack(thing), "cpu")
+        except (BufferError, RuntimeError, TypeError) as error:
+            raise KeyTypeError(
+                f"{what} could not be read through DLPack ({error}); "
+                "pass a plain tensor of a NumPy dtype (detach it, cast bfloat16)"
+            ) from error
+    if hasattr(thing, "__arrow_c_array__") or hasattr(thing, "__arrow_c_stream__"):
+        import pyarrow
+
+        of_one = hasattr(thing, "__arrow_c_array__")
+        try:
+            adopted = pyarrow.array(thing) if of_one else pyarrow.chunked_array(thing)
+        except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError) as error:
+            raise KeyTypeError(
+                f"{what} could not be read through Arrow ({error}); pass an array of a NumPy dtype"
+            ) from error
+        return take(adopted, what)
+    return _sequence(thing, what)
+
+
+def _sequence(thing: Any, what: str) -> Taken:
+    if isinstance(thing, str | bytes) or not (
+        isinstance(thing, Sequence | memoryview) or hasattr(thing, "__array__")
+    ):
+        raise ShapeError(
+            f"{what} is a single {type(thing).__name__}, not an array; pass an array or a list"
+        )
+    try:
+        data = array_of(thing, what) if isinstance(thing, Sequence) else np.asarray(thing)
+    except ValueError as error:
+        raise ShapeError(f"{what} is a ragged list ({error}); pass one number a row") from error
+    return Taken(data, None if isinstance(thing, Sequence) else "cpu")
+
+
+def _cupy(cupy: ModuleType, thing: Any, what: str) -> Taken | None:
+    return Taken(thing, "cuda") if isinstance(thing, cupy.ndarray) else None
+
+
+def _pandas(pd: ModuleType, thing: Any, what: str) -> Taken | None:
+    if isinstance(thing, pd.DataFrame):
+        raise ShapeError(
+            f"{what} is a DataFrame; pass one column, or index several with dgpuhash.FrameIndex"
+        )
+    if not isinstance(thing, pd.Series | pd.Index | pd.api.extensions.ExtensionArray):
+        return None
+    dtype = thing.dtype
+    if not isinstance(dtype, np.dtype):
+        plain = getattr(dtype, "numpy_dtype", None)
+        zone = getattr(getattr(dtype, "pyarrow_dtype", None), "tz", None)
+        if plain is None or np.dtype(plain).kind not in "biufmM" or zone is not None:
+            raise _no_dtype(what, dtype)
+        nulls = int(pd.isna(thing).sum())
+        _refuse_nulls(nulls, what, f"{what}.dropna()")
+        data = thing.to_numpy(dtype=plain)
+    else:
+        data = thing.to_numpy()
+
+    def wrap(result: Any, dtype: np.dtype[Any], *, by_row: bool = True, own: bool = False) -> Any:
+        if dtype.kind == "V" or not has_common_unit(dtype):
+            return result
+        made = extended(result, thing.dtype, own=own)
+        if isinstance(thing, pd.Series):
+            return pd.Series(made, index=thing.index if by_row else None)
+        if isinstance(thing, pd.Index):
+            return result if made is result and dtype == np.float16 else pd.Index(made)
+        return pd.array(result, dtype=dtype) if made is result else made
+
+    return Taken(data, "cpu", None, wrap)
+
+
+def extended(result: np.ndarray, dtype: Any, *, own: bool = False) -> Any:
+    """A result as an array of pandas whose dtype is nullable, or Arrow's, if `dtype` is so.
+
+    It is as it was where there is none. Nothing becomes a null: NaN stays NaN. `own`: of this very
+    dtype, which has all of its values.
+
+    Examples
+    --------
+    >>> import pandas as pd, pyarrow as pa
+    >>> str(extended(np.array([True, False]), pd.Int64Dtype()).dtype)
+    'boolean'
+    >>> str(extended(np.array([1.5]), pd.ArrowDtype(pa.int8())).dtype)
+    'double[pyarrow]'
+    """
+    pd = sys.modules.get("pandas")
+    if pd is None or not isinstance(dtype, pd.api.extensions.ExtensionDtype):
+        return result
+    if dtype.construct_array_type() is pd.arrays.NumpyExtensionArray:
+        # An array of NumPy's in pandas' clothes.
+        return result
+    if isinstance(dtype, pd.ArrowDtype):
+        import pyarrow as pa
+
+        try:
+            made = pa.array(result)
+        except pa.ArrowException:
+            return result
+        made = made.cast(dtype.pyarrow_dtype) if own else made
+        return pd.array(made, pd.ArrowDtype(made.type))
+    masked = {
+        "b": pd.arrays.BooleanArray,
+        "i": pd.arrays.IntegerArray,
+        "u": pd.arrays.IntegerArray,
+        "f": pd.arrays.FloatingArray,
+    }.get(result.dtype.kind)
+    if (
+        masked is None
+        or not hasattr(dtype, "numpy_dtype")
+        or result.dtype.itemsize > 8
+        or result.dtype == np.float16
+    ):
+        return result
+    return masked(result, np.zeros(len(result), bool))
+
+
+def _cudf(cudf: ModuleType, thing: Any, what: str) -> Taken | None:
+    if isinstance(thing, cudf.DataFrame):
+        raise ShapeError(
+            f"{what} is a DataFrame; pass one column, or index several with dgpuhash.FrameIndex"
+        )
+    if not isinstance(thing, cudf.Series | cudf.Index):
+        return None
+    dtype = thing.dtype
+    if not isinstance(dtype, np.dtype) or dtype.kind not in "biufmM":
+        raise _no_dtype(what, dtype)
+    # `isna` and `hasnans` take NaN for a null, which is a value here.
+    series = thing.to_series() if isinstance(thing, cudf.Index) else thing
+    _refuse_nulls(int(series.null_count), what, f"{what}.dropna()")
+    data = thing.astype("int64").values if dtype.kind in "mM" else thing.values
+
+    def wrap(result: Any, dtype: np.dtype[Any], *, by_row: bool = True, own: bool = False) -> Any:
+        plain = dtype.kind in "biufmM" and dtype != np.float16 and has_common_unit(dtype)
+        if not plain or getattr(result, "ndim", 1) != 1:
+            return result
+        if isinstance(thing, cudf.Series):
+            made = cudf.Series(result, index=thing.index if by_row else None)
+        else:
+            made = cudf.Index(result)
+        return made.astype(dtype) if dtype.kind in "mM" else made
+
+    return Taken(data, "cuda", dtype if dtype.kind in "mM" else None, wrap)
+
+
+def _arrow(pa: ModuleType, thing: Any, what: str) -> Taken | None:
+    if isinstance(thing, pa.Table | pa.RecordBatch):
+        raise ShapeError(
+            f"{what} is an Arrow table; pass one column, or index several with dgpuhash.FrameIndex"
+        )
+    if not isinstance(thing, pa.Array | pa.ChunkedArray):
+        return None
+    kind = thing.type
+    of_day = pa.types.is_time(kind) or pa.types.is_interval(kind)
+    if not pa.types.is_primitive(kind) or of_day or getattr(kind, "tz", None) is not None:
+        raise _no_dtype(what, kind)
+    _refuse_nulls(thing.null_count, what, f"{what}.drop_null()")
+    flat = thing.combine_chunks() if isinstance(thing, pa.ChunkedArray) else thing
+
+    def wrap(result: Any, dtype: np.dtype[Any], *, by_row: bool = True, own: bool = False) -> Any:
+        if dtype == _DAYS:
+            made = pa.array(result)
+            # It has 32 bits for days, and says nothing of those that take more.
+            kept = np.array_equal(made.to_numpy(zero_copy_only=False), result, equal_nan=True)
+            return made if kept else result
+        if dtype.kind in "cV" or dtype == np.longdouble or not has_common_unit(dtype):
+            return result
+        made = pa.array(result)
+        return made.cast(kind) if own else made
+
+    data = flat.to_numpy(zero_copy_only=False)
+    return Taken(data, "cpu", None, wrap)
+
+
+_LIBRARIES = (("cupy", _cupy), ("pandas", _pandas), ("cudf", _cudf), ("pyarrow", _arrow))
+
+
+def has_common_unit(dtype: np.dtype[Any]) -> bool:
+    """Whether pandas, cuDF and Arrow have times of `dtype`; true of all that are no times.
+
+    Examples
+    --------
+    >>> [has_common_unit(np.dtype(each)) for each in ("M8[ms]", "M8[10ms]", "m8[D]", "int8")]
+    [True, False, False, True]
+    """
+    if dtype.kind not in "mM":
+        return True
+    unit, multiple = np.datetime_data(dtype.str)
+    return multiple == 1 and unit in _COMMON_UNITS
+
+
+def _refuse_nulls(nulls: int, what: str, remedy: str) -> None:
+    if nulls:
+        raise ShapeError(
+            f"{what} hold {nulls:,} nulls, and a table has no null key or value; drop them "
+            f"({remedy}), fill them, or use dgpuhash.FrameIndex, which matches nulls as pandas does"
+        )
+
+
+def _no_dtype(what: str, dtype: object) -> KeyTypeError:
+    return KeyTypeError(
+        f"{what} of dtype {dtype} have no fixed-size NumPy form; for text and categories use "
+        "dgpuhash.FrameIndex, for zoned times pass .dt.tz_convert('UTC').dt.tz_localize(None)"
+    )

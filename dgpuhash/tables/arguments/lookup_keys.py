@@ -1,0 +1,154 @@
+"""Keys that a table is asked about, which may be of another dtype than its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dgpuhash import backend as backends
+from dgpuhash.backend import Backend
+from dgpuhash.spec import native_dtype
+from dgpuhash.tables.arguments.casts import keeps_values
+from dgpuhash.tables.arguments.encoding import carrier
+from dgpuhash.tables.arguments.exact import comparable, exactly, same_instants, unit_of
+from dgpuhash.tables.arguments.interop import Taken
+from dgpuhash.tables.arguments.objects import parts_of, rounded
+from dgpuhash.tables.arguments.validate import adopt, adopt_host, on_host, one_dimension
+from dgpuhash.tables.columns.select import taken as rows_of
+
+__all__ = ["Asked", "ask", "joined_rows"]
+
+
+# Not frozen, which would take each question half a microsecond.
+@dataclass(slots=True)
+class Asked:
+    """The keys that the table's dtype holds, and what their answers are of all of them.
+
+    Attributes
+    ----------
+    keys : array
+        On the backend, of the table's dtype or of what carries it.
+    count : int
+        How many there were.
+    rows : array of int64, or None
+        Those of `keys`; None: all.
+    """
+
+    keys: Any
+    count: int
+    rows: Any = None
+
+    def by_row(self, result: Any, absent: Any = None) -> Any:
+        """A result for each of `keys` as one for all; `absent`, an array of one, for the others."""
+        if self.rows is None:
+            return result
+        xp = backends.get(None, self.rows).xp
+        if absent is None:
+            made = xp.zeros((self.count, *result.shape[1:]), result.dtype)
+        else:
+            made = xp.repeat(absent, self.count, axis=0)
+        made[self.rows] = result
+        return made
+
+    def offsets(self, offsets: Any) -> Any:
+        """Where the lists of `keys` begin, and the last one ends, as those of all."""
+        if self.rows is None:
+            return offsets
+        made = backends.get(None, self.rows).xp.zeros(self.count + 1, np.int64)
+        made[self.rows + 1] = offsets[1:] - offsets[:-1]
+        return made.cumsum()
+
+    def numbers(self, rows: Any) -> Any:
+        """Row numbers among `keys` as those among all."""
+        return rows if self.rows is None else rows_of(self.rows, rows)
+
+    def among_all(self, rows: Any) -> Any:
+        """As `numbers`, where -1 is no row."""
+        if self.rows is None or not len(rows):
+            return rows
+        xp = backends.get(None, rows).xp
+        # -1 is the last place.
+        return xp.concatenate([self.rows, xp.full(1, -1, np.int64)])[rows]
+
+    def others(self, backend: Backend) -> Any:
+        """The rows of none of `keys`, in order."""
+        if self.rows is None:
+            return backend.empty(0, np.int64)
+        left_out = backend.full(self.count, True, bool)
+        left_out[self.rows] = False
+        return backend.xp.flatnonzero(left_out)
+
+
+def ask(backend: Backend, taken: Taken, dtype: np.dtype[Any], what: str) -> Asked:
+    """The argument as `dtype`, without the rows that are no value of it: they are equal to none.
+
+    Raises
+    ------
+    ShapeError
+        When it does not have one dimension.
+    KeyTypeError
+        When values of the two dtypes are never equal, such as text and numbers.
+    """
+    if not on_host(taken):
+        array = backend.asarray(taken.data)
+        if array.dtype == dtype and array.ndim == 1:
+            return Asked(array, len(array))
+        return _of_array(backend, taken, one_dimension(array, what), dtype, what)
+    host = one_dimension(taken.data, what)
+    if not len(host):
+        return Asked(backend.empty(0, carrier(backend, dtype)), 0)
+    asked = _held(np, *_of_values(host, dtype, what))
+    rows = None if asked.rows is None else backend.from_host(asked.rows)
+    return Asked(adopt_host(backend, asked.keys, dtype), asked.count, rows)
+
+
+def joined_rows(backend: Backend, asked: Sequence[Asked]) -> Any:
+    """The rows of the keys of several, one after the other; None: all."""
+    if all(each.rows is None for each in asked):
+        return None
+    rows, first = [], 0
+    for each in asked:
+        own = backend.xp.arange(each.count, dtype=np.int64) if each.rows is None else each.rows
+        rows.append(own + first)
+        first += each.count
+    return backend.xp.concatenate(rows)
+
+
+def _of_array(backend: Backend, taken: Taken, array: Any, dtype: np.dtype[Any], what: str) -> Asked:
+    """As `ask`, of an array on this device."""
+    carried = carrier(backend, dtype)
+    if not len(array):
+        return Asked(backend.empty(0, carried), 0)
+    # On a GPU plain integers stand for dates.
+    target = dtype if taken.dtype is not None else carried
+    source = native_dtype(taken.dtype or array.dtype)
+    kept = source.kind not in "mM" and keeps_values(source, target)
+    if source == target or kept or not comparable(source, target):
+        return Asked(adopt(backend, taken, dtype, what), len(array))
+    array = array.astype(native_dtype(array.dtype), copy=False)
+    if source.kind in "mM":
+        units = unit_of(source), unit_of(dtype)
+        ints, valid = same_instants(array.view(np.int64), *units, backend.xp)
+        return _held(backend.xp, ints.view(carried), valid)
+    return _held(backend.xp, *exactly(array, target, backend.xp))
+
+
+def _of_values(host: np.ndarray, dtype: np.dtype[Any], what: str) -> tuple[np.ndarray, Any]:
+    """What Python values are as `dtype`, and a mask of those that it holds; None: all of them."""
+    if host.dtype != object:
+        return rounded(host, dtype, what)
+    made, held = np.zeros(len(host), dtype), np.zeros(len(host), bool)
+    for rows, part in parts_of(host, what):
+        made[rows], valid = rounded(part, dtype, what)
+        held[rows] = True if valid is None else valid
+    return made, held
+
+
+def _held(xp: Any, keys: Any, valid: Any) -> Asked:
+    rows = None if valid is None else xp.flatnonzero(valid)
+    if rows is None or len(rows) == len(keys):
+        return Asked(keys, len(keys))
+    return Asked(keys[rows], len(keys), rows)

@@ -1,0 +1,158 @@
+"""Arguments checked and brought into the form that kernels take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dgpuhash import backend as backends
+from dgpuhash.backend import Backend
+from dgpuhash.errors import KeyTypeError, ShapeError
+from dgpuhash.tables.arguments.casts import cast
+from dgpuhash.tables.arguments.encoding import carrier
+from dgpuhash.tables.arguments.interop import Taken
+from dgpuhash.tables.arguments.objects import dtype_for, made_of
+
+__all__ = [
+    "adopt",
+    "adopt_host",
+    "default_row",
+    "natural_dtype",
+    "on_host",
+    "one_dimension",
+    "same_length",
+]
+
+
+def adopt(backend: Backend, taken: Taken, dtype: np.dtype[Any], what: str) -> Any:
+    """The argument as a contiguous array of `dtype`, or of what carries it on this backend.
+
+    Raises
+    ------
+    ShapeError
+        When it does not have one dimension.
+    KeyTypeError
+        When the cast would change values.
+    """
+    if on_host(taken):
+        host = one_dimension(taken.data, what)
+        if host.dtype == object and dtype.kind in "biufmM" and len(host):
+            return adopt_host(backend, made_of(host, dtype, what), dtype)
+        return adopt_host(backend, cast(host, dtype, what, by_value=True), dtype)
+    array = backend.asarray(taken.data)
+    if array.ndim == 1 and len(array) == 0:
+        return adopt_host(backend, np.zeros(0, dtype), dtype)
+    if array.dtype == dtype and array.ndim == 1:
+        return array
+    carried = carrier(backend, dtype)
+    if carried == dtype:
+        return backend.asarray(cast(one_dimension(array, what), dtype, what))
+    if taken.dtype is not None and taken.dtype != dtype:
+        raise KeyTypeError(
+            f"{what} of dtype {taken.dtype} do not fit the table's {dtype}; "
+            f"convert them with .astype('{dtype}')"
+        )
+    if carried.itemsize == dtype.itemsize:
+        return backend.asarray(cast(one_dimension(array, what), carried, what))
+    if array.dtype != carried or array.ndim != 2 or array.shape[1] != dtype.itemsize:
+        raise ShapeError(
+            f"{what} of dtype {dtype} travel on a GPU as uint8 rows of {dtype.itemsize} bytes, and "
+            f"these are {array.dtype} of shape {array.shape}; pass x.view('u1').reshape(len(x), -1)"
+        )
+    return array
+
+
+def adopt_host(backend: Backend, host: np.ndarray, dtype: np.dtype[Any]) -> Any:
+    """A host array of `dtype` as a contiguous array on this backend of what carries it."""
+    carried = carrier(backend, dtype)
+    if carried != dtype:
+        wide = carried.itemsize != dtype.itemsize
+        host = np.ascontiguousarray(host).view(carried)
+        host = host.reshape(-1, dtype.itemsize) if wide else host
+    return backend.from_host(np.ascontiguousarray(host))
+
+
+def on_host(taken: Taken) -> bool:
+    """Whether it is made of Python values, which are taken by value and not by dtype."""
+    return taken.location is None or _of_objects(taken)
+
+
+def default_row(default: Any, dtype: np.dtype[Any]) -> np.ndarray:
+    """One host element of `dtype` that stands for absent values; zero bytes for None.
+
+    Raises
+    ------
+    KeyTypeError
+        When `default` is no value of `dtype`.
+    """
+    if default is None:
+        return np.zeros(1, dtype)
+    return np.ascontiguousarray(_element(default, dtype).reshape(1))
+
+
+def _element(given: Any, dtype: np.dtype[Any]) -> np.ndarray:
+    """A default, or a part of one, as an array of the shape that one element has."""
+    if isinstance(given, tuple) and dtype.names is not None:
+        if len(given) != len(dtype.names):
+            raise KeyTypeError(f"default={given!r} is no value of dtype {dtype}")
+        made = np.zeros((), dtype)
+        for name, part in zip(dtype.names, given, strict=True):
+            made[name] = _element(part, dtype[name])
+        return made
+    base, shape = dtype.subdtype or (dtype, ())
+    try:
+        array = np.asarray(given)
+    except (TypeError, ValueError) as error:
+        raise KeyTypeError(f"default={given!r} is no value of dtype {dtype}") from error
+    if array.shape != shape:
+        raise ShapeError(
+            f"default={given!r} has {array.ndim} dimensions; pass one "
+            f"{f'of shape {shape}' if shape else 'scalar'}"
+        )
+    return cast(array.reshape(-1), base, "a default", by_value=True).reshape(shape)
+
+
+def natural_dtype(taken: Taken, what: str | None = None) -> np.dtype[Any]:
+    """The dtype that the user sees in an argument; if it has a name, that of its objects.
+
+    Raises
+    ------
+    KeyTypeError
+        When no dtype holds all of its objects.
+    """
+    if what is not None and _of_objects(taken) and taken.data.ndim == 1 and len(taken.data):
+        return dtype_for(taken.data, what)
+    if taken.dtype is not None:
+        return taken.dtype
+    if taken.location == "cuda":
+        return np.dtype(backends.get("cuda").asarray(taken.data).dtype)
+    return np.dtype(taken.data.dtype)
+
+
+def _of_objects(taken: Taken) -> bool:
+    return type(taken.data) is np.ndarray and taken.data.dtype.kind == "O"
+
+
+def same_length(keys: Any, values: Any) -> None:
+    """Check that each key has a value.
+
+    Raises
+    ------
+    ShapeError
+        When the lengths differ.
+    """
+    if len(keys) != len(values):
+        raise ShapeError(
+            f"{len(keys):,} keys came with {len(values):,} values; pass one value for each key"
+        )
+
+
+def one_dimension(array: Any, what: str) -> Any:
+    """The array as it is; ShapeError, with the remedy, unless it has one dimension."""
+    if array.ndim != 1:
+        raise ShapeError(
+            f"{what} have shape {array.shape} and must have one dimension; pass one column "
+            f"({what}[:, 0]) or all elements ({what}.ravel())"
+        )
+    return array

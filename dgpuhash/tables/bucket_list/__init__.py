@@ -1,0 +1,1 @@
+"""The lists of a multimap: pools of buckets, and the table that finds them."""

@@ -1,0 +1,190 @@
+"""A batch of pairs grouped by key."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dgpuhash.backend import Backend
+from dgpuhash.backend.structs import core, partition
+from dgpuhash.tables.bucket_list.part_runs import part_runs
+from dgpuhash.tables.open_addressing.sampling import Sample
+
+__all__ = ["KeyRuns", "key_runs"]
+
+_SEGMENT = {"cpu": 2**14, "cuda": 2**12}
+# Below, sorting by key is cheaper than the passes of a sort by hash.
+_FEW_ROWS = {"cpu": 2**12, "cuda": 2**16}
+# Bits of the hash to sort by: about one in 2**32 pairs of different keys is not told apart. Fewer,
+# of whole passes, will do when that leaves so small a part of the keys together with another.
+_HASH_BITS = 32
+_TOGETHER = 3 / 16
+# Rows of keys that are not told apart, for one tile to part them.
+_MOST_MENDED = 2**12
+# There is room for one mixed row in so many.
+_MIXED_PART = 32
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRuns:
+    """Runs of values, one for each distinct key, in input order inside a run."""
+
+    keys: Any
+    """The distinct keys' words."""
+    starts: Any
+    """Where each run begins in `values`, and the last one's end (int64); None: each has one."""
+    values: Any
+    by_hash: bool = False
+    """Whether the keys come by ascending hash."""
+
+
+def key_runs(
+    backend: Backend, bits: Any, values: Any, seed: int, sample: Sample | None = None
+) -> KeyRuns:
+    """The pairs of key words and value words, neither of them changed, grouped by key.
+
+    The keys of large batches come by ascending hash, as they stand in a table with that seed. A
+    `sample` of the keys tells how far to sort.
+    """
+    rows = len(bits)
+    if rows <= _FEW_ROWS[backend.name]:
+        order = backend.stable_order(bits)
+        bits, values = bits[order], values[order]
+        return _write(backend, bits, values, _sums(backend, _count(backend, bits)), by_hash=False)
+    sample = sample or Sample.of(backend, bits)
+    grouped = part_runs(backend, bits, values, seed, sample)
+    if grouped is not None:
+        return KeyRuns(*grouped, by_hash=True)
+    width = _width(backend, rows, sample)
+    bits, values = backend.sort_by_hash(bits, values, bits=width, seed=seed)
+    order = seed, 2**width - 1
+    return _write(backend, bits, values, _parted(backend, bits, values, order), by_hash=True)
+
+
+def _width(backend: Backend, rows: int, sample: Sample) -> int:
+    """Bits of the hash to sort by; all where the rows of two keys may be too many for a tile."""
+    each = partition.PASS_PARTS[backend.name].bit_length() - 1
+    if sample.heavy or 4 * rows > _MOST_MENDED * sample.keys:
+        return _HASH_BITS
+    fewer = range(each, _HASH_BITS, each)
+    return next((bits for bits in fewer if sample.keys <= _TOGETHER * 2**bits), _HASH_BITS)
+
+
+def _parted(backend: Backend, bits: Any, values: Any, order: tuple[int, int]) -> Any:
+    """Part the keys that the order by some bits of the hash does not tell apart.
+
+    Gives where the runs of each segment begin and the last one's end.
+    """
+    mixed = _Mixed(backend, len(bits), order)
+    counts = _count(backend, bits, mixed)
+    mixed.mend(bits, values, counts)
+    places = _sums(backend, counts)
+    if mixed.left(bits, values):
+        places = _sums(backend, _count(backend, bits))
+    return places
+
+
+class _Mixed:
+    """Rows whose key is another than before and has the same part of the hash.
+
+    Those of few rows are parted without a word to the host.
+    """
+
+    def __init__(self, backend: Backend, rows: int, order: tuple[int, int]) -> None:
+        room = rows // _MIXED_PART + 1
+        self._backend, self.order = backend, order
+        self.rows, self._firsts, self._lengths = (backend.empty(room, np.int64) for _ in range(3))
+        self._told = backend.zeros(2, np.uint64)
+        self.number, self._many = self._told[:1], self._told[1:]
+
+    def mend(self, bits: Any, values: Any, counts: Any) -> None:
+        """Bring rows with the same part of the hash into the order of all of it.
+
+        Corrects `counts`.
+        """
+        backend, rows, room = self._backend, len(bits), len(self.rows)
+        _, segment = _segments(backend, rows)
+        backend.run(
+            core.run_mixed(bits.dtype), core.RUN_MIXED, room,
+            order=self.order, keys=bits, mixed=self.number, mixed_rows=self.rows,
+            firsts=self._firsts, lengths=self._lengths, many=self._many, most=_MOST_MENDED,
+            rows=rows,
+        )  # fmt: skip
+        backend.run(
+            core.run_mend(bits.dtype, values.dtype), core.RUN_MEND, room,
+            order=self.order, keys=bits, values=values, counts=counts, mixed=self.number,
+            firsts=self._firsts, lengths=self._lengths,
+            scratch_keys=backend.empty(rows, bits.dtype),
+            scratch_values=backend.empty(rows, values.dtype),
+            most=_MOST_MENDED, segment_rows=segment,
+        )  # fmt: skip
+
+    def left(self, bits: Any, values: Any) -> bool:
+        """Whether there was more than `mend` does; it is done now."""
+        backend = self._backend
+        mixed, many = (int(told) for told in backend.to_host(self._told))
+        if mixed > len(self.rows):
+            _sort(backend, bits, values, self.order[0])
+            return True
+        if many:
+            found = backend.xp.flatnonzero(self._lengths[:mixed] > _MOST_MENDED)
+            firsts, lengths = (
+                backend.to_host(each[found]) for each in (self._firsts, self._lengths)
+            )
+            for first, length in zip(firsts.tolist(), lengths.tolist(), strict=True):
+                part = slice(first, first + length)
+                _sort(backend, bits[part], values[part], self.order[0])
+        return many > 0
+
+
+def _sort(backend: Backend, bits: Any, values: Any, seed: int) -> None:
+    """Bring rows into the order of all bits of their hashes."""
+    order = backend.stable_order(backend.hash_keys(bits, seed))
+    bits[...], values[...] = bits[order], values[order]
+
+
+def _segments(backend: Backend, rows: int) -> tuple[int, int]:
+    segment = _SEGMENT[backend.name]
+    return math.ceil(rows / segment), segment
+
+
+def _count(backend: Backend, bits: Any, mixed: _Mixed | None = None) -> Any:
+    """How many runs begin in each segment; `mixed` is told of its rows."""
+    rows = len(bits)
+    segments, segment = _segments(backend, rows)
+    counts = backend.empty(segments, np.uint64)
+    of_mixed: dict[str, Any] = {"order": (0, 0)}
+    if mixed is not None:
+        of_mixed = {
+            "order": mixed.order, "mixed": mixed.number,
+            "mixed_rows": mixed.rows, "mixed_most": len(mixed.rows),
+        }  # fmt: skip
+    backend.run(
+        core.run_count(bits.dtype), core.RUN_COUNT, segments,
+        keys=bits, counts=counts, rows=rows, segment_rows=segment, **of_mixed,
+    )  # fmt: skip
+    return counts
+
+
+def _sums(backend: Backend, counts: Any) -> Any:
+    """What stands before each segment, and all together."""
+    sums = backend.zeros(len(counts) + 1, np.uint64)
+    backend.xp.cumsum(counts, out=sums[1:])
+    return sums
+
+
+def _write(backend: Backend, bits: Any, values: Any, places: Any, *, by_hash: bool) -> KeyRuns:
+    rows, runs = len(bits), int(places[-1])
+    if runs == rows:
+        return KeyRuns(bits, None, values, by_hash)
+    keys, starts = backend.empty(runs, bits.dtype), backend.empty(runs + 1, np.int64)
+    starts[runs:] = rows
+    segments, segment = _segments(backend, rows)
+    backend.run(
+        core.run_write(bits.dtype), core.RUN_WRITE, segments,
+        keys=bits, places=places, starts=starts, run_keys=keys, rows=rows, segment_rows=segment,
+    )  # fmt: skip
+    return KeyRuns(keys, starts, values, by_hash)

@@ -1,0 +1,398 @@
+"""The values of a multimap: in entries, in runs, and in lists of buckets behind them."""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dgpuhash.backend import Backend, Kernel
+from dgpuhash.backend.launches import Step
+from dgpuhash.backend.structs import core
+from dgpuhash.errors import CapacityError
+from dgpuhash.tables.bucket_list.tags import Numbering
+
+__all__ = ["NONE", "Appending", "Lists", "Plan", "owners_of"]
+
+NONE = 2**64 - 1
+"""The handle of a key that has no values."""
+# A handle has 36 bits for the place of a run, and 26 for the number of its values.
+MOST_SLOTS = 2**36
+_LONGEST_RUN = 2**26 - 1
+_LARGEST_BUCKET = 1 << 20
+# Values that one tile copies.
+_SEGMENT = {"cpu": 4096, "cuda": 1024}
+# When at most this part of a batch are only values, they stay in the pool, where nobody reads them.
+_HOLES = 1 / 32
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What appending a batch of runs takes."""
+
+    handles: Any
+    """Of the runs' keys, before the append."""
+    entries: Any
+    """From which they were opened."""
+    starts: Any
+    """Where each run begins in the batch, and the last one ends."""
+    slots: Any
+    """Where each run's new slots begin in the pool, and the last one's end."""
+    records: Any
+    """As `slots`, of its new records."""
+    pieces: Any
+    """As `slots`, of the pieces that it is copied in."""
+    numbers: Any
+    """As `slots`, of its new handles."""
+
+    @property
+    def end(self) -> int:
+        """The slots in use afterwards."""
+        return int(self.slots[-1])
+
+    @property
+    def recorded(self) -> int:
+        """The records in use afterwards."""
+        return int(self.records[-1])
+
+    @property
+    def numbered(self) -> int:
+        """The handles in use afterwards."""
+        return int(self.numbers[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class Appending:
+    """A batch of runs that are ready to be appended."""
+
+    lists: Lists
+    """The lists afterwards; in the same memory where there was room."""
+    entries: Any
+    """The runs' keys', written by `steps`; the caller stores them."""
+    steps: list[Step]
+    """What appends them, and leaves lists that the caller does not replace in disorder."""
+
+
+class Lists:
+    """The pool, and the kernels that append to lists and read them.
+
+    The slots hold an entry beside each key: its only value, or the number of its list. The first
+    numbers are those of the runs that were settled, which need nothing but where they start; a list
+    that came or changed since has a handle.
+
+    Parameters
+    ----------
+    backend : Backend
+        Where the pool lives.
+    value : dtype
+        uint32 or uint64.
+    first : int
+        Values in the first bucket behind a run.
+    growth : float
+        How much larger each further bucket is.
+    """
+
+    def __init__(
+        self, backend: Backend, value: np.dtype[Any], *, first: int, growth: float
+    ) -> None:
+        self._backend = backend
+        self._value = value
+        self._link_slots = 8 // value.itemsize
+        self._ends = backend.from_host(_ends_of_buckets(first, growth, self._link_slots))
+        self.clear()
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+        held = (self._pool, self._starts, self._handles, self._records, self._ends)
+        return sum(int(part.nbytes) for part in held)
+
+    def clear(self) -> None:
+        """Forget every value and give the pool back."""
+        self._pool = self._backend.empty(0, self._value)
+        self._starts = self._backend.empty(0, np.uint32)
+        self._handles = self._backend.empty(0, np.uint64)
+        self._records = self._backend.empty((0, 4), np.uint64)
+        self._numbering = Numbering(self._value, 0, 0)
+        self._used = self._recorded = self._settled = self._numbered = 0
+        self.compact = True
+        """Whether every key has one run, and the pool nothing else but those of erased keys."""
+        self.appended = 0
+        """Values appended, those of erased keys included."""
+
+    def emptied(self) -> Lists:
+        """Lists without any value."""
+        made = copy.copy(self)
+        made.clear()
+        return made
+
+    def copy(self) -> Lists:
+        """Independent lists with the same content."""
+        made = copy.copy(self)
+        for name, used in (
+            ("_pool", self._used),
+            ("_starts", len(self._starts)),
+            ("_handles", self._numbered),
+            ("_records", self._recorded),
+        ):
+            setattr(made, name, _resized(self._backend, getattr(self, name), used, used))
+        return made
+
+    def settle(self, values: Any, starts: Any, runs: int, room: int = 0) -> Any:
+        """Take `values`, in runs that begin at `starts`; gives the runs' entries.
+
+        `starts` also has the last run's end, or is None where each run is one value. There will be
+        numbers for `room` further lists. The entries may be `values` themselves.
+
+        Raises
+        ------
+        CapacityError
+            When a pool cannot have so many values.
+        """
+        _check_slots(len(values))
+        self.clear()
+        backend, rows = self._backend, len(values)
+        longest = rows // _LONGEST_RUN
+        wanted = min(runs, rows - runs) + int(rows * _HOLES) + longest + room
+        while True:
+            self._numbering = Numbering.beside(backend, values, wanted)
+            lists, places = self._weigh(values, starts, runs)
+            listed, listed_values = int(lists[-1]), int(places[-1])
+            packed = starts is None or runs - listed > rows * _HOLES
+            wanted = (listed if packed else runs) + longest + room
+            if wanted <= self._numbering.span:
+                break
+        self.appended = rows
+        if starts is None and listed == 0 and self._numbering.entry == values.dtype:
+            return values
+        self._handles = backend.empty(longest, np.uint64)
+        self._records = backend.empty((longest, 4), np.uint64)
+        self._settled = listed if packed else runs
+        entries, recorded = backend.empty(runs, self._numbering.entry), backend.zeros(1, np.uint64)
+        begins, stretches = starts, None
+        if packed:
+            begins, stretches = (
+                backend.empty(listed + 1, np.int64),
+                backend.empty(listed, np.uint64),
+            )
+            begins[listed:] = listed_values
+        segments, segment = self._segments(runs)
+        self._run(
+            core.list_settle(), core.LIST_SETTLE, segments,
+            starts=starts, values=values, entries=entries,
+            lists=lists if packed else None, places=places if packed else None,
+            begins=begins if packed else None, stretches=stretches,
+            recorded=recorded, rows=runs, segment_rows=segment,
+        )  # fmt: skip
+        if longest:
+            self._recorded = self._numbered = int(recorded[0])
+        self._pool = values
+        if packed:
+            pool = backend.empty(listed_values, self._value)
+            self._move(core.list_gather(self._value), begins, stretches, pool)
+            self._pool = pool
+        self._used = len(self._pool)
+        narrow = self._used < 2**32
+        self._starts = begins.astype(np.uint32) if narrow else begins.view(np.uint64)
+        return entries
+
+    def _weigh(self, values: Any, starts: Any, runs: int) -> tuple[Any, Any]:
+        """Of each segment of runs, its first list's number and place; and how many there are."""
+        backend = self._backend
+        segments, segment = self._segments(runs)
+        lists, places = (backend.zeros(segments + 1, np.int64) for _ in range(2))
+        self._run(
+            core.list_weigh(), core.LIST_WEIGH, segments,
+            starts=starts, values=values, lists=lists[1:], values_of=places[1:],
+            rows=runs, segment_rows=segment,
+        )  # fmt: skip
+        for sums in (lists, places):
+            backend.xp.cumsum(sums, out=sums)
+        return lists, places
+
+    def open(self, entries: Any, found: Any = None) -> Any:
+        """The handles of entries, of those that were `found` (1) or of all."""
+        handles = self._backend.empty(len(entries), np.uint64)
+        self._run(
+            core.list_open(), core.LIST_OPEN, len(entries),
+            entries=entries, found=found, handles=handles,
+        )  # fmt: skip
+        return handles
+
+    def plan(self, handles: Any, entries: Any, starts: Any, values: Any) -> Plan:
+        """What appending runs of `values`, which begin at `starts`, to the keys of `handles` takes.
+
+        Raises
+        ------
+        CapacityError
+            When the pool would be too large.
+        """
+        runs = len(handles)
+        slots, records, pieces, numbers = (
+            self._backend.zeros(runs + 1, np.int64) for _ in range(4)
+        )
+        self._run(
+            core.list_plan(), core.LIST_PLAN, runs,
+            handles=handles, entries=entries, run_offsets=starts, values=values,
+            slots=slots[1:], records=records[1:], pieces=pieces[1:], numbers=numbers[1:],
+        )  # fmt: skip
+        used = (self._used, self._recorded, 0, self._numbered)
+        for needed, first in zip((slots, records, pieces, numbers), used, strict=True):
+            needed[0] = first
+            self._backend.xp.cumsum(needed, out=needed)
+        plan = Plan(handles, entries, starts, slots, records, pieces, numbers)
+        _check_slots(plan.end)
+        return plan
+
+    def can_number(self, plan: Plan) -> bool:
+        """Whether entries can tell the lists of `plan`; if not, all have to be settled anew."""
+        return self._settled + plan.numbered <= self._numbering.span
+
+    def appending(self, plan: Plan, values: Any) -> Appending:
+        """How the runs of `values` are appended; these lists stay as they are until then."""
+        made = copy.copy(self)
+        for name, end, used in (
+            ("_pool", plan.end, self._used),
+            ("_records", plan.recorded, self._recorded),
+            ("_handles", plan.numbered, self._numbered),
+        ):
+            held = getattr(self, name)
+            if end > len(held):
+                room = max(end, len(held) * 3 // 2)
+                setattr(made, name, _resized(self._backend, held, used, room))
+        made._used, made._recorded, made._numbered = plan.end, plan.recorded, plan.numbered
+        made.appended = self.appended + len(values)
+        made.compact = False
+        backend, runs = self._backend, len(plan.handles)
+        pieces = int(plan.pieces[-1])
+        begins = backend.empty(pieces + 1, np.int64)
+        begins[pieces:] = len(values)
+        stretches = backend.empty(pieces, np.uint64)
+        entries = plan.entries.copy()
+        append = backend.prepared(
+            core.list_append(self._value), core.LIST_APPEND, runs, table=made._table(),
+            to=(begins, stretches), handles=plan.handles, entries=entries,
+            run_offsets=plan.starts, values=values,
+            slots=plan.slots, records=plan.records, places=plan.pieces, numbers=plan.numbers,
+        )  # fmt: skip
+        scatter = backend.prepared(
+            core.list_scatter(self._value), core.LIST_MOVE, self._segments(len(values))[0],
+            table=made._table(), **self._moving(begins, stretches, values),
+        )  # fmt: skip
+        return Appending(made, entries, [append, scatter])
+
+    def count(self, handles: Any) -> Any:
+        """How many values each handle has, int64."""
+        counts = self._backend.empty(len(handles), np.int64)
+        self._run(core.list_count(), core.LIST_COUNT, len(handles), handles=handles, counts=counts)
+        return counts
+
+    def gather(self, handles: Any, entries: Any) -> tuple[Any, Any]:
+        """The values of all handles, and where each one's begin and the last one's end (int64).
+
+        The handles were opened from `entries`.
+        """
+        backend, rows = self._backend, len(handles)
+        offsets, places = self._offsets(handles)
+        values = backend.empty(int(offsets[-1]), self._value)
+        if places is None:
+            self._move(core.list_gather(self._value), offsets, handles, values, entries)
+            return values, offsets
+        pieces = int(places[-1])
+        begins = backend.empty(pieces + 1, np.int64)
+        begins[pieces:] = len(values)
+        stretches = backend.empty(pieces, np.uint64)
+        self._run(
+            core.list_locate(self._value), core.LIST_LOCATE, rows,
+            to=(begins, stretches), handles=handles, offsets=offsets, places=places,
+        )  # fmt: skip
+        self._move(core.list_gather(self._value), begins, stretches, values, entries)
+        return values, offsets
+
+    def _offsets(self, handles: Any) -> tuple[Any, Any]:
+        """Where each handle's values begin and the last one's end; and its pieces, if not None."""
+        backend, rows = self._backend, len(handles)
+        segments, segment = self._segments(rows)
+        sums = [backend.zeros(segments + 1, np.int64) for _ in range(2 if self._recorded else 1)]
+        fields: dict[str, Any] = {"handles": handles, "rows": rows, "segment_rows": segment}
+        values, pieces = (sums[0], sums[-1] if self._recorded else None)
+        self._run(
+            core.list_sum(), core.LIST_SUM, segments,
+            values=values[1:], pieces=None if pieces is None else pieces[1:], **fields,
+        )  # fmt: skip
+        made = []
+        for each in sums:
+            backend.xp.cumsum(each, out=each)
+            made.append(backend.empty(rows + 1, np.int64))
+            made[-1][rows:] = each[segments:]
+        offsets, places = made[0], made[-1] if self._recorded else None
+        self._run(
+            core.list_offsets(), core.LIST_OFFSETS, segments,
+            values=values, pieces=pieces, offsets=offsets, places=places, **fields,
+        )  # fmt: skip
+        return offsets, places
+
+    def _segments(self, rows: int) -> tuple[int, int]:
+        segment = _SEGMENT[self._backend.name]
+        return math.ceil(rows / segment), segment
+
+    def _move(
+        self, kernel: Kernel, begins: Any, stretches: Any, values: Any, entries: Any = None
+    ) -> None:
+        fields = self._moving(begins, stretches, values)
+        self._run(kernel, core.LIST_MOVE, self._segments(len(values))[0], entries=entries, **fields)
+
+    def _moving(self, begins: Any, stretches: Any, values: Any) -> dict[str, Any]:
+        return {
+            "offsets": begins, "handles": stretches, "values": values, "pieces": len(stretches),
+            "rows": len(values), "segment_rows": self._segments(len(values))[1],
+        }  # fmt: skip
+
+    def _run(self, kernel: Kernel, struct: np.dtype[Any], n: int, **fields: Any) -> None:
+        self._backend.run(kernel, struct, n, table=self._table(), **fields)
+
+    def _table(self) -> bytes:
+        numbering = self._numbering
+        return self._backend.pack(
+            core.LIST_STORAGE, pool=self._pool, records=self._records,
+            growth=(self._ends, len(self._ends), self._link_slots),
+            entries=self._backend.pack(
+                core.LIST_ENTRIES, base=numbering.base, span=numbering.span,
+                nbytes=numbering.entry.itemsize, value_nbytes=self._value.itemsize,
+                starts=self._starts, start_nbytes=self._starts.itemsize, settled=self._settled,
+                handles=self._handles,
+            ),
+        )  # fmt: skip
+
+
+def owners_of(backend: Backend, offsets: Any, total: int) -> Any:
+    """For each of `total` values, the number of its list; none is empty."""
+    owners = backend.zeros(total, np.int64)
+    owners[offsets[1:-1]] = 1
+    return backend.xp.cumsum(owners)
+
+
+def _check_slots(slots: int) -> None:
+    if slots > MOST_SLOTS:
+        raise CapacityError(
+            f"the values would take {slots:,} places and a table can number {MOST_SLOTS:,}; "
+            "spread the keys over several tables"
+        )
+
+
+def _resized(backend: Backend, array: Any, used: int, room: int) -> Any:
+    made = backend.empty((room, *array.shape[1:]), array.dtype)
+    made[:used] = array[:used]
+    return made
+
+
+def _ends_of_buckets(first: int, growth: float, link_slots: int) -> np.ndarray:
+    """Pool slots of a list's first, first two, … buckets; a link stands in all but the first."""
+    sizes = [first]
+    while len(sizes) < 2 or (growth > 1 and sizes[-1] < _LARGEST_BUCKET):
+        sizes.append(math.ceil(growth * sizes[-1]))
+    slots = [size + link_slots * (number > 0) for number, size in enumerate(sizes)]
+    return np.cumsum(slots).astype(np.uint64)

@@ -1,0 +1,205 @@
+"""Dense numbers for keys: the compacting hash table of Alcantara's thesis (2011), §6.3."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dgpuhash.backend import Backend
+from dgpuhash.seeds import draw_seed, seed_of_generation
+from dgpuhash.tables.columns.group_table import GroupTable
+
+__all__ = ["Estimate", "Groups", "Placed", "fill", "population"]
+
+# Of the records, where each row may have a key of its own.
+_MAX_LOAD = 0.6
+# Rows that tell how many distinct keys to expect; with fewer, there is room for as many as rows.
+_SAMPLE_ROWS = {"cpu": 2**16, "cuda": 2**20}
+# A guessed table is full, for all that matters, when a walk passes so many lines; in one that has
+# room for all rows keys stand so close together only where someone has chosen them for its seed.
+_GUESSED_LINES, _CLOSE_LINES = 2**6, 2**8
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """How many distinct keys a batch seems to have."""
+
+    least: int
+    """So many were seen."""
+    expected: int
+
+    @staticmethod
+    def of(backend: Backend, bits: Any) -> Estimate:
+        """Judged by rows at equal distances."""
+        rows, most = len(bits), _SAMPLE_ROWS[backend.name]
+        if rows <= most:
+            return Estimate(min(rows, 1), rows)
+        sample = backend.asarray(bits[:: rows // most])
+        slots = backend.empty(len(sample), np.int64)
+        for seed, most_lines in _tries(draw_seed()):
+            table = GroupTable(
+                backend, bits.dtype, 2 * len(sample), seed=seed, most_lines=most_lines
+            )
+            seen = table.place(sample, slots, repeats=True)
+            if seen is not None:
+                break
+        assert seen is not None, "every row of the sample has room"
+        return Estimate(seen, min(rows, population(seen, len(sample))))
+
+
+def _tries(seed: int) -> Iterator[tuple[int, int | None]]:
+    """Seeds to try for tables with room for all rows, and how many lines a walk may pass."""
+    for generation, most_lines in enumerate((_CLOSE_LINES, _CLOSE_LINES, None)):
+        yield seed_of_generation(seed, generation), most_lines
+
+
+def fill(
+    backend: Backend,
+    bits: Any,
+    estimate: Estimate,
+    work: Callable[[GroupTable, bool], Any],
+    folds: Sequence[str] = (),
+    *,
+    seed: int | None = None,
+) -> tuple[GroupTable, Any]:
+    """A table in which `work` has placed the keys, and what that gave.
+
+    `work` gets an empty table and whether keys are expected to come again; it gives None when a key
+    found no place. The `seed` is drawn where none is given; another one follows where it turns out
+    to be one that the keys were chosen for.
+    """
+    seed = draw_seed() if seed is None else seed
+    rows = len(bits)
+    surely = math.ceil(rows / _MAX_LOAD) + 1
+    # Few keys that come often hide many that the sample did not see.
+    guessed = 2 * max(estimate.expected, min(_SAMPLE_ROWS[backend.name], rows))
+    repeats = 2 * estimate.expected <= rows
+    if guessed < surely:
+        table = GroupTable(
+            backend, bits.dtype, guessed, seed=seed, most_lines=_GUESSED_LINES, folds=folds
+        )
+        given = work(table, repeats)
+        if given is not None:
+            return table, given
+        del table
+    for each, most_lines in _tries(seed):
+        table = GroupTable(
+            backend, bits.dtype, surely, seed=each, most_lines=most_lines, folds=folds
+        )
+        given = work(table, repeats)
+        if given is not None or most_lines is None:
+            return table, given
+        del table
+    raise AssertionError("the last try has no bound")
+
+
+class Placed:
+    """The distinct keys of a batch, each with its first row.
+
+    Parameters
+    ----------
+    backend : Backend
+        Where the keys are.
+    bits : array of uint32 or uint64
+        Canonical key words.
+    """
+
+    def __init__(self, backend: Backend, bits: Any, estimate: Estimate | None = None) -> None:
+        self._backend = backend
+        self._slots = backend.empty(len(bits), np.int64)
+        self._table, self._count = fill(
+            backend,
+            bits,
+            estimate or Estimate.of(backend, bits),
+            lambda table, repeats: table.place(bits, self._slots, repeats=repeats),
+        )
+
+    def __len__(self) -> int:
+        return self._count
+
+    def find(self, bits: Any) -> tuple[Any, Any, int]:
+        """The first rows of keys; see `GroupTable.find`."""
+        return self._table.find(bits, counted=True)
+
+    def first_rows(self) -> Any:
+        """The first row (int64) of each key, in order."""
+        return self._table.first_rows(len(self._slots))
+
+    def numbered(self) -> tuple[GroupTable, Any, Any]:
+        """The table with numbers for first rows, these, and the codes; the end of this object."""
+        rows = len(self._slots)
+        if len(self) < rows:
+            first_rows = self._table.number(rows)
+            self._table.codes(self._slots)
+            return self._table, first_rows, self._slots
+        # Each key is its own first row, which is its number.
+        numbers = self._backend.xp.arange(rows, dtype=np.int64)
+        self._slots[...] = numbers
+        return self._table, numbers, self._slots
+
+
+class Groups:
+    """The distinct keys of a batch, numbered from 0 in order of first appearance.
+
+    Parameters
+    ----------
+    backend : Backend
+        Where the keys are.
+    bits : array of uint32 or uint64
+        Canonical key words.
+    estimate : Estimate, optional
+        Of the distinct keys, where there is one.
+    placed : Placed, optional
+        The same keys, of no further use then.
+
+    Attributes
+    ----------
+    codes : array of int64
+        The number of each row's key.
+    first_rows : array of int64
+        The first row of each key, which rises with the number.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        bits: Any,
+        estimate: Estimate | None = None,
+        *,
+        placed: Placed | None = None,
+    ) -> None:
+        placed = placed or Placed(backend, bits, estimate)
+        self._table, self.first_rows, self.codes = placed.numbered()
+
+    def __len__(self) -> int:
+        return len(self.first_rows)
+
+    def find(self, bits: Any) -> Any:
+        """The numbers (int64) of other keys, -1 where a key is not in the batch."""
+        return self._table.find(bits)[0]
+
+
+def population(distinct: int, drawn: int) -> int:
+    """How many equally frequent keys show `distinct` different ones in `drawn` draws.
+
+    Examples
+    --------
+    >>> population(100, 100_000), 900 < population(632, 1000) < 1100
+    (100, True)
+    """
+    if distinct >= drawn:
+        return 2**62
+    low, high = float(distinct), float(distinct)
+    while high * -math.expm1(-drawn / high) < distinct and high < 2**62:
+        high *= 2
+    for _ in range(50):
+        middle = (low + high) / 2
+        if middle * -math.expm1(-drawn / middle) < distinct:
+            low = middle
+        else:
+            high = middle
+    return math.ceil(low)

@@ -1,0 +1,203 @@
+"""The distinct keys of a column, numbered in order of first appearance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dgpuhash import backend as backends
+from dgpuhash.backend import Backend
+from dgpuhash.spec import key_dtype_of
+from dgpuhash.tables.arguments.encoding import key_bits, keys_of
+from dgpuhash.tables.arguments.interop import take
+from dgpuhash.tables.arguments.validate import adopt, natural_dtype
+from dgpuhash.tables.cached import cached
+from dgpuhash.tables.columns.aggregates import Reduced, adds_at_once, reduce_groups, reduce_keys
+from dgpuhash.tables.columns.distinct import Estimate, Groups
+from dgpuhash.tables.memory_errors import call_says_memory
+
+__all__ = ["GroupedKeys", "factorize", "unique", "value_counts"]
+
+_INT64 = np.dtype(np.int64)
+
+
+class GroupedKeys:
+    """A column of keys, taken in and grouped; `others` decide on the device along with it."""
+
+    def __init__(self, keys: Any, *others: Any) -> None:
+        self._taken = take(keys, "keys")
+        self._dtype = key_dtype_of(natural_dtype(self._taken, "keys"))
+        placed = [] if self._taken.location is None else [self._taken.data]
+        self.backend: Backend = backends.get(None, *placed, *others)
+        self.bits = key_bits(self.backend, adopt(self.backend, self._taken, self._dtype, "keys"))
+        self._estimate = Estimate.of(self.backend, self.bits)
+
+    @cached
+    def groups(self) -> Groups:
+        """The keys, numbered."""
+        return Groups(self.backend, self.bits, self._estimate)
+
+    @cached
+    def first_rows(self) -> Any:
+        """The first row of each distinct key, by number."""
+        return self.groups.first_rows
+
+    @cached
+    def _distinct(self) -> Any:
+        """The words of each distinct key, by number."""
+        return self.bits[self.first_rows]
+
+    def uniques(self, order: Any = None) -> Any:
+        """The distinct keys by number, or in `order`, as an array of the kind of the keys."""
+        bits = self._distinct if order is None else self._distinct[order]
+        keys = keys_of(self.backend, bits, self._dtype)
+        return self._taken.wrap(keys, self._dtype, by_row=False, own=True)
+
+    def totals(self, columns: Sequence[Reduced]) -> list[Any]:
+        """For each column the totals (uint64 words) of each distinct key, by number."""
+        if "groups" not in vars(self) and adds_at_once(self.backend, self._estimate, columns):
+            self.first_rows, self._distinct, totals = reduce_keys(
+                self.backend, self.bits, self._estimate, columns
+            )
+            return totals
+        return reduce_groups(self.backend, self.groups.codes, len(self.first_rows), columns)
+
+    def counts(self) -> Any:
+        """Rows of each distinct key, by number."""
+        return self.totals([Reduced(None, "u1", "one", "sum")])[0].view(np.int64)
+
+    def by_row(self, result: Any, dtype: np.dtype[Any] = _INT64) -> Any:
+        """A result for each row, as an array of the kind of the keys."""
+        return self._taken.wrap(result, dtype)
+
+    def by_key(self, result: Any, dtype: np.dtype[Any] = _INT64) -> Any:
+        """A result for each distinct key, as an array of the kind of the keys."""
+        return self._taken.wrap(result, dtype, by_row=False)
+
+
+@call_says_memory
+def factorize(keys: Any) -> tuple[Any, Any]:
+    """Dense numbers for keys, and the keys that they number.
+
+    The compacting hash table of Alcantara's thesis (2011), §6.3, with numbers that do not depend on
+    the order of its threads.
+
+    Parameters
+    ----------
+    keys : array
+        Any kind on a CPU or a GPU, of a dtype that tables take as keys. -0.0 is 0.0, all NaNs are
+        one key, and so is NaT.
+
+    Returns
+    -------
+    codes : array of int64
+        The number of each row's key, 0 for the first key that appears, 1 for the next one, and so
+        on. Of the same kind as `keys`.
+    uniques : array
+        The distinct keys in order of first appearance: ``uniques[codes]`` is `keys`.
+
+    Raises
+    ------
+    KeyTypeError, ShapeError
+        When `keys` are no column of keys.
+    OutOfMemoryError
+        When the device has no room for a table of the distinct keys.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> factorize(np.array([30, 10, 30, 20]))
+    (array([0, 1, 0, 2]), array([30, 10, 20]))
+    """
+    grouped = GroupedKeys(keys)
+    return grouped.by_row(grouped.groups.codes), grouped.uniques()
+
+
+@call_says_memory
+def unique(
+    keys: Any,
+    *,
+    return_index: bool = False,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+) -> Any:
+    """The distinct keys in order of first appearance.
+
+    Parameters
+    ----------
+    keys : array
+        Any kind on a CPU or a GPU, of a dtype that tables take as keys. -0.0 is 0.0, all NaNs are
+        one key, and so is NaT.
+    return_index, return_inverse, return_counts : bool
+        What else is wanted; in this order, as from `numpy.unique`.
+
+    Returns
+    -------
+    uniques : array
+        Of the same kind as `keys`, as are the others.
+    index : array of int64, optional
+        The first row of each distinct key.
+    inverse : array of int64, optional
+        For each row the number of its key in `uniques`.
+    counts : array of int64, optional
+        Rows of each distinct key.
+
+    Raises
+    ------
+    KeyTypeError, ShapeError
+        When `keys` are no column of keys.
+    OutOfMemoryError
+        When the device has no room for a table of the distinct keys.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> unique(np.array([30, 10, 30]))
+    array([30, 10])
+    >>> unique(np.array([30, 10, 30]), return_index=True, return_counts=True)
+    (array([30, 10]), array([0, 1]), array([2, 1]))
+    """
+    grouped = GroupedKeys(keys)
+    inverse = [grouped.by_row(grouped.groups.codes)] if return_inverse else []
+    counts = [grouped.by_key(grouped.counts())] if return_counts else []
+    index = [grouped.by_key(grouped.first_rows)] if return_index else []
+    results = [grouped.uniques(), *index, *inverse, *counts]
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+@call_says_memory
+def value_counts(keys: Any) -> tuple[Any, Any]:
+    """How often each distinct key comes, the most frequent first.
+
+    Parameters
+    ----------
+    keys : array
+        Any kind on a CPU or a GPU, of a dtype that tables take as keys. NaN and NaT are counted.
+
+    Returns
+    -------
+    uniques : array
+        The distinct keys by falling count, those of one count in order of first appearance; of the
+        same kind as `keys`.
+    counts : array of int64
+        Of the same kind, too.
+
+    Raises
+    ------
+    KeyTypeError, ShapeError
+        When `keys` are no column of keys.
+    OutOfMemoryError
+        When the device has no room for a table of the distinct keys.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> value_counts(np.array([2.5, 0.5, 0.5, 1.5]))
+    (array([0.5, 2.5, 1.5]), array([2, 1, 1]))
+    """
+    grouped = GroupedKeys(keys)
+    counts = grouped.counts()
+    order = grouped.backend.stable_order(-counts)
+    return grouped.uniques(order), grouped.by_key(counts[order])

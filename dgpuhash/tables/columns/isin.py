@@ -1,0 +1,56 @@
+"""Which values are among some keys."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dgpuhash.seeds import draw_seed
+from dgpuhash.tables.arguments.common_dtype import meet
+from dgpuhash.tables.memory_errors import call_says_memory
+from dgpuhash.tables.open_addressing.growth import Storage
+
+__all__ = ["isin"]
+
+
+@call_says_memory
+def isin(values: Any, keys: Any) -> Any:
+    """Whether each value is among the keys.
+
+    A `HashSet` of the keys asked once; make one yourself to ask it several times.
+
+    Parameters
+    ----------
+    values, keys : array
+        Any kind on one device, of dtypes that tables take as keys. Different dtypes are compared by
+        value, exactly. -0.0 is 0.0, all NaNs are one key, and so is NaT.
+
+    Returns
+    -------
+    array of bool
+        In the order of `values`, and of the same kind.
+
+    Raises
+    ------
+    KeyTypeError
+        When their values are never equal, as of numbers and dates.
+    ShapeError
+        When there are nulls (a KeyTypeError for those of lists), as in questions to a `HashSet`:
+        tables have no null; drop them, or ask a `FrameIndex`, which matches nulls.
+    OutOfMemoryError
+        When the device has no room for a table of the keys.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> isin(np.array([1.0, np.nan, 2.0]), np.array([np.nan, 1.0], "float32"))
+    array([ True,  True, False])
+    >>> isin(np.array([2**63 - 1, 5]), np.array([2**63, 5], "uint64"))
+    array([False,  True])
+    """
+    met = meet(values, keys, ("values", "keys"))
+    asked, stored = met.words
+    table = Storage(met.backend, stored.dtype, None, seed=draw_seed(), capacity=len(stored))
+    table.add(stored, None)
+    return met.taken.wrap(met.asked[0].by_row(table.contains(asked)), np.dtype(bool))

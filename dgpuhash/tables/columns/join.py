@@ -1,0 +1,174 @@
+"""Joins of two columns of keys, as pairs of row numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dgpuhash.backend import Backend
+from dgpuhash.backend.structs import join as args
+from dgpuhash.errors import SpecError
+from dgpuhash.tables.arguments.common_dtype import Met, meet
+from dgpuhash.tables.arguments.lookup_keys import Asked
+from dgpuhash.tables.columns.csr import Runs
+from dgpuhash.tables.columns.distinct import Groups, Placed
+from dgpuhash.tables.columns.select import all_rows
+from dgpuhash.tables.memory_errors import call_says_memory
+
+__all__ = ["join_indices"]
+
+_HOWS = ("inner", "left", "semi", "anti", "outer")
+_SEGMENT_PAIRS = {"cpu": 4096, "cuda": 256}
+
+
+@call_says_memory
+def join_indices(left: Any, right: Any, how: str = "inner") -> tuple[Any, Any]:
+    """The pairs of rows of two columns whose keys are equal.
+
+    Parameters
+    ----------
+    left, right : array
+        Any kind on one device, of dtypes that tables take as keys, with duplicates on both sides.
+        Different dtypes are compared by value, exactly. -0.0 is 0.0, all NaNs are one key, and so
+        is NaT, as in the merges of pandas.
+    how : {"inner", "left", "semi", "anti", "outer"}
+        ``inner``: all pairs. ``left``: also the left rows without a partner. ``outer``: then the
+        right rows without one. ``semi``: each left row that has partners once, with the first of
+        them. ``anti``: the left rows that have none.
+
+    Returns
+    -------
+    left_rows, right_rows : array of int64
+        Row numbers, -1 where a row has no partner; NumPy or CuPy arrays. Pairs are in the order of
+        the left rows, those of one left row in the order of the right rows. Right rows without a
+        partner come last, in their order.
+
+    Raises
+    ------
+    SpecError
+        When `how` is unknown.
+    KeyTypeError
+        When their values are never equal, as of numbers and dates.
+    OutOfMemoryError
+        When the device has no room for a table of the right keys, or for the pairs.
+
+    Notes
+    -----
+    The table is made of the right keys: let that be the smaller side where there is a choice.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> left, right = np.array([5, 7, 5, 9]), np.array([7, 5, 7])
+    >>> join_indices(left, right)
+    (array([0, 1, 1, 2]), array([1, 0, 2, 1]))
+    >>> join_indices(left, right, "anti")
+    (array([3]), array([-1]))
+    """
+    if how not in _HOWS:
+        raise SpecError(f"how={how!r}; use {', '.join(_HOWS)}")
+    met = meet(left, right, ("left", "right"))
+    pairs = _joined(met.backend, *met.words, how)
+    return pairs if _whole(met.asked) else _of_all_rows(met, pairs, how)
+
+
+def _joined(backend: Backend, asked: Any, stored: Any, how: str) -> tuple[Any, Any]:
+    """The pairs of two columns of key words."""
+    xp = backend.xp
+    placed = Placed(backend, stored)
+    one_row_each = len(placed) == len(stored)
+    if one_row_each or how in ("semi", "anti"):
+        partners, counts, segment_rows = placed.find(asked)
+        if how in ("inner", "semi", "anti"):
+            return _selected(backend, partners, counts, segment_rows, alone=how == "anti")
+        pairs = all_rows(backend, len(asked)), partners
+        if how == "outer":
+            matched = backend.zeros(len(stored), bool)
+            matched[partners[partners >= 0]] = True
+    else:
+        groups = Groups(backend, stored, placed=placed)
+        numbers = groups.find(asked)
+        pairs = _pairs(backend, numbers, Runs(backend, groups), keep_left=how != "inner")
+        if how == "outer":
+            matched = backend.zeros(len(groups), bool)
+            matched[numbers[numbers >= 0]] = True
+            matched = matched[groups.codes]
+    if how != "outer":
+        return pairs
+    alone = xp.flatnonzero(~matched)
+    nobody = backend.full(len(alone), -1, np.int64)
+    return xp.concatenate([pairs[0], nobody]), xp.concatenate([pairs[1], alone])
+
+
+def _whole(sides: Sequence[Asked]) -> bool:
+    return all(side.rows is None for side in sides)
+
+
+def _of_all_rows(met: Met, pairs: tuple[Any, Any], how: str) -> tuple[Any, Any]:
+    """The pairs of the rows that the common dtype holds as those of all; others have no partner."""
+    backend, xp, (left, right) = met.backend, met.backend.xp, met.asked
+    rows, partners = (
+        side.among_all(numbers) for side, numbers in zip((left, right), pairs, strict=True)
+    )
+    if how in ("inner", "semi"):
+        return rows, partners
+    alone_right = xp.flatnonzero(rows < 0)
+    alone_right = xp.sort(xp.concatenate([partners[alone_right], right.others(backend)]))
+    kept = xp.flatnonzero(rows >= 0)
+    others = left.others(backend)
+    rows = xp.concatenate([rows[kept], others])
+    partners = xp.concatenate([partners[kept], backend.full(len(others), -1, np.int64)])
+    order = backend.stable_order(rows)
+    rows, partners = rows[order], partners[order]
+    if how != "outer":
+        return rows, partners
+    nobody = backend.full(len(alone_right), -1, np.int64)
+    return xp.concatenate([rows, nobody]), xp.concatenate([partners, alone_right])
+
+
+def _selected(
+    backend: Backend, partners: Any, counts: Any, segment_rows: int, *, alone: bool
+) -> tuple[Any, Any]:
+    """The left rows that have a partner and these, or the rows that are `alone` and -1.
+
+    `counts` are the partners found in each segment of the left rows.
+    """
+    rows = len(partners)
+    ends = backend.xp.cumsum(counts, dtype=np.int64)
+    if alone:
+        last = backend.xp.arange(1, len(ends) + 1, dtype=np.int64) * segment_rows
+        ends = last.clip(None, rows) - ends
+    chosen = int(ends[-1]) if rows else 0
+    if chosen == rows and not alone:
+        return all_rows(backend, rows), partners
+    left = backend.empty(chosen, np.int64)
+    right = backend.full(chosen, -1, np.int64) if alone else backend.empty(chosen, np.int64)
+    if chosen:
+        backend.run(
+            args.join_select(), args.JOIN_SELECT, len(ends),
+            partner=partners, ends=ends, left=left, right=right, alone=int(alone),
+            rows=rows, segment_rows=segment_rows,
+        )  # fmt: skip
+    return left, right
+
+
+def _pairs(backend: Backend, numbers: Any, runs: Runs, *, keep_left: bool) -> tuple[Any, Any]:
+    """The pairs of left rows, whose keys' numbers are given, and right rows."""
+    xp = backend.xp
+    # -1, for no key, is the last place.
+    partners = xp.concatenate([runs.counts, backend.full(1, keep_left, np.int64)])[numbers]
+    offsets = backend.zeros(len(numbers) + 1, np.int64)
+    if len(numbers):
+        offsets[1:] = xp.cumsum(partners)
+    pairs = int(offsets[-1])
+    left, right = backend.empty(pairs, np.int64), backend.empty(pairs, np.int64)
+    segment_pairs = _SEGMENT_PAIRS[backend.name]
+    backend.run(
+        args.join_pairs(), args.JOIN_PAIRS, math.ceil(pairs / segment_pairs),
+        sides=(offsets, numbers, runs.starts, runs.rows, len(numbers)),
+        left=left, right=right, pairs=pairs, segment_pairs=segment_pairs,
+    )  # fmt: skip
+    return left, right

@@ -1,0 +1,112 @@
+"""Batches that come range by range of a table's regions, from several senders at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dgpuhash.backend import Backend
+from dgpuhash.backend.batch.bucket_order import Ranges
+from dgpuhash.backend.batch.partition_pass import Partitioned
+from dgpuhash.backend.structs import core, region
+from dgpuhash.tables.open_addressing.bulk_build import claim, slot_bits
+from dgpuhash.tables.open_addressing.slots import Slots
+
+__all__ = ["RegionIntake"]
+
+
+class RegionIntake:
+    """All ranges of a table without keys, each stored in once; nothing waits before the end.
+
+    Parameters
+    ----------
+    backend : Backend
+    slots : Slots
+        Which have room for all rows that come, and no keys.
+    ranges : Ranges
+        Of these slots.
+
+    Attributes
+    ----------
+    rows : int
+        That have come so far.
+    """
+
+    def __init__(self, backend: Backend, slots: Slots, ranges: Ranges) -> None:
+        self._backend, self._slots, self._ranges = backend, slots, ranges
+        self._created = slot_bits(backend, slots.extent)
+        self._left: list[tuple[Any, Any]] = []
+        self._moved = Partitioned(None, None, None)
+        self._pending = backend.zeros(ranges.number, np.uint64)
+        # The other ranks would wait: the first batch that left rows took 9 ms longer, and 440 where
+        # kernels were compiled.
+        backend.load(
+            core.open_insert(slots.key, slots.value),
+            region.region_claim(slots.key, slots.value),
+        )
+        self.rows = 0
+
+    def place(
+        self,
+        keys: Any,
+        values: Any,
+        bounds: Any,
+        *,
+        first: int,
+        number: int,
+        shares: int,
+        more: Partitioned,
+    ) -> None:
+        """Store the rows of `number` ranges, from `first` on; see `Ranges.order`.
+
+        The columns, which have room for all rows, are kept until `finish`, and overwritten; those
+        of `more` are only read.
+        """
+        moved, starts = self._ranges.order(
+            self._backend, keys, values, bounds,
+            first=first, shares=shares, more=more, to=self._room(keys, values),
+        )  # fmt: skip
+        turn = len(self._left)
+        self._pending[turn : turn + 1] = self._slots.insert_in_regions(
+            *self._ranges.regions(first, number),
+            part_shift=self._ranges.part_shift, blank=True,
+            keys=moved.keys, values=moved.values, starts=starts, left_keys=keys,
+            left_values=values, created=self._created,
+        )  # fmt: skip
+        self._left.append((keys, values))
+        self.rows += len(keys)
+
+    def _room(self, keys: Any, values: Any) -> Partitioned:
+        """For the rows in the order of their parts; the same for all rounds, if it is enough."""
+        if self._moved.keys is None or len(self._moved.keys) < len(keys):
+            rows = len(keys) + len(keys) // 16
+            empty = self._backend.empty
+            beside = None if values is None else empty(rows, values.dtype)
+            self._moved = Partitioned(empty(rows, keys.dtype), beside, None)
+        return self._moved
+
+    def finish(self) -> bool:
+        """Store what regions had no place for; whether every row has brought a key.
+
+        Waits for the device.
+        """
+        self._slots.hold()
+        # Both are read while the device is at work.
+        pending, counted = self._backend.fetch(self._pending), self._slots.counting()
+        numbers = pending().tolist()
+        counted()
+        for (keys, values), left in zip(self._left, numbers, strict=False):
+            if left:
+                some = keys[:left], None if values is None else values[:left]
+                fresh = self._slots.insert(*some)
+                claim(self._backend, self._slots, self._created, *some, fresh, marking=True)
+        self._left.clear()
+        self._moved = Partitioned(None, None, None)
+        return self._slots.state().occupied == self.rows
+
+    def claim(self, keys: Any, values: Any) -> Any:
+        """1 in one row of each key that was stored, among all rows that come here."""
+        fresh = self._backend.zeros(len(keys), np.uint8)
+        claim(self._backend, self._slots, self._created, keys, values, fresh, marking=False)
+        return fresh

@@ -1,0 +1,421 @@
+"""The slots of one open-addressing table of a fixed size, and the kernels that work on them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from dgpuhash.backend import Backend
+from dgpuhash.backend.launches import Step
+from dgpuhash.backend.structs import core, region
+from dgpuhash.seeds import seed_of_generation
+from dgpuhash.tables.cached import cached
+from dgpuhash.tables.open_addressing.extent import Extent, State, slot_nbytes
+
+__all__ = ["Slots"]
+
+# Where the last field of a table's state begins, in words.
+_SIDE_VALUE = (core.OPEN_STATE.itemsize - core.OPEN_STATE["side_value"].itemsize) // 8
+_BOOL = np.dtype(bool)
+# Attributes that hold addresses of the arrays beside them, and the seed.
+_ADDRESSED = ("storage", "_insert_rows", "_find_rows", "_erase_rows")
+# Rows of a sorted batch that one tile stores.
+_SETTLED_ROWS = 2**8
+
+
+class Slots:
+    """Uninitialised slots for key words, and value words for maps; `clear` makes them usable.
+
+    Parameters
+    ----------
+    backend : Backend
+        Where the slots live.
+    key, value : dtype
+        uint32 or uint64; `value` is None for sets.
+    slots : int
+        The least number of slots.
+    seed : int
+        Seed of the hash function.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        key: np.dtype[Any],
+        value: np.dtype[Any] | None,
+        *,
+        slots: int,
+        seed: int,
+    ) -> None:
+        self._backend = backend
+        self.key, self.value = key, value
+        self.origin = self.seed = seed
+        self.generation = 0
+        """How often the seed was changed; `seed` follows from that and the `origin`."""
+        self._paired = value == key
+        self.extent = Extent.of(key, value, slots)
+        self.buckets, self._segment, self.slots = self.extent
+        nbytes = slot_nbytes(key, value)
+        self._keys = backend.empty(self.slots * nbytes, np.uint8)
+        self._values = None
+        if value is not None and not self._paired:
+            self._values = backend.empty(self.slots * value.itemsize, np.uint8)
+        bits = self.buckets * core.overflow_bits(nbytes)
+        self._overflow = backend.empty(-(-bits // 32), np.uint32)
+        self._state = backend.empty(core.OPEN_STATE.itemsize // 8, np.uint64)
+        self.blank = False
+        """Whether nothing was stored since the slots were cleared."""
+        self.filled = True
+        """Whether the emptiness of slots is written."""
+        # Read since the last change.
+        self._counted: State | None = None
+        self.taken_bound = 0
+        """At least as many slots as are taken, known without waiting for the device."""
+        self.erased_bound = 0
+        """At least as many as were erased since the tombstones were last counted, and these."""
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+        buffers = (self._keys, self._values, self._overflow, self._state)
+        return sum(int(buffer.nbytes) for buffer in buffers if buffer is not None)
+
+    @property
+    def regions(self) -> int:
+        """Pieces of the table that blocks build in memory of their own."""
+        return -(-self.buckets >> self._backend.region_shift)
+
+    @cached
+    def storage(self) -> bytes:
+        """The table as kernels get it."""
+        return self._backend.pack(
+            core.OPEN_STORAGE, keys=self._keys, values=self._values, state=self._state,
+            overflow=self._overflow, buckets=self.buckets, seed=self.seed,
+            segment_shift=self._segment.bit_length() - 1,
+        )  # fmt: skip
+
+    def clear(self) -> None:
+        """Empty every slot."""
+        self._empty()
+        self.fill()
+
+    def forget(self) -> None:
+        """Empty every slot, which `fill` or `insert_regions` must write before one is looked at."""
+        self._empty()
+        self._reset()
+
+    def emptied(self) -> Slots:
+        """Slots without keys in this memory, to take the place of these: that clears a table."""
+        made = copy.copy(self)
+        made._empty()
+        made.reseed(0)
+        return made
+
+    def lent(self) -> Slots:
+        """Other slots in this memory, to be used or thrown away; these stay without keys."""
+        assert self.blank
+        made = copy.copy(self)
+        # So these write what the others have left behind.
+        self.filled = False
+        return made
+
+    def fill(self) -> None:
+        """Write the emptiness of slots that were only forgotten."""
+        if self.filled:
+            return
+        self._reset()
+        for buffer in (self._keys, self._values):
+            if buffer is not None:
+                # Words, since CuPy fills byte by byte: 2 GB took 9.5 and take 1.2 ms on an H200.
+                buffer.view(np.uint64).fill(np.uint64(2**64 - 1))
+        self._overflow.fill(0)
+        # Last, so that whoever is interrupted begins anew.
+        self.filled = True
+
+    def _empty(self) -> None:
+        self.blank, self.filled, self._counted = True, False, None
+        self.taken_bound = self.erased_bound = 0
+
+    def _reset(self) -> None:
+        self._state[:_SIDE_VALUE].fill(np.uint64(0))
+        self._state[_SIDE_VALUE:].fill(np.uint64(2**64 - 1))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: it for name, it in self.__dict__.items() if name not in _ADDRESSED}
+
+    def like(self, slots: int, *value: np.dtype[Any]) -> Slots:
+        """Other slots for the same kind of keys, and of values unless another is given."""
+        held, *_ = (*value, self.value)
+        made = Slots(self._backend, self.key, held, slots=slots, seed=self.origin)
+        made.reseed(self.generation)
+        return made
+
+    def copy(self) -> Slots:
+        """Independent slots with the same content."""
+        made = copy.copy(self)
+        for name in ("_keys", "_values", "_overflow", "_state"):
+            buffer = getattr(self, name)
+            if buffer is not None:
+                copied = self._backend.empty(buffer.shape, buffer.dtype)
+                copied[...] = buffer
+                setattr(made, name, copied)
+        return made
+
+    def reseed(self, generation: int) -> None:
+        """Take the seed of a generation; there are no keys, and nobody else sees these slots."""
+        for name in _ADDRESSED:
+            self.__dict__.pop(name, None)
+        self.generation, self.seed = generation, seed_of_generation(self.origin, generation)
+
+    def _change(self) -> None:
+        self.blank, self._counted = False, None
+
+    def state(self) -> State:
+        """The counts; waits for the device, unless nothing was stored."""
+        if self.blank:
+            return State(0, 0, 0)
+        if self._counted is None:
+            self._count(self._host_state())
+        assert self._counted is not None
+        return self._counted
+
+    def counting(self) -> Callable[[], None]:
+        """Begin to read the counts; the call waits for those that stood when it was begun."""
+        fetched = self._backend.fetch(self._state)
+
+        def wait() -> None:
+            self._count(fetched().view(core.OPEN_STATE)[0])
+
+        return wait
+
+    def _count(self, state: np.ndarray) -> np.ndarray:
+        counts = (int(state[name]) for name in ("occupied", "erased", "strayed"))
+        self._counted = State(*counts)
+        return state
+
+    def sample(self, keys: Any, *, seed: int, zeros: int, limit: int) -> tuple[int, int]:
+        """Store the keys whose hashes begin with `zeros` zeros, until there are `limit`.
+
+        Gives how many keys there are, and how many rows have them. The slots are those of a set,
+        and empty before. Waits for the device.
+        """
+        rows = len(keys)
+        self._change()
+        self._backend.run(
+            region.open_sample(self.key), region.OPEN_SAMPLE,
+            -(-rows // region.SAMPLE_ROWS),
+            table=self.storage, keys=keys, seed=seed, zeros=zeros, limit=limit, rows=rows,
+        )  # fmt: skip
+        state = self._host_state()
+        return int(state["occupied"]), int(state["pending"])
+
+    def insert(self, keys: Any, values: Any, fresh: Any = None) -> Any:
+        """Store pairs, for all of which there is room; true in the row that created each key.
+
+        Written to `fresh` if that is given.
+        """
+        if fresh is None:
+            fresh = self._backend.empty(len(keys), _BOOL)
+        self._launch_insert(keys, values, fresh)
+        return fresh
+
+    def insert_regions(self, **batch: Any) -> int:
+        """Store pairs in the order of their regions; the number of those that are left.
+
+        Takes the fields of `REGION_INSERT`; waits for the device.
+        """
+        if self.blank:
+            self._reset()
+        self.insert_in_regions(0, self.regions, blank=self.blank, part_shift=0, **batch)
+        self.hold()
+        return int(self._count(self._host_state())["pending"])
+
+    def insert_in_regions(self, first: int, number: int, *, blank: bool, **batch: Any) -> Any:
+        """Store pairs in the order of `number` regions; the number of those that are left.
+
+        That is an array of the device, which the next call changes. Where regions are `blank`,
+        `hold` follows when all have been written.
+        """
+        self._counted = None
+        self._state[2] = 0
+        self._backend.run(
+            region.region_insert(self.key, self.value), region.REGION_INSERT, number,
+            table=self.storage, blank=blank, first=first,
+            segment_rows=2**self._backend.region_shift, **batch,
+        )  # fmt: skip
+        return self._state[2:3]
+
+    def hold(self) -> None:
+        """All regions have been written by `insert_in_regions`."""
+        self.blank, self.filled = False, True
+
+    def replace(self, keys: Any, values: Any) -> None:
+        """Store pairs, for all of which there is room, over those of the same keys."""
+        self._launch_insert(keys, values, None, overwrite=True)
+
+    def inserting(self, keys: Any, values: Any, fresh: Any = None, *, over: bool = False) -> Step:
+        """What does as `insert`, or as `replace`, in one call of C; nobody counts until then."""
+        self.fill()
+        self._change()
+        return self._backend.prepared(
+            core.open_insert(self.key, self.value), core.OPEN_INSERT, len(keys), table=self.storage,
+            keys=keys, values=values, fresh=fresh, limit=core.UNLIMITED, overwrite=int(over),
+        )  # fmt: skip
+
+    def erasing(self, keys: Any) -> Step:
+        """What does as `erase` in one call of C; nobody counts until then."""
+        self._counted = None
+        self.erased_bound += len(keys)
+        return self._backend.prepared(
+            core.open_erase(self.key, self.value), core.OPEN_ERASE, len(keys),
+            table=self.storage, keys=keys,
+        )  # fmt: skip
+
+    def settle(self, keys: Any, values: Any) -> None:
+        """Store pairs of different keys, by ascending hash, in slots that were just cleared."""
+        assert self.value is not None
+        self.fill()
+        rows, backend = len(keys), self._backend
+        segments = -(-rows // _SETTLED_ROWS)
+        later, late = backend.empty(rows, np.uint64), backend.empty(segments, np.uint64)
+        for kernel in (core.open_settle, core.open_settle_late):
+            backend.run(
+                kernel(self.key, self.value), core.OPEN_SETTLE, segments,
+                table=self.storage, keys=keys, values=values, later=later, late=late,
+                rows=rows, segment_rows=_SETTLED_ROWS,
+            )  # fmt: skip
+        self._state[0] = rows
+        self._change()
+
+    def insert_limited(self, keys: Any, values: Any, limit: int) -> tuple[Any, Any]:
+        """Store pairs while fewer than `limit` slots are taken.
+
+        Gives true in the row that created each key, and the numbers of rows that found no place.
+        """
+        fresh = self._backend.empty(len(keys), _BOOL)
+        pending = self._backend.empty(len(keys), np.uint64)
+        self._state[2] = 0
+        self._launch_insert(keys, values, fresh, pending=pending, limit=limit)
+        return fresh, pending[: int(self._host_state()["pending"])].view(np.int64)
+
+    def find(self, keys: Any, default: int, dtype: np.dtype[Any] | None = None) -> tuple[Any, Any]:
+        """Value words (None for sets), `default` where absent; and which were found.
+
+        The words come as `dtype`, which is as wide, where it is given.
+        """
+        values = None
+        if self.value is not None:
+            values = self._backend.empty(len(keys), self.value if dtype is None else dtype)
+        found = self._backend.empty(len(keys), _BOOL)
+        self.find_to(keys, values, found, default)
+        return values, found
+
+    def find_to(self, keys: Any, values: Any, found: Any, default: int) -> None:
+        """As `find`, written to arrays of words as wide, and of bytes."""
+        rows = len(keys)
+        if not self.filled:
+            self.fill()
+        self._find_rows(rows, keys, values, found, rows, default)
+
+    def contains(self, keys: Any) -> Any:
+        """Which keys are stored."""
+        found = self._backend.empty(len(keys), _BOOL)
+        self.find_to(keys, None, found, 0)
+        return found
+
+    def erase(self, keys: Any) -> Any:
+        """Remove keys; true in one row of each that was stored."""
+        rows = len(keys)
+        erased = self._backend.empty(rows, _BOOL)
+        self.fill()
+        self._counted = None
+        self.erased_bound += rows
+        self._erase_rows(rows, keys, erased, rows)
+        return erased
+
+    def items(self) -> tuple[Any, Any]:
+        """All key words, and their value words (None for sets); those in side slots last."""
+        self.fill()
+        backend, state = self._backend, self._host_state()
+        aside = np.flatnonzero(state["side_present"])
+        stored = int(state["occupied"])
+        regular = stored - len(aside)
+        keys = backend.empty(stored, self.key)
+        values = None if self.value is None else backend.empty(stored, self.value)
+        buckets = self.buckets
+        ends = backend.xp.cumsum(self._counts(buckets), dtype=np.uint64)
+        # A bucket's keys end where the next one's begin.
+        offsets = backend.zeros(buckets, np.uint64)
+        offsets[1:] = ends[:-1]
+        backend.run(
+            core.open_items(self.key, self.value), core.OPEN_ITEMS, buckets,
+            table=self.storage, offsets=offsets, keys=keys, values=values,
+        )  # fmt: skip
+        if len(aside):
+            marks = self.key.type(np.iinfo(self.key).max) - aside.astype(self.key)
+            keys[regular:] = backend.from_host(marks)
+            if values is not None:
+                beside = state["side_value"][aside].astype(self.value)
+                values[regular:] = backend.from_host(beside)
+        return keys, values
+
+    def move_to(self, target: Slots) -> None:
+        """Store all keys in `target`, which is blank and has room for them."""
+        if self.blank:
+            return
+        state = self._host_state()
+        beside = np.zeros((), core.OPEN_STATE)
+        for name in ("side_present", "side_value"):
+            beside[name] = state[name]
+        beside["occupied"] = state["side_present"].sum()
+        target._state[:] = self._backend.from_host(np.frombuffer(beside.tobytes(), np.uint64))
+        self._backend.run(
+            core.open_rehash(self.key, self.value), core.OPEN_REHASH, self.slots,
+            table=self.storage, target=target.storage,
+        )  # fmt: skip
+        target._change()
+
+    def _counts(self, buckets: int) -> Any:
+        counts = self._backend.empty(buckets, np.uint32)
+        self._backend.run(
+            core.open_count(self.key, self.value), core.OPEN_COUNT, buckets,
+            table=self.storage, counts=counts,
+        )  # fmt: skip
+        return counts
+
+    def _host_state(self) -> np.ndarray:
+        return self._backend.to_host(self._state).view(core.OPEN_STATE)[0]
+
+    def _launch_insert(
+        self,
+        keys: Any,
+        values: Any,
+        fresh: Any,
+        *,
+        pending: Any = None,
+        limit: int = core.UNLIMITED,
+        overwrite: bool = False,
+    ) -> None:
+        if not self.filled:
+            self.fill()
+        self._change()
+        rows = len(keys)
+        self._insert_rows(rows, keys, values, fresh, pending, rows, limit, int(overwrite))
+
+    @cached
+    def _insert_rows(self) -> Callable[..., None]:
+        kernel = core.open_insert(self.key, self.value)
+        return self._backend.bound(kernel, core.OPEN_INSERT, self.storage)
+
+    @cached
+    def _find_rows(self) -> Callable[..., None]:
+        kernel = core.open_find(self.key, self.value)
+        return self._backend.bound(kernel, core.OPEN_FIND, self.storage)
+
+    @cached
+    def _erase_rows(self) -> Callable[..., None]:
+        kernel = core.open_erase(self.key, self.value)
+        return self._backend.bound(kernel, core.OPEN_ERASE, self.storage)

@@ -1,0 +1,90 @@
+"""Values wider than eight bytes: rows of an array beside the table, which stores their numbers."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import operator
+from typing import Any
+
+import numpy as np
+
+from dgpuhash.backend import Backend
+from dgpuhash.backend.launches import Step
+from dgpuhash.tables.arguments.encoding import carrier
+
+__all__ = ["Payload"]
+
+
+class Payload:
+    """Rows of one dtype; with more of them it is another payload, mostly in the same memory.
+
+    So whoever keeps the first one has its rows, whatever became of the others.
+    """
+
+    def __init__(self, backend: Backend, dtype: np.dtype[Any]) -> None:
+        self._backend = backend
+        self._dtype = dtype
+        size = next(size for size in (8, 4, 2, 1) if dtype.itemsize % size == 0)
+        self._word = np.dtype(f"u{size}")
+        self._columns = dtype.itemsize // size
+        self._rows = backend.empty((0, self._columns), self._word)
+        self.used = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return int(self._rows.nbytes)
+
+    def appended(self, values: Any) -> tuple[Payload, Any]:
+        """A payload of these rows and `values`, and the numbers (uint64) of those."""
+        first, end = self.used, self.used + len(values)
+        rows = self._rows
+        if end > len(rows):
+            grown = max(end, len(rows) * 3 // 2)
+            rows = self._backend.empty((grown, self._columns), self._word)
+            rows[:first] = self._rows[:first]
+        # Behind the rows in use, where nobody looks yet.
+        rows[first:end] = self._as_rows(values)
+        return self._with(rows, end), self._backend.xp.arange(first, end, dtype=np.uint64)
+
+    def putting(self, numbers: Any, values: Any) -> Step:
+        """The step that overwrites the rows `numbers` with `values`."""
+        return functools.partial(operator.setitem, self._rows, numbers, self._as_rows(values))
+
+    def take(self, numbers: Any, found: Any = None, default: np.ndarray | None = None) -> Any:
+        """The values in the rows `numbers`, and `default` where they were not `found`."""
+        rows = (
+            self._rows[numbers]
+            if self.used
+            else self._backend.zeros((len(numbers), self._columns), self._word)
+        )
+        if default is not None:
+            words = default.view(self._word)
+            # A number needs no copy to the device, which would wait for the work before it.
+            fill = self._backend.from_host(words) if words.any() else words.dtype.type(0)
+            rows = self._backend.xp.where(found[:, np.newaxis], rows, fill)
+        carried = carrier(self._backend, self._dtype)
+        if carried.itemsize == self._dtype.itemsize:
+            return rows.view(carried).reshape(len(rows))
+        return rows.view(carried)
+
+    def kept(self, numbers: Any) -> Payload:
+        """A payload of the rows `numbers` only, in that order, in memory of its own."""
+        return self._with(self._rows[numbers], len(numbers))
+
+    def copy(self) -> Payload:
+        """An independent payload with the same rows."""
+        return self._with(self._rows[: self.used].copy(), self.used)
+
+    def emptied(self) -> Payload:
+        """A payload without rows."""
+        return Payload(self._backend, self._dtype)
+
+    def _with(self, rows: Any, used: int) -> Payload:
+        made = copy.copy(self)
+        made._rows, made.used = rows, used
+        return made
+
+    def _as_rows(self, values: Any) -> Any:
+        return values.view(self._word).reshape(len(values), self._columns)

@@ -1,0 +1,203 @@
+"""How a phase ends: what comes to the thread that waits, and what is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import time
+import weakref
+from functools import partial
+from typing import Any
+
+import pytest
+from clusters import until
+from distributed import Client
+from distributed.core import CommClosedError
+
+from dgpuhash.distributed.cluster.broadcast import (
+    WATCH,
+    _Awaited,
+    attended,
+    installed,
+    let_go,
+    on_workers,
+)
+from dgpuhash.distributed.shards.plugin import ShardHost
+from dgpuhash.errors import IndexLost, OutOfMemoryError
+
+
+class Held:
+    """Stands for an array."""
+
+
+def fail(seen: list[weakref.ref[Held]]) -> None:
+    held = Held()
+    seen.append(weakref.ref(held))
+    error = ValueError("wrong")
+    raise error
+
+
+def fail_because(seen: list[weakref.ref[Held]]) -> None:
+    held = Held()
+    seen.append(weakref.ref(held))
+    try:
+        fail(seen)
+    except ValueError as cause:
+        raise RuntimeError("worse") from cause
+
+
+def test_an_error_holds_nothing_that_its_frames_held():
+    seen: list[weakref.ref[Held]] = []
+    gc.disable()
+    try:
+        with pytest.raises(RuntimeError, match="worse") as raised:
+            fail_because(seen)
+        assert all(held() is not None for held in seen)
+        let_go(raised.value)
+        assert [held() for held in seen] == [None, None]
+        assert str(raised.value) == "worse"
+    finally:
+        gc.enable()
+
+
+def start_a_thread(host: Any) -> None:
+    usual = threading.stack_size(1 << 47)
+    try:
+        threading.Thread(target=host.worker.close).start()
+    finally:
+        threading.stack_size(usual)
+
+
+def test_a_thread_without_room_for_its_stack_says_that_memory_ran_out(processes: Client):
+    installed(processes, ShardHost())
+    with pytest.raises(OutOfMemoryError, match="start_a_thread ran out of memory: can't start new"):
+        on_workers(processes, list(processes.nthreads()), start_a_thread)
+
+
+def its_address(host: Any) -> str:
+    return str(host.worker.address)
+
+
+def naps(host: Any, seconds: float) -> float:
+    time.sleep(seconds)
+    return seconds
+
+
+def fails(host: Any) -> None:
+    raise ValueError(its_address(host))
+
+
+@pytest.fixture
+def workers(threads: Client) -> list[str]:
+    """Addresses of workers that hold shards."""
+    installed(threads, ShardHost())
+    return sorted(threads.nthreads())
+
+
+@pytest.mark.parametrize("seconds", [0, 0.4])
+def test_results_are_in_the_order_of_workers_also_of_long_phases(threads, workers, seconds):
+    done: list[float] = []
+    slept = on_workers(threads, workers, naps, seconds, meanwhile=lambda: done.append(seconds))
+    assert slept == [seconds] * len(workers)
+    assert len(done) == 1 or seconds == 0
+    assert on_workers(threads, workers[::-1], its_address) == workers[::-1]
+
+
+def test_what_was_waited_for_long_is_held_no_longer(threads, workers):
+    """Without the collector: device memory would wait for it."""
+
+    async def work(held: Held) -> None:
+        await asyncio.sleep(2 * WATCH)
+
+    held = Held()
+    seen = weakref.ref(held)
+    gc.disable()
+    try:
+        attended(threads, workers, partial(work, held))
+        del held
+        until(lambda: seen() is None)
+    finally:
+        gc.enable()
+
+
+def test_errors_and_limits(threads, workers):
+    with pytest.raises(ValueError, match=r"://"):
+        on_workers(threads, workers, fails)
+    with pytest.raises(IndexLost, match="not answered for 0 s"):
+        on_workers(threads, workers, naps, 2.0, limit=0.45)
+    with pytest.raises(IndexLost, match="nobody"):
+        on_workers(threads, ["inproc://nobody/1"], its_address)
+
+
+def test_who_is_interrupted_leaves_work_to_end_by_itself(threads, workers):
+    ended: list[str] = []
+
+    async def work() -> None:
+        await asyncio.sleep(0.5)
+        ended.append("work")
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    awaited = _Awaited(threads, workers, work)
+    with pytest.raises(KeyboardInterrupt):
+        awaited.outcome(interrupt)
+    time.sleep(0.3)
+    assert not awaited._alarms and not ended
+    time.sleep(0.6)
+    assert ended == ["work"]
+
+
+def test_what_cannot_begin_is_an_error_of_the_thread_that_waits(threads, workers):
+    def begin() -> Any:
+        raise OSError("no way to begin")
+
+    with pytest.raises(OSError, match="no way"):
+        attended(threads, workers, begin)
+
+
+def test_work_that_is_cancelled_is_a_lost_worker(threads, workers):
+    async def cancelled() -> None:
+        raise asyncio.CancelledError
+
+    with pytest.raises(IndexLost, match="event loop ends"):
+        attended(threads, workers, cancelled)
+
+
+def test_a_loop_that_has_ended_is_waited_for_no_longer(threads):
+    """Calls that it was given when it ended are never made."""
+
+    async def work() -> None:
+        raise AssertionError("it was called")
+
+    with Client(threads.scheduler.address, loop=None, set_as_default=False) as other:
+        workers = list(other.scheduler_info(n_workers=-1)["workers"])
+        loop: Any = other.loop
+    assert not loop.asyncio_loop.is_running()
+    ended = loop.asyncio_loop
+    given: list[Any] = []
+    # As in the moment before it is closed.
+    ended.call_soon_threadsafe = given.append
+    awaited = _Awaited(other, workers, work)
+    assert len(given) == 1
+    with pytest.raises(CommClosedError, match="event loop has ended"):
+        awaited.outcome()
+
+
+def test_watches_that_are_cancelled_at_once_say_nothing(threads, recwarn):
+    """What comes just as they begin."""
+    workers = list(threads.scheduler_info(n_workers=-1)["workers"])
+
+    async def work() -> str:
+        return "done"
+
+    async def begin() -> None:
+        awaited = _Awaited(threads, workers, work)
+        awaited._watch()
+        awaited._rest()
+        await asyncio.sleep(0)
+
+    threads.sync(begin)
+    gc.collect()
+    assert not [each for each in recwarn if "never awaited" in str(each.message)]

@@ -1,0 +1,97 @@
+"""Calls in the processes of a cluster: what they give, raise, and whom they find."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, NoReturn
+
+import pytest
+from distributed import Client
+from distributed.protocol import pickle
+
+from dgpuhash.distributed.cluster.calls import (
+    OPERATION,
+    ask_scheduler,
+    call_worker,
+    handlers_of,
+    posted,
+)
+
+pytestmark = pytest.mark.cluster
+
+
+def added(first: int, second: int, dask_scheduler: Any) -> tuple[int, str]:
+    return first + second, dask_scheduler.address
+
+
+def same(thing: object, dask_scheduler: Any) -> object:
+    return thing
+
+
+class Unpicklable:
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("no pickle of it")
+
+
+async def later(dask_scheduler: Any) -> str:
+    await asyncio.sleep(0)
+    return "later"
+
+
+def fail(dask_scheduler: Any) -> None:
+    raise ValueError("no")
+
+
+def forget(dask_scheduler: Any) -> None:
+    """As one that was started anew."""
+    dask_scheduler.handlers.pop(OPERATION, None)
+
+
+async def on_worker(address: str, given: str, more: str, dask_scheduler: Any) -> str:
+    post = posted(told, given), pickle.dumps((more,))
+    try:
+        return str(await call_worker(dask_scheduler, address, *post))
+    except OSError as error:
+        return f"no: {error}"
+
+
+def told(given: str, more: str, dask_worker: Any) -> str:
+    return f"{given} {more} {dask_worker.address}"
+
+
+def test_what_the_scheduler_gives_and_raises(asking: Client) -> None:
+    assert ask_scheduler(asking, added, 1, 2) == (3, asking.scheduler.address)
+    assert ask_scheduler(asking, later) == "later"
+    with pytest.raises(ValueError, match="no"):
+        ask_scheduler(asking, fail)
+
+
+def test_a_scheduler_that_never_took_calls(asking: Client) -> None:
+    ask_scheduler(asking, later)
+    ask_scheduler(asking, forget)
+    assert ask_scheduler(asking, later) == "later"
+
+
+def test_handlers_of_the_scheduler(asking: Client) -> None:
+    assert asking.sync(handlers_of(asking).ncores) == asking.ncores()
+    assert "workers" in asking.sync(handlers_of(asking).identity)
+
+
+def test_only_a_scheduler_on_the_same_event_loop_is_called_at_once(threads: Client) -> None:
+    thing = Unpicklable()
+    assert ask_scheduler(threads, same, thing) is thing
+    with (
+        Client(threads.scheduler.address, set_as_default=False) as other,
+        pytest.raises(TypeError, match="pickle"),
+    ):
+        ask_scheduler(other, same, thing)
+
+
+def test_a_worker_and_one_that_is_not_there(client: Client) -> None:
+    worker, *_ = client.nthreads()
+    for _ in range(2):
+        assert ask_scheduler(client, on_worker, worker, "a", "b") == f"a b {worker}"
+    nobody = "tcp://127.0.0.1:1"
+    assert (
+        ask_scheduler(client, on_worker, nobody, "a", "b") == f"no: {nobody} is not in the cluster"
+    )

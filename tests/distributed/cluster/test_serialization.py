@@ -1,0 +1,90 @@
+"""What tasks carry is pickled once, and looked into once by each worker."""
+
+from __future__ import annotations
+
+import pickle
+
+import dask.dataframe as dd
+import pandas as pd
+
+from dgpuhash.distributed import DistributedIndex
+from dgpuhash.distributed.cluster.serialization import KINDS, Sealed, kind_of_meta, remember
+from dgpuhash.distributed.query.merge_tasks import Probe
+
+
+class Thing:
+    """Counts how often it is pickled and made of a pickle."""
+
+    pickled = made = 0
+
+    def __reduce__(self):
+        Thing.pickled += 1
+        return make, ()
+
+
+def make() -> Thing:
+    Thing.made += 1
+    return Thing()
+
+
+def test_a_thing_is_pickled_and_opened_once():
+    sealed = Sealed.of(Thing())
+    found = {id(pickle.loads(pickle.dumps(sealed)).opened()) for _ in range(3)}
+    assert len(found) == 1
+    assert (Thing.pickled, Thing.made) == (1, 1)
+
+
+def test_equal_merges_have_equal_keys(threads):
+    frame = pd.DataFrame({"k": range(8), "v": range(8)})
+    left = dd.from_pandas(frame[["k"]], npartitions=4)
+    with DistributedIndex.build(frame, on="k", client=threads) as index:
+        one, other = index.merge(left), index.merge(left)
+        assert one.compute().reset_index(drop=True).equals(frame)
+        assert one.__dask_keys__() == other.__dask_keys__()
+        assert one.__dask_keys__() != index.merge(left, how="left").__dask_keys__()
+
+
+def test_empty_frames_that_are_alike_are_made_once(threads):
+    frame = pd.DataFrame({"k": range(8), "v": range(8)})
+    wider = frame.astype({"v": "float64"})
+    with (
+        DistributedIndex.build(frame, on="k", client=threads) as one,
+        DistributedIndex.build(frame + 1, on="k", client=threads) as other,
+        DistributedIndex.build(wider, on="k", client=threads) as third,
+    ):
+        found = [pickle.loads(pickle.dumps(each._current())) for each in (one, other, third)]
+    assert found[0].meta is found[1].meta is not found[2].meta
+    assert [list(each.meta.dtypes) for each in found] == [
+        list(each.dtypes) for each in (frame, frame, wider)
+    ]
+
+
+def test_frames_with_rows_or_categories_are_pickled_as_they_are(threads):
+    frame = pd.DataFrame({"k": range(8), "v": pd.Categorical(list("abababab"))})
+    assert kind_of_meta(frame.iloc[:0]) is None
+    with DistributedIndex.build(frame, on="k", client=threads) as index:
+        descriptor = pickle.loads(pickle.dumps(index._current()))
+    assert list(descriptor.meta["v"].cat.categories) == ["a", "b"]
+
+
+def test_a_merge_is_planned_once_for_indexes_that_are_alike(threads, monkeypatch):
+    planned = []
+    plan = Probe.of.__func__
+    monkeypatch.setattr(
+        Probe, "of", classmethod(lambda cls, *args: planned.append(args) or plan(cls, *args))
+    )
+    left = dd.from_pandas(pd.DataFrame({"k": [3, 5], "first planned here": [1, 2]}), npartitions=1)
+    for stored in (10, 20, 2.5):
+        frame = pd.DataFrame({"k": range(8), "v": [stored] * 8})
+        with DistributedIndex.build(frame, on="k", client=threads) as index:
+            merged = index.merge(left).compute()
+            assert merged["v"].tolist() == [stored] * 2
+            assert index.merge(left).dtypes["v"] == frame["v"].dtype
+    assert len(planned) == 2
+
+
+def test_few_things_are_remembered():
+    known: dict[int, int] = {}
+    for number in range(KINDS + 3):
+        remember(known, number, number, KINDS)
+    assert list(known) == list(range(3, KINDS + 3))

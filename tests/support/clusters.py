@@ -1,0 +1,299 @@
+"""Clusters of worker threads or processes, and what pandas gives for a join."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from multiprocessing import forkserver
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from distributed import Client, LocalCluster, Status
+
+__all__ = [
+    "assert_same",
+    "assert_same_rows",
+    "cluster_of",
+    "device_frame",
+    "fork_workers",
+    "gpu_cluster",
+    "gpus_apart",
+    "interrupting",
+    "joined",
+    "kill",
+    "killer",
+    "lazy",
+    "parts_held",
+    "prepare",
+    "set_status",
+    "share_gpus",
+    "until",
+    "wide_keys",
+]
+
+
+@contextmanager
+def cluster_of(workers: int, processes: bool, **options: Any) -> Iterator[Client]:
+    """A client of a new cluster of single-threaded workers, whose nannies start lost ones again."""
+    settings = {
+        # LocalCluster ends a nanny whose worker is away for longer; on a busy machine it may be.
+        "distributed.deploy.lost-worker-timeout": "1 hour",
+        # One that imports by itself takes a core 2 s to start, one that is forked 0.1 s.
+        "distributed.worker.multiprocessing-method": "forkserver",
+        # What it was is put back: Dask forgets to where a worker in this process made a client for
+        # its tasks, which is closed last.
+        "scheduler": dask.config.get("scheduler", None),
+    }
+    over_ucxx = options.get("protocol") == "ucxx"
+    if processes:
+        fork_workers()
+    with dask.config.set(settings):
+        cluster = LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,
+            processes=processes,
+            dashboard_address=":0",
+            # Or the first phase waits for it, and takes workers of a busy machine for silent.
+            preload=["dgpuhash.distributed"],
+            **options,
+        )
+        with _ending_in_time(cluster) if over_ucxx else cluster, Client(cluster) as client:
+            if workers:
+                client.wait_for_workers(workers, timeout=120)
+            yield client
+
+
+@contextmanager
+def _ending_in_time(cluster: LocalCluster) -> Iterator[None]:
+    """A block at whose end the cluster is closed, or left alone after a minute.
+
+    Dask's close of one over UCXX 0.52 waits without end now and then.
+    """
+    try:
+        yield
+    finally:
+        closing = threading.Thread(target=cluster.close, daemon=True)
+        closing.start()
+        closing.join(60)
+        if closing.is_alive():
+            warnings.warn("the cluster over UCXX has not ended in a minute", stacklevel=1)
+
+
+@cache
+def fork_workers(*modules: str) -> None:
+    """Begin the process from which workers are forked; it imports the library once for all."""
+    multiprocessing.set_forkserver_preload(["dgpuhash.distributed", *modules])
+    forkserver.ensure_running()
+
+
+@contextmanager
+def gpu_cluster(workers: int | None = None) -> Iterator[Client]:
+    """A client of workers with a GPU each, by default all of the host's; more take them by turns.
+
+    Two share the only one.
+
+    They speak UCX, and CuPy allocates from their pools of RMM, which are small, so that several
+    clusters fit a host.
+    """
+    from dask_cuda.utils import get_n_gpus
+
+    gpus = get_n_gpus()
+    workers = workers or max(2, gpus)
+    with _gpu_workers(min(workers, gpus), "ucxx") as (cluster, client):
+        alone = list(cluster.worker_spec.values())
+        for number in range(gpus, workers):
+            cluster.worker_spec[f"beside {number}"] = alone[number % gpus]
+        cluster.scale(workers)
+        client.wait_for_workers(workers, timeout=120)
+        yield client
+
+
+@contextmanager
+def gpus_apart() -> Iterator[Client]:
+    """A client of a worker for each GPU that takes itself for the only one of a host, over TCP.
+
+    Each listens at an address of its own. NCCL, which is told that hosts are others, goes by
+    sockets.
+    """
+    from dask_cuda.utils import get_n_gpus
+
+    gpus = get_n_gpus()
+    if gpus < 2:
+        pytest.skip("workers on other hosts have a GPU each; it takes two")
+    with _gpu_workers(1, "tcp") as (cluster, client):
+        (first,) = cluster.worker_spec.values()
+        options = first["options"]
+        for gpu in range(1, gpus):
+            order = [gpu, *(each for each in range(gpus) if each != gpu)]
+            environment = options["env"] | {"CUDA_VISIBLE_DEVICES": ",".join(map(str, order))}
+            other = options | {"host": f"127.0.1.{gpu}", "env": environment}
+            cluster.worker_spec[f"host {gpu}"] = first | {"options": other}
+        cluster.scale(gpus)
+        client.wait_for_workers(gpus, timeout=120)
+        with tempfile.TemporaryDirectory() as folder:
+            client.run(_stand_alone, folder)
+            yield client
+
+
+@contextmanager
+def _gpu_workers(count: int, protocol: str) -> Iterator[tuple[Any, Client]]:
+    from dask_cuda import LocalCUDACluster
+
+    with (
+        LocalCUDACluster(
+            n_workers=count,
+            protocol=protocol,
+            rmm_pool_size=0.05,
+            rmm_allocator_external_lib_list=["cupy"],
+            memory_limit=None,
+            dashboard_address=":0",
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        yield cluster, client
+
+
+def _stand_alone(folder: str, dask_worker: Any) -> None:
+    from dgpuhash.distributed.collective import group
+
+    host = dask_worker.address.rpartition(":")[0].removeprefix("tcp://")
+    os.environ |= {"NCCL_HOSTID": host, "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1"}
+    group.BOOT = Path(folder, host)
+    group.BOOT.write_text(host)
+
+
+def share_gpus(client: Client) -> bool:
+    """Whether there are more workers than GPUs, which NCCL does not allow."""
+    from dask_cuda.utils import get_n_gpus
+
+    return len(client.nthreads()) > get_n_gpus()
+
+
+def prepare(client: Client) -> None:
+    """Have workers, and a scheduler of its own process, import the library, however long it takes.
+
+    Else the first phase waits for it, and takes workers of a busy machine for silent.
+    """
+
+    def load() -> None:
+        import dgpuhash.distributed  # noqa: F401
+
+    client.run(load)
+    client.run_on_scheduler(load)
+
+
+def until(claim: Callable[[], bool], pause: float = 0.05) -> None:
+    """Wait for what comes true a moment later; an error after a minute."""
+    end = time.monotonic() + 60
+    while not claim():
+        assert time.monotonic() < end, "it has not come true"
+        time.sleep(pause)
+
+
+def killer(client: Client, worker: str, *, noticed: bool = True) -> Callable[[], None]:
+    """What ends a worker at once; once it returns the scheduler has noticed, unless it need not."""
+    (pid,) = client.run(os.getpid, workers=[worker]).values()
+
+    def strike() -> None:
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: not noticed or worker not in client.nthreads())
+
+    return strike
+
+
+def kill(client: Client, worker: str, *, noticed: bool = True) -> None:
+    """End a worker as `killer` does."""
+    killer(client, worker, noticed=noticed)()
+
+
+def parts_held(client: Client) -> list[int]:
+    """How many parts of tables the workers have, and ends of exchanges."""
+
+    def here(dask_worker: Any) -> tuple[int, int]:
+        host = dask_worker.plugins.get("dgpuhash")
+        return (0, 0) if host is None else (len(host.tables), len(host.ends))
+
+    return np.sum(list(client.run(here).values()), axis=0).tolist()
+
+
+def set_status(status: Status, dask_worker: Any) -> None:
+    """Runs on a worker: pauses it, say; else Dask resumes one whose memory is not full."""
+    dask_worker.memory_manager.memory_pause_fraction = False
+    dask_worker.status = status
+
+
+def wide_keys(rng: np.random.Generator, rows: int) -> pd.DataFrame:
+    """Rows whose two key columns, strings with nulls and days, do not fit eight bytes."""
+    days = pd.date_range("2026-01-01", periods=40, freq="D", tz="UTC")
+    cities = np.array(["Oslo", "Rome", "Bonn", None], dtype=object)
+    return pd.DataFrame(
+        {
+            "city": pd.Series(cities[rng.integers(0, 4, rows)], dtype="str"),
+            "day": days[rng.integers(0, 40, rows)],
+            "value": rng.random(rows),
+        }
+    )
+
+
+def joined(left: pd.DataFrame, right: pd.DataFrame, on: list[str], how: str) -> pd.DataFrame:
+    """The join of two frames by columns of the same name."""
+    if how in {"inner", "left"}:
+        return left.merge(right, on=on, how=how)
+    numbered = left[on].assign(row=range(len(left)))
+    rows = numbered.merge(right[on].drop_duplicates(), on=on)["row"]
+    found = pd.Series(range(len(left)), index=left.index).isin(rows)
+    return left[found] if how == "semi" else left[~found]
+
+
+def assert_same(result: Any, wanted: pd.DataFrame) -> None:
+    """Equal columns, dtypes, values and order; row labels of partitions are their own."""
+    pd.testing.assert_frame_equal(result.reset_index(drop=True), wanted.reset_index(drop=True))
+
+
+def lazy(frame: pd.DataFrame, npartitions: int = 6) -> dd.DataFrame:
+    """A Dask DataFrame of the rows in their order."""
+    return dd.from_pandas(frame, npartitions=npartitions, sort=False)
+
+
+def device_frame(frame: pd.DataFrame, npartitions: int) -> dd.DataFrame:
+    """A Dask DataFrame of cuDF partitions."""
+    return lazy(frame, npartitions).to_backend("cudf")
+
+
+def assert_same_rows(result: Any, wanted: pd.DataFrame) -> None:
+    """Equal columns and values, in any order."""
+    frame = result.to_pandas() if hasattr(result, "to_pandas") else result
+    columns = list(wanted.columns)
+    pd.testing.assert_frame_equal(
+        frame.sort_values(columns, ignore_index=True),
+        wanted.sort_values(columns, ignore_index=True),
+        check_dtype=False,
+    )
+
+
+def interrupting(write: Callable[..., Any]) -> Callable[..., Any]:
+    """`write` for threads of this process, late; the first that calls it interrupts the program."""
+    first = threading.Semaphore(1)
+    # Shells let what runs in the background ignore it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def late(*args: Any) -> Any:
+        if first.acquire(blocking=False):
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        time.sleep(0.5)
+        return write(*args)
+
+    return late

@@ -1,0 +1,124 @@
+"""Pairs of row numbers, against nested loops and pandas."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from model import keys_of
+from strategies import KEY_DTYPES, keys_from, random_keys
+
+import dgpuhash
+from dgpuhash.errors import KeyTypeError, SpecError
+from dgpuhash.tables.columns import csr, join
+
+HOWS = ["inner", "left", "semi", "anti", "outer"]
+
+
+def by_hand(left, right, how):
+    """All pairs in the promised order."""
+    rows = {}
+    for row, name in enumerate(keys_of(right)):
+        rows.setdefault(name, []).append(row)
+    pairs, matched = [], set()
+    for row, name in enumerate(keys_of(left)):
+        partners = rows.get(name, [])
+        matched.update(partners)
+        if how == "anti":
+            partners = [] if partners else [-1]
+        elif how == "semi":
+            partners = partners[:1]
+        elif how != "inner" and not partners:
+            partners = [-1]
+        pairs += [(row, partner) for partner in partners]
+    if how == "outer":
+        pairs += [(-1, row) for row in range(len(right)) if row not in matched]
+    return pairs
+
+
+def agree(device, left, right, how):
+    found = dgpuhash.join_indices(device.array(left), device.array(right), how)
+    assert [each.dtype for each in found] == [np.int64, np.int64]
+    assert {type(each) for each in found} == {type(device.array(left))}
+    pairs = list(zip(*(device.backend.to_host(each).tolist() for each in found), strict=True))
+    assert pairs == by_hand(left, right, how)
+
+
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("dtype", KEY_DTYPES)
+def test_every_dtype(device, dtype, how):
+    agree(device, random_keys(dtype, 90, 1, distinct=30), random_keys(dtype, 70, 2), how)
+    agree(
+        device, random_keys(dtype, 50, 3, distinct=20), random_keys(dtype, 60, 3, distinct=20), how
+    )
+
+
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ([], []),
+        ([1, 2], []),
+        ([], [1, 1]),
+        ([1], [1]),
+        ([1], [2]),
+        ([-1, -2, -1], [-2, -1, -1]),
+        ([5] * 40, [5] * 30),
+        ([1, 2, 3], [3, 2, 1]),
+        ([9, 9, 1], [3, 2, 1]),
+    ],
+)
+def test_small_sides(device, left, right, how):
+    agree(device, np.array(left, np.int64), np.array(right, np.int64), how)
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_pairs_over_many_segments(device, how, monkeypatch):
+    monkeypatch.setattr(join, "_SEGMENT_PAIRS", dict.fromkeys(join._SEGMENT_PAIRS, 33))
+    monkeypatch.setattr(csr, "_DIGIT_BITS", 2)
+    random = np.random.default_rng(5)
+    left = random.integers(0, 400, 300)
+    right = np.concatenate([random.integers(200, 500, 200), np.full(200, 250)])
+    agree(device, left, random.permutation(right), how)
+
+
+@pytest.mark.parametrize("distinct", [3000, 60_000, 10**7])
+@pytest.mark.parametrize("how", ["inner", "left"])
+def test_like_pandas(device, distinct, how):
+    random = np.random.default_rng(distinct)
+    left, right = random.integers(0, distinct, 40_000), random.integers(0, distinct, 30_000)
+    frames = [
+        pd.DataFrame({"key": keys, side: np.arange(len(keys))})
+        for keys, side in ((left, "left"), (right, "right"))
+    ]
+    expected = frames[0].merge(frames[1], on="key", how=how)
+    found = dgpuhash.join_indices(device.array(left), device.array(right), how)
+    for rows, side in zip(found, ("left", "right"), strict=True):
+        wanted = expected[side].fillna(-1).astype("int64")
+        np.testing.assert_array_equal(device.backend.to_host(rows), wanted)
+
+
+def test_a_heavy_key(device):
+    left, right = np.array([1, 7, 2]), np.concatenate([np.full(300_000, 7), [2]])
+    rows, partners = dgpuhash.join_indices(device.array(left), device.array(right))
+    np.testing.assert_array_equal(device.backend.to_host(rows), [1] * 300_000 + [2])
+    np.testing.assert_array_equal(device.backend.to_host(partners), np.arange(300_001))
+
+
+@given(keys_from("int8"), keys_from("float32"), st.sampled_from(HOWS))
+def test_any_two_columns(left, right, how):
+    found = dgpuhash.join_indices(left, right, how)
+    pairs = list(zip(*(rows.tolist() for rows in found), strict=True))
+    assert pairs == by_hand(left.astype("float32"), right, how)
+
+
+def test_unknown_how():
+    with pytest.raises(SpecError, match="inner, left, semi, anti, outer"):
+        dgpuhash.join_indices([1], [1], "right")
+
+
+def test_dtypes_that_do_not_meet():
+    with pytest.raises(KeyTypeError, match="left of dtype int64 and right of dtype datetime64"):
+        dgpuhash.join_indices(np.arange(3), np.arange(3).astype("M8[s]"))

@@ -1,0 +1,65 @@
+"""Rows that were found, and elements by their row numbers, against NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dgpuhash.tables.columns.select import found_rows, taken
+
+WORDS = ["uint8", "int16", "int32", "float32", "int64", "float64", "datetime64[s]", "bool"]
+ROWS = ["int64", "uint64", "uint32", "int32", "uint8"]
+
+
+@pytest.mark.parametrize("rows", [0, 1, 3, 4, 5, 1_000, 70_001])
+@pytest.mark.parametrize("numbers", ROWS)
+@pytest.mark.parametrize("dtype", WORDS)
+def test_elements_by_row(device, dtype, numbers, rows):
+    if device.name == "cuda" and dtype.startswith("datetime"):
+        dtype = "int64"
+    rng = np.random.default_rng(rows)
+    words = rng.integers(0, 2**62, 200).astype(dtype)
+    chosen = rng.integers(0, 200, rows).astype(numbers)
+    found = taken(device.array(words), device.array(chosen))
+    assert found.dtype == words.dtype
+    assert device.backend.to_host(found).tolist() == words[chosen].tolist()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+def test_slices_and_what_does_not_lie_together(device, dtype):
+    words, rows = np.arange(900).astype(dtype), np.arange(300)[::-1].copy()
+    there, chosen = device.array(words), device.array(rows)
+    for part, picked in [
+        (slice(1, 700), slice(1, 200)),
+        (slice(None, None, 3), slice(None)),
+        (slice(None), slice(None, None, 2)),
+    ]:
+        found = taken(there[part], chosen[picked])
+        assert device.backend.to_host(found).tolist() == words[part][rows[picked]].tolist()
+    pairs = taken(there.reshape(450, 2), chosen)
+    assert device.backend.to_host(pairs).tolist() == words.reshape(450, 2)[rows].tolist()
+    some = device.array(rows % 2 == 0)
+    assert device.backend.to_host(taken(there[:300], some)).tolist() == [
+        *words[:300][rows % 2 == 0]
+    ]
+
+
+def test_objects_are_no_words():
+    words = np.array(["a", None, "c"], object)
+    assert taken(words, np.array([2, 1])).tolist() == ["c", None]
+
+
+@given(flags=st.lists(st.booleans(), max_size=40))
+def test_rows_that_were_found(device, flags):
+    found = device.array(np.array(flags, np.uint8))
+    words = device.array(np.arange(len(flags), dtype=np.uint64) * 3)
+    expected = np.flatnonzero(flags)
+    for named in (True, False):
+        rows, values = found_rows(device.backend, found, words, named=named)
+        if all(flags) and not named:
+            assert rows is None
+        else:
+            assert device.backend.to_host(rows).tolist() == expected.tolist()
+        assert device.backend.to_host(values).tolist() == (expected * 3).tolist()
