@@ -15,7 +15,7 @@ export TIMED="${timed[*]}"
 tests=(tests/tables tests/backend/test_gpu_tables.py tests/backend/test_batch_operations.py)
 only=()
 if [ "$TOOL" = racecheck ]; then
-    tests=(tests/tables/test_{hash_set,group,membership}.py "${tests[@]:1}")
+    tests=(tests/tables/{test_hash_set,columns/test_factorize,columns/test_isin}.py "${tests[@]:1}")
     only=(--kernel-name kernel_substring=dg)
 fi
 export ONLY="${only[*]}"

@@ -14,8 +14,8 @@ from distributed import Client
 
 from dgpuhash.distributed.cluster.broadcast import SILENCE
 from dgpuhash.distributed.cluster.client import client_of
-from dgpuhash.distributed.ingest.commit import Act, carry_out, change_to, drop_shards
-from dgpuhash.distributed.ingest.history import History, Step, acts_of
+from dgpuhash.distributed.ingest.commit import carry_out, change_to, drop_shards
+from dgpuhash.distributed.ingest.history import Act, History, Step, acts_of
 from dgpuhash.distributed.ingest.source import check_library, collection_of, meta_of
 from dgpuhash.distributed.partition.conflict import Conflict
 from dgpuhash.distributed.partition.descriptor import Descriptor, Placement, Saved

@@ -8,8 +8,8 @@ from functools import partial
 
 from dgpuhash.distributed.cluster.survivors import all_answer
 from dgpuhash.distributed.handle import Handle
-from dgpuhash.distributed.ingest.commit import Act, change_to, drop_shards, places
-from dgpuhash.distributed.ingest.history import Step, acts_of
+from dgpuhash.distributed.ingest.commit import change_to, drop_shards, places
+from dgpuhash.distributed.ingest.history import Act, Step, acts_of
 from dgpuhash.distributed.ingest.rebalance import (
     arrivals_there,
     kept_parts,

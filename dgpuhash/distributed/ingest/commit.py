@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -18,6 +18,7 @@ from dgpuhash.distributed.cluster.client import processes_of
 from dgpuhash.distributed.cluster.preload import import_there
 from dgpuhash.distributed.cluster.serialization import Sealed
 from dgpuhash.distributed.cluster.survivors import on_those_there
+from dgpuhash.distributed.ingest.history import Act
 from dgpuhash.distributed.ingest.shuffle_collective import put_together
 from dgpuhash.distributed.ingest.shuffle_tasks import put_partition
 from dgpuhash.distributed.ingest.skew_repair import moved_on, settled
@@ -32,39 +33,10 @@ from dgpuhash.distributed.shards.stats import Held, Measure, measured
 from dgpuhash.errors import IndexLost, UnsupportedError
 from dgpuhash.frames import Numbers, numbers_of, numbers_together
 
-__all__ = ["Act", "carry_out", "change_to", "drop_shards", "places"]
+__all__ = ["carry_out", "change_to", "drop_shards", "places"]
 
 # Of the workers' processes that a client has asked last, until something fails.
 _incarnations: WeakKeyDictionary[Client, dict[str, str]] = WeakKeyDictionary()
-
-
-@dataclass(frozen=True, slots=True)
-class Act:
-    """A verb, and its rows as Delayed or Future frames, in their order.
-
-    `arrivals`: when each partition came, by `arrival.arrival_of`.
-    """
-
-    verb: str
-    partitions: Sequence[Any]
-    arrivals: Sequence[int]
-
-    def without(self, arrivals: Collection[int]) -> Act:
-        """The same without the partitions that came then."""
-        left = [
-            (one, arrival)
-            for one, arrival in zip(self.partitions, self.arrivals, strict=True)
-            if arrival not in arrivals
-        ]
-        return Act(self.verb, [one for one, _ in left], [arrival for _, arrival in left])
-
-    def and_then(self, act: Act) -> Act:
-        """The same with the partitions of another act."""
-        return Act(
-            self.verb,
-            [*self.partitions, *act.partitions],
-            [*self.arrivals, *act.arrivals],
-        )
 
 
 def places(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
 from distributed import Client
 
-from dgpuhash.distributed.ingest.commit import Act
 from dgpuhash.distributed.ingest.source import partitions_of
 from dgpuhash.distributed.partition.descriptor import Descriptor, Saved
 from dgpuhash.distributed.partition.row_order import arrival_of
@@ -18,7 +17,36 @@ from dgpuhash.distributed.storage.arrow_files import partitions_in
 from dgpuhash.distributed.storage.checkpoint import batches_of
 from dgpuhash.frames import frames_of
 
-__all__ = ["History", "Step", "acts_of"]
+__all__ = ["Act", "History", "Step", "acts_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """A verb, and its rows as Delayed or Future frames, in their order.
+
+    `arrivals`: when each partition came, by `arrival.arrival_of`.
+    """
+
+    verb: str
+    partitions: Sequence[Any]
+    arrivals: Sequence[int]
+
+    def without(self, arrivals: Collection[int]) -> Act:
+        """The same without the partitions that came then."""
+        left = [
+            (one, arrival)
+            for one, arrival in zip(self.partitions, self.arrivals, strict=True)
+            if arrival not in arrivals
+        ]
+        return Act(self.verb, [one for one, _ in left], [arrival for _, arrival in left])
+
+    def and_then(self, act: Act) -> Act:
+        """The same with the partitions of another act."""
+        return Act(
+            self.verb,
+            [*self.partitions, *act.partitions],
+            [*self.arrivals, *act.arrivals],
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from dgpuhash.frames import frames_of
 from dgpuhash.tables.cached import cached
 
 if TYPE_CHECKING:
-    from dgpuhash.distributed.ingest.commit import Act
+    from dgpuhash.distributed.ingest.history import Act
 
 __all__ = ["put_together"]
 

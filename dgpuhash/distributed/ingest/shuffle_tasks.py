@@ -15,13 +15,13 @@ from dgpuhash.distributed.partition.hash_partition import pieces
 from dgpuhash.distributed.partition.routing import lost_rows, part_near, stored_layers
 from dgpuhash.distributed.partition.row_order import ARRIVAL, arrival_of, with_arrival
 from dgpuhash.distributed.partition.skew import NO_TALLY, candidates
-from dgpuhash.distributed.shards.inbox import Exchange, Parcel, Receipt
+from dgpuhash.distributed.shards.inbox import Parcel, Receipt
 from dgpuhash.distributed.shards.plugin import host_of, hosting_worker
 from dgpuhash.distributed.shards.shard_store import Change
 from dgpuhash.frames import frames_of, key_names
 from dgpuhash.tables.memory_errors import call_says_memory
 
-__all__ = ["largest", "parcels", "put_partition", "put_rows"]
+__all__ = ["largest", "parcels", "put_partition"]
 
 
 @refusing()
@@ -37,13 +37,6 @@ def put_partition(frame: Any, sealed: Sealed[Change], partition: int, arrival: i
     putting = exchange.put_segments(segments)
     going = asyncio.run_coroutine_threadsafe(putting, worker.loop.asyncio_loop)
     host_of(worker).ahead.result(going, frame, worker)
-    return receipt
-
-
-async def put_rows(frame: Any, change: Change, partition: int, exchange: Exchange) -> Receipt:
-    """As `put_partition`, over any exchange."""
-    segments, receipt = parcels(frame, change, partition)
-    await exchange.put_segments(segments)
     return receipt
 
 

@@ -9,9 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from local_exchange import LocalExchange, put_rows
 
-from dgpuhash.distributed.ingest.local import LocalExchange
-from dgpuhash.distributed.ingest.shuffle_tasks import put_rows
 from dgpuhash.distributed.partition.descriptor import ShardAddress
 from dgpuhash.distributed.partition.hash_partition import pieces, split
 from dgpuhash.distributed.shards.inbox import Exchange, Inbox, Parcel, Receipt

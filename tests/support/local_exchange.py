@@ -1,12 +1,15 @@
-"""An exchange inside one process."""
+"""An exchange inside one process, and partitions that are put over it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from dgpuhash.distributed.shards.inbox import Exchange, Inbox, Parcel
+from dgpuhash.distributed.ingest.shuffle_tasks import parcels
+from dgpuhash.distributed.shards.inbox import Exchange, Inbox, Parcel, Receipt
+from dgpuhash.distributed.shards.shard_store import Change
 
-__all__ = ["LocalExchange"]
+__all__ = ["LocalExchange", "put_rows"]
 
 
 class LocalExchange(Exchange):
@@ -15,7 +18,7 @@ class LocalExchange(Exchange):
     Examples
     --------
     >>> import asyncio
-    >>> from dgpuhash.distributed.exchange import Receipt
+    >>> from dgpuhash.distributed.shards.inbox import Receipt
     >>> inboxes = [Inbox(0), Inbox(1)]
     >>> parcel = Parcel(partition=0, attempt="a", number=0, rows=2, payload=[7, 9])
     >>> asyncio.run(LocalExchange(inboxes).put(1, parcel))
@@ -32,3 +35,10 @@ class LocalExchange(Exchange):
 
     async def put(self, part: int, parcel: Parcel) -> None:
         self._inboxes[part].accept(parcel)
+
+
+async def put_rows(frame: Any, change: Change, partition: int, exchange: Exchange) -> Receipt:
+    """Put the rows of a partition into the shards that own them, over any exchange."""
+    segments, receipt = parcels(frame, change, partition)
+    await exchange.put_segments(segments)
+    return receipt
