@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from dgpuhash.backend.batch.multisplit import Deal
-from dgpuhash.backend.batch.partition import multisplit, partition, sort_by_hash, split
-from dgpuhash.backend.batch.partition_pass import Partitioned
+from dgpuhash.backend.batch.partition import Partitioned, multisplit, partition, sort_by_hash, split
 from dgpuhash.backend.kernel import Kernel
 from dgpuhash.backend.launches import Launches
 from dgpuhash.backend.structs import core as structs

@@ -14,17 +14,16 @@ from dgpuhash.distributed.cluster.client import client_of
 from dgpuhash.distributed.cluster.preload import import_there
 from dgpuhash.distributed.ingest.commit import change_to, places
 from dgpuhash.distributed.ingest.history import Step, acts_of
-from dgpuhash.distributed.ingest.kept import Kept
 from dgpuhash.distributed.ingest.mode import Choice
-from dgpuhash.distributed.ingest.source import collection_of
+from dgpuhash.distributed.ingest.source import Kept, collection_of
 from dgpuhash.distributed.partition.descriptor import Descriptor, Saved
 from dgpuhash.distributed.partition.registry import Registry, check_name, drawn_name, taken
 from dgpuhash.distributed.query.reads import Reading
 from dgpuhash.distributed.rebuild import Upkeep
 from dgpuhash.distributed.storage import checkpoint
 from dgpuhash.distributed.storage.change_log import Continued
-from dgpuhash.distributed.storage.envelope import loaded_from
 from dgpuhash.distributed.storage.folder import Folder
+from dgpuhash.distributed.storage.manifest import loaded_from
 from dgpuhash.errors import DgpuhashError, IndexNotFound, SpecError, UnsupportedError
 from dgpuhash.frames import keys_frame
 

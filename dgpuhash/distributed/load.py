@@ -10,8 +10,8 @@ from distributed import Client
 
 from dgpuhash.distributed.cluster.client import client_of
 from dgpuhash.distributed.index import DistributedIndex
-from dgpuhash.distributed.storage.envelope import MANIFEST, loaded_from
 from dgpuhash.distributed.storage.folder import Folder
+from dgpuhash.distributed.storage.manifest import MANIFEST, loaded_from
 from dgpuhash.distributed.tables import DistributedMap, DistributedMultiMap, DistributedSet
 from dgpuhash.distributed.tables.saved import WHAT as TABLE
 from dgpuhash.distributed.tables.saved import SavedTable

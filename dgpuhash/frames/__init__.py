@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dgpuhash.frames.arrow_stream import frame_from_bytes, frame_to_bytes
 from dgpuhash.frames.dataframes import frames_named, frames_of, make_frame
 from dgpuhash.frames.dataframes.pandas_checks import check_arrow_types
 from dgpuhash.frames.index import FrameIndex
@@ -11,7 +10,7 @@ from dgpuhash.frames.keys.input import Query, keys_frame
 from dgpuhash.frames.labels import column_labels, kept_columns, key_names
 from dgpuhash.frames.lookup import Lookup, lookup_rows
 from dgpuhash.frames.lookup_mixin import Searchable
-from dgpuhash.frames.matches import Matches
+from dgpuhash.frames.matches import Matches, in_query_order
 from dgpuhash.frames.merge_result import (
     assemble,
     assemble_plain,
@@ -20,7 +19,6 @@ from dgpuhash.frames.merge_result import (
     merge_meta,
     moved_columns,
 )
-from dgpuhash.frames.order import in_query_order
 from dgpuhash.frames.pages import POSITION_NBYTES, Page, Rest
 from dgpuhash.frames.row_store import (
     Numbers,
@@ -29,6 +27,7 @@ from dgpuhash.frames.row_store import (
     numbers_together,
     refuse_mixture,
 )
+from dgpuhash.frames.serialization import frame_from_bytes, frame_to_bytes
 from dgpuhash.frames.stats import FrameStats
 
 __all__ = [

@@ -10,7 +10,8 @@ import pytest
 
 from dgpuhash import backend as backends
 from dgpuhash.backend import Backend
-from dgpuhash.backend.batch import bucket_order, partition_pass
+from dgpuhash.backend.batch import bucket_order
+from dgpuhash.backend.batch import partition as partition_pass
 from dgpuhash.backend.structs import partition
 from dgpuhash.errors import ShapeError, SpecError
 

@@ -11,7 +11,7 @@ import pytest
 from clusters import cluster_of
 from distributed import Client
 
-from dgpuhash.distributed.cluster import calls
+from dgpuhash.distributed.cluster import rpc
 
 
 @pytest.fixture(autouse=True)
@@ -91,5 +91,5 @@ def asking(
 ) -> Client:
     """A client that calls its scheduler at once, and one that sends it messages."""
     if request.param == "afar":
-        monkeypatch.setattr(calls, "_scheduler_here", lambda client: None)
+        monkeypatch.setattr(rpc, "_scheduler_here", lambda client: None)
     return client

@@ -74,7 +74,7 @@ def all_to_all(client: Client, kind: str, rows: int) -> float:
 
         import cupy
 
-        from dgpuhash.distributed.ingest.comm import CommExchange
+        from dgpuhash.distributed.ingest.shuffle_tasks import CommExchange
         from dgpuhash.distributed.shards.inbox import Parcel
 
         addresses = [shard.worker for shard in change.shards]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dgpuhash import backend
-from dgpuhash.frames.order import in_query_order
+from dgpuhash.frames.matches import in_query_order
 
 
 def assert_sorted(rows: np.ndarray, n: int) -> None:

@@ -12,7 +12,7 @@ from dgpuhash.errors import CapacityError
 from dgpuhash.tables import MultiMap
 from dgpuhash.tables.bucket_list import grouping, pool, tags
 from dgpuhash.tables.bucket_list import table as keyed_lists
-from dgpuhash.tables.open_addressing import sampling
+from dgpuhash.tables.open_addressing import cardinality
 
 ROWS = 200
 
@@ -251,7 +251,7 @@ def test_more_lists_than_short_entries_can_number(device, monkeypatch, most, val
 def test_batch_of_unique_keys(device, monkeypatch, key, value, where):
     """And such that only seem to be unique."""
     monkeypatch.setattr(keyed_lists, "_SAMPLED_ROWS", 16)
-    monkeypatch.setattr(sampling, "_ROWS", 16)
+    monkeypatch.setattr(cardinality, "_ROWS", 16)
     keys = np.random.default_rng(0).permutation(3000).astype(key)
     if where != "nowhere":
         keys[[0, 7] if where == "first" else [100, -1]] = 5000

@@ -10,14 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dgpuhash.backend.batch.partition_pass import (
-    Digit,
-    Partitioned,
-    Route,
-    Segments,
-    move,
-    run_pass,
-)
+from dgpuhash.backend.batch.partition import Digit, Partitioned, Route, Segments, move, run_pass
 from dgpuhash.backend.structs import partition as structs
 
 if TYPE_CHECKING:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dgpuhash.backend.batch.partition_pass import Digit, Partitioned, run_pass
 from dgpuhash.backend.structs import partition as structs
 from dgpuhash.errors import SpecError
 
@@ -16,12 +17,213 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MAX_PARTS",
+    "Digit",
+    "Partitioned",
+    "Route",
+    "Segments",
     "digits_of",
+    "move",
     "multisplit",
     "partition",
+    "run_pass",
     "sort_by_hash",
     "split",
 ]
+
+# The fewest rows of a segment, of which the others have a multiple: on a GPU whole steps.
+_LEAST_ROWS = {"cpu": 2**12, "cuda": 2**13}
+# Turns of a device's blocks.
+_TURNS = range(1, 17)
+# What a segment costs besides its rows, in steps: it cuts granules where it begins and ends.
+_CUT_STEPS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Partitioned:
+    """A batch in the order of its parts."""
+
+    keys: Any
+    values: Any
+    """None when there were none."""
+    numbers: Any
+    """The rows' numbers in the batch, int64; None when not asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Digit:
+    """Which part of a pass a key belongs to; see `Digit` in kernels/batch/partition.cuh."""
+
+    seed: int
+    spread: int
+    shift: int
+    mask: int
+    parts: int
+    """Of a pass, or of each group of a pass that has several."""
+
+    @property
+    def words(self) -> tuple[int, ...]:
+        """As kernels take it."""
+        return self.seed, self.spread, self.shift, self.mask
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """From digits to the parts of a pass by owner and range; see `Route` in C++."""
+
+    owners: int = 0
+    seed: int = 0
+    ranges: int = 0
+    scale: int = 0
+
+    @property
+    def words(self) -> tuple[int, ...]:
+        """As kernels take it."""
+        return self.owners, self.seed, self.ranges, self.scale
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """Where a pass has moved its rows to."""
+
+    places: Any
+    """By group, part and segment, the first row that went there; and the end of the last."""
+    pieces: int
+    """Segments of a share's group."""
+    shares: int
+
+    @property
+    def starts(self) -> Any:
+        """Where each part of each group begins and the last ends."""
+        return self.places[:: self.pieces * self.shares]
+
+
+NOWHERE = Route()
+# No row has this number, or a greater one.
+NO_MORE = 2**64 - 1
+
+
+def run_pass(
+    backend: Backend, keys: Any, values: Any, digit: Digit, **options: Any
+) -> tuple[Partitioned, Any]:
+    """As `move`; the second is where each part begins and the last ends."""
+    moved, segments = move(backend, keys, values, digit, **options)
+    return moved, segments.starts
+
+
+def move(
+    backend: Backend,
+    keys: Any,
+    values: Any,
+    digit: Digit,
+    *,
+    keyed: bool = True,
+    numbered: bool = False,
+    in_order: bool = True,
+    route: Route = NOWHERE,
+    bounds: Any = None,
+    shares: int = 1,
+    digits: tuple[int, int] = (0, 0),
+    counted: Callable[[Segments], object] | None = None,
+    more: Partitioned | None = None,
+    to: Partitioned | None = None,
+) -> tuple[Partitioned, Segments]:
+    """The batch in the order of one digit.
+
+    Parameters
+    ----------
+    keyed, numbered : bool
+        Whether to give the keys, and the rows' numbers.
+    in_order : bool
+        Whether rows of one part stay in input order; if not, none are numbered.
+    route : Route
+        Of rows in any order; by default a digit is a part.
+    bounds : array of uint64, optional
+        Where groups of rows begin and the last one ends: each is put in order by itself, and has
+        all parts.
+    shares : int
+        How many rows of all groups there are, one share after the other.
+    digits : (int, int)
+        The least digit of the first group, and how much greater that of the next one is.
+    counted : callable, optional
+        Is told where rows will go, before they move.
+    more : Partitioned, optional
+        The last rows, a share or several, which stand elsewhere: the columns have only room for
+        these.
+    to : Partitioned, optional
+        Another batch, whose arrays are written.
+    """
+    rows = len(keys)
+    runs = 1 if bounds is None else len(bounds) - 1
+    groups = runs // shares
+
+    def made() -> Partitioned:
+        return to or Partitioned(
+            backend.empty(rows, keys.dtype) if keyed else None,
+            None if values is None else backend.empty(rows, values.dtype),
+            backend.empty(rows, np.int64) if numbered else None,
+        )
+
+    if rows == 0:
+        nowhere = backend.zeros(groups * digit.parts + 1, np.uint64)
+        laid_out = Segments(nowhere, 1, 1)
+        if counted is not None:
+            counted(laid_out)
+        return made(), laid_out
+    if rows > structs.PASS_ROWS:
+        raise SpecError(
+            f"{rows:,} rows; {structs.PASS_ROWS:,} at most are partitioned at once: split the batch"
+        )
+    threads = backend.partition_threads
+    least = _least_rows(backend, threads, keys, values)
+    pieces = _pieces(runs, rows / runs / least, backend.partition_blocks)
+    segment_rows = least * math.ceil(rows / runs / pieces / least)
+    counters = backend.empty(runs * digit.parts * pieces, np.uint64)
+    told = {
+        "digit": digit.words, "route": route.words, "keys": keys, "bounds": bounds,
+        "rows": rows, "more_keys": None if more is None else more.keys,
+        "more_first": NO_MORE if more is None else rows - len(more.keys),
+        "parts": digit.parts, "shares": shares, "groups": groups,
+        "digit_first": digits[0], "digit_step": digits[1],
+        "pieces": pieces, "step_rows": least, "segment_rows": segment_rows,
+    }  # fmt: skip
+    segments = runs * pieces
+    backend.run(
+        structs.partition_count(keys.dtype, threads), structs.PARTITION, segments,
+        counters=counters, **told,
+    )  # fmt: skip
+    # A GPU counts while the host allocates.
+    places, moved = backend.zeros(len(counters) + 1, np.uint64), made()
+    backend.xp.cumsum(counters, out=places[1:])
+    laid_out = Segments(places, pieces, shares)
+    if counted is not None:
+        counted(laid_out)
+    move = structs.partition_scatter if in_order else structs.partition_strew
+    backend.run(
+        move(keys.dtype, None if values is None else values.dtype, threads), structs.PARTITION,
+        segments, counters=places, values=values, more_values=None if more is None else more.values,
+        keys_to=moved.keys, values_to=moved.values,
+        numbers_to=moved.numbers, **told,
+    )  # fmt: skip
+    return moved, laid_out
+
+
+def _least_rows(backend: Backend, threads: int, keys: Any, values: Any) -> int:
+    if threads < structs.BLOCK_THREADS or backend.name == "cpu":
+        return _LEAST_ROWS[backend.name]
+    widest = max(keys.itemsize, 0 if values is None else values.itemsize)
+    return structs.BLOCK_ROWS[widest]
+
+
+def _pieces(runs: int, steps: float, blocks: int) -> int:
+    """Into how many pieces runs of so many steps are cut, for blocks to be done about together."""
+
+    def cost(pieces: int) -> float:
+        return math.ceil(runs * pieces / blocks) * (max(1, steps / pieces) + _CUT_STEPS)
+
+    # None of a run of usual length is without rows.
+    most = max(1, math.ceil(steps))
+    return min((min(most, max(1, number * blocks // runs)) for number in _TURNS), key=cost)
+
 
 MAX_PARTS = 2**16
 

@@ -16,7 +16,7 @@ from dgpuhash.bench.workers.cluster import Workers
 from dgpuhash.bench.workers.workload import Workload
 from dgpuhash.distributed import DistributedIndex
 from dgpuhash.distributed.cluster.serialization import Sealed
-from dgpuhash.distributed.query.copies import merge_with
+from dgpuhash.distributed.query.merge_collective import merge_with
 from dgpuhash.distributed.query.merge_tasks import Probe
 from dgpuhash.distributed.shards.plugin import host_of, hosting_worker
 

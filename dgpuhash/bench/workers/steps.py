@@ -18,9 +18,8 @@ from dgpuhash import backend
 from dgpuhash.bench.figure import require
 from dgpuhash.bench.workers.cluster import Workers
 from dgpuhash.distributed.cluster.broadcast import on_workers
-from dgpuhash.distributed.ingest.comm import CommExchange
 from dgpuhash.distributed.ingest.commit import drop_shards, open_change, places
-from dgpuhash.distributed.ingest.shuffle_tasks import largest, parcels
+from dgpuhash.distributed.ingest.shuffle_tasks import CommExchange, largest, parcels
 from dgpuhash.distributed.shards.inbox import Receipt
 from dgpuhash.distributed.shards.plugin import ShardHost, hosting_worker
 from dgpuhash.distributed.shards.shard_store import Change

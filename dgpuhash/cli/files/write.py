@@ -24,7 +24,7 @@ from dgpuhash.cli.files.paths import (
     place_of,
     system_of,
 )
-from dgpuhash.distributed.query.held import persist_whole
+from dgpuhash.distributed.query.plan import persist_whole
 from dgpuhash.errors import UnsupportedError
 from dgpuhash.tables.serialization import check_absent, check_plain, only_reads, publish
 

@@ -14,11 +14,10 @@ from distributed import Client, WorkerPlugin
 from distributed.client import FutureCancelledError, FuturesCancelledError
 from distributed.comm import CommClosedError
 
-from dgpuhash.distributed.cluster.calls import on_scheduler
 from dgpuhash.distributed.cluster.client import asking_the_scheduler, workers_of
 from dgpuhash.distributed.cluster.liveness import Attendance, unattended
 from dgpuhash.distributed.cluster.locality import Given, Needed
-from dgpuhash.distributed.cluster.rpc import REMEDY, begun
+from dgpuhash.distributed.cluster.rpc import REMEDY, begun, on_scheduler
 from dgpuhash.distributed.cluster.scheduler import Failed, relayed
 from dgpuhash.distributed.shards.plugin import arriving_host_of
 from dgpuhash.errors import IndexLost

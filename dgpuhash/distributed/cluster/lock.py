@@ -10,8 +10,8 @@ from typing import Any
 
 from distributed import Client, Lock
 
-from dgpuhash.distributed.cluster.calls import ask_scheduler, handlers_of
 from dgpuhash.distributed.cluster.client import asking_the_scheduler, connected, giving_way
+from dgpuhash.distributed.cluster.rpc import ask_scheduler, handlers_of
 from dgpuhash.errors import IndexLost, ReentranceError
 
 __all__ = ["Alone", "forget_lock", "locked"]

@@ -12,9 +12,9 @@ from weakref import WeakSet
 from distributed import Client
 
 from dgpuhash.distributed.cluster.broadcast import attended
-from dgpuhash.distributed.cluster.calls import ask_scheduler
 from dgpuhash.distributed.cluster.client import workers_of
 from dgpuhash.distributed.cluster.locality import watch_departures
+from dgpuhash.distributed.cluster.rpc import ask_scheduler
 from dgpuhash.errors import UnsupportedError
 
 __all__ = ["import_there"]

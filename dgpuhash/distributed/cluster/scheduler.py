@@ -18,7 +18,6 @@ from distributed import Client
 from distributed.comm import CommClosedError
 from distributed.protocol import pickle
 
-from dgpuhash.distributed.cluster.calls import call_worker, on_scheduler, posted
 from dgpuhash.distributed.cluster.client import connected
 from dgpuhash.distributed.cluster.locality import (
     Elsewhere,
@@ -29,7 +28,7 @@ from dgpuhash.distributed.cluster.locality import (
     claimed,
     free,
 )
-from dgpuhash.distributed.cluster.rpc import begun
+from dgpuhash.distributed.cluster.rpc import begun, call_worker, on_scheduler, posted
 
 __all__ = ["Failed", "end_turn", "relayed"]
 

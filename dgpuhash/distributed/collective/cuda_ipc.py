@@ -23,10 +23,15 @@ from dgpuhash.distributed.collective.base import (
 )
 from dgpuhash.distributed.collective.cuda_driver import Driver
 from dgpuhash.distributed.collective.cuda_ipc_channel import Door, Letter, Stay, Way, letters
-from dgpuhash.distributed.collective.cuda_ipc_memory import PeerWindow, WindowSlots, window_nbytes
+from dgpuhash.distributed.collective.cuda_ipc_memory import (
+    PeerLanding,
+    PeerWindow,
+    WindowSlots,
+    landing_nbytes,
+    window_nbytes,
+)
 from dgpuhash.distributed.collective.dask_comm import CommCollective
 from dgpuhash.distributed.collective.membership import Membership
-from dgpuhash.distributed.collective.peer_landing import PeerLanding, landing_nbytes
 from dgpuhash.distributed.collective.shared_memory import CALLS, Board
 from dgpuhash.errors import OutOfMemoryError, ShapeError, UnsupportedError
 

@@ -5,18 +5,101 @@ from __future__ import annotations
 import asyncio
 import pickle
 from collections.abc import Awaitable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import astuple, replace
+from concurrent.futures import CancelledError, Future
+from contextlib import contextmanager, suppress
+from dataclasses import astuple, dataclass, replace
 from typing import Any, Protocol
 
 from dgpuhash.distributed.cluster.liveness import Attendance
 from dgpuhash.distributed.cluster.rpc import begun, request
 from dgpuhash.distributed.collective.base import closed, given_up
-from dgpuhash.distributed.collective.pace import Pace
-from dgpuhash.distributed.collective.work import Work
 from dgpuhash.errors import ClosedError, DgpuhashError
 
-__all__ = ["Membership", "Receiver", "all_of"]
+__all__ = ["Membership", "Pace", "Receiver", "Work", "all_of"]
+
+
+@dataclass(slots=True)
+class Pace:
+    """How far a rank has come; all ranks of a group make the same phases and calls.
+
+    Attributes
+    ----------
+    begun, ended : int
+        Phases.
+    calls : int
+        Calls that waited for others.
+    waiting : bool
+        Whether it is in one.
+    asked, taken : int
+        Messages to others that are not answered; those of others that it has, and has not answered.
+    progress : int
+        Messages that came, or were answered.
+    """
+
+    begun: int = 0
+    ended: int = 0
+    calls: int = 0
+    waiting: bool = False
+    asked: int = 0
+    taken: int = 0
+    progress: int = 0
+
+    def stands(self, phase: int) -> bool:
+        """Whether it waits for others in this phase, or is done with it.
+
+        Examples
+        --------
+        >>> Pace(begun=2, ended=1).stands(2), Pace(begun=2, ended=1, waiting=True).stands(2)
+        (False, True)
+        >>> Pace(begun=2, ended=2).stands(2), Pace(begun=1, ended=1).stands(2)
+        (True, False)
+        """
+        return self.ended >= phase or (self.begun >= phase and self.waiting)
+
+
+# Seconds between two looks whether it has ended and nobody told.
+LOOK = 1.0
+
+
+class Work:
+    """Work of an event loop; its end is found, also where the loop could not tell.
+
+    A process whose memory ran out may have none left to wake who waits.
+
+    Attributes
+    ----------
+    told : Future
+        What comes of it.
+    task : Task, optional
+        That does it, once it was begun.
+    """
+
+    told: Future[Any]
+    task: asyncio.Task[Any] | None = None
+    _ended = False
+
+    def over(self, given_up: bool) -> bool:
+        """Wait for a moment; whether there is an outcome.
+
+        Parameters
+        ----------
+        given_up : bool
+            Whether it is to end in any case.
+        """
+        with suppress(TimeoutError, CancelledError):
+            self.told.exception(LOOK)
+        # One that is about to tell is waited for until the next look.
+        before, self._ended = self._ended, given_up or (self.task is not None and self.task.done())
+        return self.told.done() or (before and self._ended)
+
+    def outcome(self, error: BaseException) -> Any:
+        """The result, or its error raised; `error` where there is neither."""
+        if self.told.done():
+            return self.told.result()
+        if self.task is not None and self.task.done() and not self.task.cancelled():
+            return self.task.result()
+        raise error
+
 
 OPERATION = "dgpuhash_collective"
 # Seconds for the others to take note that this rank gave up.

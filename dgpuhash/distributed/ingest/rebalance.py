@@ -12,8 +12,7 @@ from distributed.utils import sync
 from dgpuhash import backend
 from dgpuhash.distributed.cluster.broadcast import on_workers
 from dgpuhash.distributed.cluster.client import workers_of
-from dgpuhash.distributed.ingest.comm import CommExchange
-from dgpuhash.distributed.ingest.shuffle_tasks import parcels
+from dgpuhash.distributed.ingest.shuffle_tasks import CommExchange, parcels
 from dgpuhash.distributed.partition.descriptor import Descriptor, Placement, ShardAddress
 from dgpuhash.distributed.partition.row_order import ARRIVAL
 from dgpuhash.distributed.shards.inbox import Receipt

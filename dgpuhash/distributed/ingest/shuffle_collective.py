@@ -11,15 +11,12 @@ import numpy as np
 from distributed import Client
 
 from dgpuhash import backend
-from dgpuhash.distributed.cluster.locality import Elsewhere, Given, Needed
-from dgpuhash.distributed.cluster.lying import Lying, needed, report
-from dgpuhash.distributed.cluster.payload import are_plain, plain_arrays
-from dgpuhash.distributed.cluster.serialization import Sealed
+from dgpuhash.distributed.cluster.locality import Elsewhere, Given, Lying, Needed, needed, report
+from dgpuhash.distributed.cluster.serialization import Sealed, are_plain, plain_arrays
 from dgpuhash.distributed.collective.base import Collective, Places, Received
-from dgpuhash.distributed.collective.standing import run_together
+from dgpuhash.distributed.collective.group_cache import run_together
 from dgpuhash.distributed.partition.descriptor import Placement
-from dgpuhash.distributed.partition.hash_partition import split
-from dgpuhash.distributed.partition.parted import Parted, parted
+from dgpuhash.distributed.partition.hash_partition import Parted, parted, split
 from dgpuhash.distributed.partition.skew import NO_HEAVY, NO_TALLY, Heavy, Tally, agreed, candidates
 from dgpuhash.distributed.shards.plugin import ShardHost
 from dgpuhash.distributed.shards.shard_store import Change

@@ -5,23 +5,62 @@ from __future__ import annotations
 import asyncio
 import sys
 import uuid
+from collections.abc import Sequence
 from typing import Any
 
+from dgpuhash.distributed.cluster.rpc import request
 from dgpuhash.distributed.cluster.serialization import Sealed
 from dgpuhash.distributed.cluster.user_errors import refusing
-from dgpuhash.distributed.ingest.comm import CommExchange
-from dgpuhash.distributed.partition.descriptor import Placement
+from dgpuhash.distributed.partition.descriptor import Placement, ShardAddress
 from dgpuhash.distributed.partition.hash_partition import pieces
 from dgpuhash.distributed.partition.routing import lost_rows, part_near, stored_layers
 from dgpuhash.distributed.partition.row_order import ARRIVAL, arrival_of, with_arrival
 from dgpuhash.distributed.partition.skew import NO_TALLY, candidates
-from dgpuhash.distributed.shards.inbox import Parcel, Receipt
+from dgpuhash.distributed.shards.inbox import Exchange, Parcel, Receipt
 from dgpuhash.distributed.shards.plugin import host_of, hosting_worker
 from dgpuhash.distributed.shards.shard_store import Change
 from dgpuhash.frames import frames_of, key_names
 from dgpuhash.tables.memory_errors import call_says_memory
 
-__all__ = ["largest", "parcels", "put_partition"]
+__all__ = ["CommExchange", "largest", "parcels", "put_partition"]
+
+
+class CommExchange(Exchange):
+    """Puts parcels into the inboxes of other workers by request and acknowledgement.
+
+    Parameters
+    ----------
+    worker : distributed.Worker
+        The worker that sends.
+    shards : sequence of ShardAddress
+        Where the parts live.
+    uid, transaction : str
+        The index and the bulk phase that the parcels belong to.
+    """
+
+    def __init__(
+        self, worker: Any, shards: Sequence[ShardAddress], uid: str, transaction: str
+    ) -> None:
+        self._worker = worker
+        self._shards = shards
+        self._phase = {"uid": uid, "transaction": transaction}
+
+    @property
+    def parts(self) -> int:
+        return len(self._shards)
+
+    async def put(self, part: int, parcel: Parcel) -> None:
+        await request(
+            self._worker,
+            self._shards[part].worker,
+            "dgpuhash_put",
+            {"payload": parcel.payload},
+            partition=parcel.partition,
+            attempt=parcel.attempt,
+            number=parcel.number,
+            rows=parcel.rows,
+            **self._phase,
+        )
 
 
 @refusing()

@@ -11,8 +11,8 @@ from distributed.utils import sync
 
 from dgpuhash import backend
 from dgpuhash.distributed.cluster.broadcast import on_workers
-from dgpuhash.distributed.cluster.payload import frame_of_payload
-from dgpuhash.distributed.ingest.comm import CommExchange
+from dgpuhash.distributed.cluster.serialization import frame_of_payload
+from dgpuhash.distributed.ingest.shuffle_tasks import CommExchange
 from dgpuhash.distributed.partition.hash_partition import pieces
 from dgpuhash.distributed.partition.skew import Heavy, agreed
 from dgpuhash.distributed.shards.inbox import LOOSE, Inbox, Parcel, Receipt

@@ -11,9 +11,9 @@ from typing import Any
 from distributed import Client
 from distributed.protocol import Serialized, deserialize, pickle, serialize
 
-from dgpuhash.distributed.cluster.calls import ask_scheduler
 from dgpuhash.distributed.cluster.client import asking_the_scheduler
 from dgpuhash.distributed.cluster.lock import forget_lock, locked
+from dgpuhash.distributed.cluster.rpc import ask_scheduler
 from dgpuhash.distributed.partition.descriptor import Descriptor
 from dgpuhash.errors import IndexChanged, IndexLost, IndexNotFound, SpecError
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from dgpuhash.backend import Backend
 from dgpuhash.backend.batch.bucket_order import Ranges
-from dgpuhash.backend.batch.partition_pass import Partitioned, Segments
+from dgpuhash.backend.batch.partition import Partitioned, Segments
 from dgpuhash.distributed.collective.base import Collective, Places, Transfer
-from dgpuhash.distributed.pipeline.lands import Field, Rows
+from dgpuhash.distributed.pipeline.slices import Field, Rows
 from dgpuhash.distributed.shards.table_shard import Part
 from dgpuhash.tables.open_addressing.bulk_stream import RegionIntake
 

@@ -8,21 +8,49 @@ from typing import Any
 import numpy as np
 
 from dgpuhash import backend as backends
-from dgpuhash.backend import Deal
+from dgpuhash.backend import Backend, Deal
 from dgpuhash.distributed.collective.base import Collective
 from dgpuhash.distributed.pipeline.bulk_insert import Offer, Placing
 from dgpuhash.distributed.pipeline.plan import Chunk, Piece, Plan
 from dgpuhash.distributed.pipeline.rounds import Rounds
 from dgpuhash.distributed.pipeline.slices import Answer, Sent
+from dgpuhash.distributed.pruning.policy import gathered
 from dgpuhash.distributed.pruning.probe_keys import Thinned, thinned
-from dgpuhash.distributed.pruning.repeats import gathered
 from dgpuhash.distributed.shards.table_shard import Part, Verb
 from dgpuhash.errors import OutOfMemoryError, ShapeError
 from dgpuhash.tables.arguments.lookup_keys import Asked, joined_rows
+from dgpuhash.tables.bucket_list.pool import owners_of
 from dgpuhash.tables.open_addressing.bulk_build import fill_ones
 from dgpuhash.tables.open_addressing.bulk_stream import RegionIntake
 
-__all__ = ["Asking"]
+__all__ = ["Asking", "matches"]
+
+
+def matches(
+    backend: Backend, chunks: Sequence[Chunk], answers: Sequence[list[Any]], *, lists: bool
+) -> list[list[Any]]:
+    """For each chunk the numbers of its rows that were found, among those of all, and the values.
+
+    `answers` are values, and a mask or the offsets of lists.
+    """
+    matched = []
+    for chunk, (values, told) in zip(chunks, answers, strict=True):
+        if lists:
+            rows = _owners(backend, told, len(values))
+        else:
+            rows = backend.xp.flatnonzero(told)
+            values = values[rows]
+        matched.append([rows + chunk.first, values])
+    return matched
+
+
+def _owners(backend: Backend, offsets: Any, total: int) -> Any:
+    """The row of each value."""
+    xp = backend.xp
+    filled = xp.flatnonzero(offsets[1:] > offsets[:-1])
+    ends = xp.concatenate([xp.zeros(1, np.int64), offsets[1:][filled]])
+    return filled[owners_of(backend, ends, total)]
+
 
 # Answers that tell how many keys are absent; fewer tell nothing.
 _TOLD_ROWS = 2**16

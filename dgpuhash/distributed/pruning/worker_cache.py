@@ -13,9 +13,9 @@ from dgpuhash import backend
 from dgpuhash.distributed.cluster.rpc import request
 from dgpuhash.distributed.partition.descriptor import Descriptor
 from dgpuhash.distributed.partition.hash_partition import parcel_nbytes
-from dgpuhash.distributed.pruning.asked import Asked
 from dgpuhash.distributed.pruning.bloom_replica import MEMORY_SHARE, Replica
 from dgpuhash.distributed.pruning.policy import Recent, Sparing
+from dgpuhash.distributed.pruning.probe_keys import Asked
 from dgpuhash.errors import OutOfMemoryError
 from dgpuhash.frames import FrameIndex, frames_of
 from dgpuhash.tables.bloom import BloomFilter

@@ -10,7 +10,7 @@ from distributed import Client
 
 from dgpuhash.distributed.cluster.broadcast import watched
 from dgpuhash.distributed.cluster.client import in_task_of
-from dgpuhash.distributed.cluster.payload import frame_of_payload
+from dgpuhash.distributed.cluster.serialization import frame_of_payload
 from dgpuhash.distributed.cluster.user_errors import refusing
 from dgpuhash.distributed.ingest.source import check_whole, partitions_of
 from dgpuhash.distributed.partition.descriptor import Descriptor

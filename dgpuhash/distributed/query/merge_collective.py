@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+import sys
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -16,30 +17,94 @@ from distributed import Client
 from dgpuhash import backend
 from dgpuhash.distributed.cluster.broadcast import on_workers
 from dgpuhash.distributed.cluster.client import check_home
-from dgpuhash.distributed.cluster.locality import Elsewhere, Given, Made, Needed
-from dgpuhash.distributed.cluster.lying import needed, report
-from dgpuhash.distributed.cluster.payload import is_plain, plain_arrays
-from dgpuhash.distributed.cluster.serialization import Sealed
+from dgpuhash.distributed.cluster.locality import (
+    Elsewhere,
+    Given,
+    Lying,
+    Made,
+    Needed,
+    needed,
+    report,
+)
+from dgpuhash.distributed.cluster.serialization import Sealed, is_plain, plain_arrays
 from dgpuhash.distributed.collective.base import Collective, Received
-from dgpuhash.distributed.collective.standing import run_together
+from dgpuhash.distributed.collective.endpoint import resting
+from dgpuhash.distributed.collective.group_cache import run_together
 from dgpuhash.distributed.ingest.source import persisted
 from dgpuhash.distributed.partition.descriptor import Descriptor, Placement
-from dgpuhash.distributed.partition.hash_partition import split_to_all
-from dgpuhash.distributed.partition.parted import Parted, parted
+from dgpuhash.distributed.partition.hash_partition import Parted, parted, split_to_all
 from dgpuhash.distributed.partition.row_order import of_any
 from dgpuhash.distributed.partition.skew import NO_HEAVY
 from dgpuhash.distributed.pruning.bloom_replica import Replica, Standing
 from dgpuhash.distributed.pruning.policy import Absences, Sparing
 from dgpuhash.distributed.pruning.worker_cache import Sieve
-from dgpuhash.distributed.query.copies import merge_here
 from dgpuhash.distributed.query.merge_tasks import Probe
 from dgpuhash.distributed.query.plan import Plan
-from dgpuhash.distributed.query.share import Share, matches_of, merged
 from dgpuhash.distributed.shards.plugin import ShardHost
-from dgpuhash.frames import FrameIndex, frames_of, in_query_order
+from dgpuhash.frames import FrameIndex, Matches, frames_of, in_query_order
 from dgpuhash.tables.columns.select import found_rows, taken
 
-__all__ = ["merge_together"]
+__all__ = ["Share", "matches_of", "merge_here", "merge_together", "merge_with", "merged"]
+
+
+def merge_here(host: ShardHost, seal: Sealed[Probe], given: Given) -> Made[Share]:
+    """Runs on each worker."""
+    probe = seal.opened()
+    descriptor = probe.descriptor
+    try:
+        lefts = given.things
+    except KeyError as error:
+        return Made(Share(f"partition {error} has left its worker"), {})
+    shard = descriptor.shards[given.rank]
+    index = host.shards.at(descriptor.uid, descriptor.epoch, shard.incarnation)
+    made = {}
+    with resting(host.worker.loop.asyncio_loop, frames_of(descriptor.meta).device):
+        for one, (left,) in zip(given.own, lefts, strict=True):
+            made[merged(given, one)] = merge_with(index, probe, left)
+        backend.get(frames_of(descriptor.meta).device).synchronize()
+    return Made(Share(), made)
+
+
+def merge_with(index: FrameIndex, probe: Probe, left: Any) -> Any:
+    """The merge of a partition with an index that has all rows."""
+    asking = probe.asking(left)
+    rows, found = matches_of(index, asking.keys, probe.how, probe.moved, named=False)
+    whole = rows is None or (index.one_row_per_key and len(rows) == len(left))
+    return probe.put_together(asking, rows, found, whole=whole)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a rank has done; or why tasks must do it.
+
+    Of its `rows`, `spared_rows` were asked about nowhere. It knows of `absent_rows` that they have
+    no match.
+    """
+
+    refused: str = ""
+    rows: int = 0
+    spared_rows: int = 0
+    absent_rows: int = 0
+
+
+def merged(given: Given, partition: Lying) -> tuple[str, int]:
+    """Under which the result of a partition is kept."""
+    return f"dgpuhash-merged-{given.token}", partition.number
+
+
+def matches_of(
+    index: FrameIndex, keys: Any, how: str, columns: Sequence[Hashable], *, named: bool = True
+) -> Matches:
+    """All that an index has for `keys`, a frame or a tuple of arrays.
+
+    A tuple of arrays, not a frame, where its columns are plain. Unless all are `named`,
+    `query_rows` may be None for those of all keys, in order.
+    """
+    if how in {"semi", "anti"}:
+        return index.match(keys, how=how)
+    page = index.page(keys, nbytes=sys.maxsize, columns=columns, plain=True, named=named)
+    return page.matches
+
 
 # Positions of keys in what one rank asks another one travel in 32 bits.
 _MOST_ROWS = 2**32

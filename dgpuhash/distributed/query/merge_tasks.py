@@ -10,8 +10,14 @@ from typing import Any, ClassVar
 
 from dask.sizeof import sizeof
 
-from dgpuhash.distributed.cluster.payload import Payload, frame_of_payload, is_plain, joined
-from dgpuhash.distributed.cluster.serialization import Sealed, WithMetas
+from dgpuhash.distributed.cluster.serialization import (
+    Payload,
+    Sealed,
+    WithMetas,
+    frame_of_payload,
+    is_plain,
+    joined,
+)
 from dgpuhash.distributed.cluster.user_errors import refusing
 from dgpuhash.distributed.partition.descriptor import Descriptor
 from dgpuhash.distributed.partition.hash_partition import parcel_nbytes

@@ -9,10 +9,9 @@ from dgpuhash.distributed.handle import Handle
 from dgpuhash.distributed.ingest.source import frame_of, meta_of
 from dgpuhash.distributed.partition.descriptor import Descriptor
 from dgpuhash.distributed.pruning.policy import Sparing, Switch
-from dgpuhash.distributed.query.held import persist_whole
 from dgpuhash.distributed.query.lookup import Lookups
 from dgpuhash.distributed.query.merge_collective import merge_together
-from dgpuhash.distributed.query.plan import Merging
+from dgpuhash.distributed.query.plan import Merging, persist_whole
 from dgpuhash.errors import SpecError
 from dgpuhash.frames import Lookup
 

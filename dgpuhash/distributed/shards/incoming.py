@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from dgpuhash.distributed.cluster.payload import Payload, frame_of_payload, is_plain, joined
+from dgpuhash.distributed.cluster.serialization import Payload, frame_of_payload, is_plain, joined
 from dgpuhash.errors import ColumnError
 from dgpuhash.frames import FrameIndex, refuse_mixture
 

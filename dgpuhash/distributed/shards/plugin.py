@@ -14,11 +14,10 @@ from distributed.core import error_message
 
 from dgpuhash.backend.cpu import Shares, native
 from dgpuhash.distributed.cluster.device_thread import ShardThread
-from dgpuhash.distributed.cluster.payload import loaded
+from dgpuhash.distributed.cluster.serialization import loaded
 from dgpuhash.distributed.cluster.user_errors import leave_out_refusals
 from dgpuhash.distributed.collective.endpoint import WorkerEnd
-from dgpuhash.distributed.query.task_batching import Siblings
-from dgpuhash.distributed.query.together import Together
+from dgpuhash.distributed.query.task_batching import Siblings, Together
 from dgpuhash.distributed.shards.inbox import Parcel
 from dgpuhash.distributed.shards.secession import Ahead
 from dgpuhash.distributed.shards.shard_store import Shards

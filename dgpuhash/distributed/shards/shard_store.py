@@ -10,9 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from dgpuhash.distributed.cluster.payload import Payload, frame_of_payload, is_plain
 from dgpuhash.distributed.cluster.rpc import REMEDY
-from dgpuhash.distributed.cluster.serialization import WithMetas
+from dgpuhash.distributed.cluster.serialization import (
+    Payload,
+    WithMetas,
+    frame_of_payload,
+    is_plain,
+)
 from dgpuhash.distributed.partition.descriptor import Placement, ShardAddress
 from dgpuhash.distributed.partition.skew import NO_HEAVY, Heavy
 from dgpuhash.distributed.pruning.worker_cache import Sieve

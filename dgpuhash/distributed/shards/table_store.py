@@ -11,9 +11,8 @@ from dgpuhash import backend as backends
 from dgpuhash.distributed.cluster.locality import Given, Made
 from dgpuhash.distributed.collective.base import Collective
 from dgpuhash.distributed.pipeline.bulk_insert import Offer
-from dgpuhash.distributed.pipeline.matches import matches
 from dgpuhash.distributed.pipeline.plan import Chunk
-from dgpuhash.distributed.pipeline.verb import Asking
+from dgpuhash.distributed.pipeline.verb import Asking, matches
 from dgpuhash.distributed.shards.plugin import ShardHost
 from dgpuhash.distributed.shards.table_shard import Part, Verb
 from dgpuhash.distributed.shards.table_stats import Held

@@ -24,9 +24,8 @@ from dgpuhash.distributed.partition.descriptor import Descriptor
 from dgpuhash.distributed.shards.plugin import ShardHost
 from dgpuhash.distributed.shards.shard_store import Change
 from dgpuhash.distributed.storage.arrow_files import RowsFile, digest_of, write_rows
-from dgpuhash.distributed.storage.envelope import MANIFEST
 from dgpuhash.distributed.storage.folder import Folder
-from dgpuhash.distributed.storage.manifest import Manifest
+from dgpuhash.distributed.storage.manifest import MANIFEST, Manifest
 from dgpuhash.errors import FormatError, IndexChanged, IndexLost
 
 __all__ = [

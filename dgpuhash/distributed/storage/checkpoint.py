@@ -24,14 +24,15 @@ from dgpuhash.distributed.storage.change_log import (
     replaced_by,
     take_over,
 )
-from dgpuhash.distributed.storage.envelope import (
+from dgpuhash.distributed.storage.folder import Folder
+from dgpuhash.distributed.storage.manifest import (
     MANIFEST,
+    WHAT,
+    Manifest,
     holds_another,
     manifest_in,
     required_manifest,
 )
-from dgpuhash.distributed.storage.folder import Folder
-from dgpuhash.distributed.storage.manifest import WHAT, Manifest
 from dgpuhash.errors import ExistsError, FormatError
 from dgpuhash.frames import frames_of
 

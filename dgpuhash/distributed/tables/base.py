@@ -29,10 +29,9 @@ from dgpuhash.distributed.shards.table_shard import Verb
 from dgpuhash.distributed.shards.table_stats import Figures, Held, entries_in_words
 from dgpuhash.distributed.shards.table_store import Order, Outcome
 from dgpuhash.distributed.tables.arguments import batch_of
-from dgpuhash.distributed.tables.batch import Batch, Shown
-from dgpuhash.distributed.tables.claims import columns_of
+from dgpuhash.distributed.tables.batch import Batch, Shown, columns_of
 from dgpuhash.distributed.tables.early_answer import Foreseen
-from dgpuhash.distributed.tables.holding import LIMIT, Holding
+from dgpuhash.distributed.tables.leases import LIMIT, Holding
 from dgpuhash.distributed.tables.loss import losing
 from dgpuhash.errors import (
     ClosedError,

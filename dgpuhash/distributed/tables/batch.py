@@ -18,9 +18,10 @@ from distributed import Client, Future, futures_of, wait
 from dgpuhash import backend as backends
 from dgpuhash.distributed.cluster.broadcast import attended, watched
 from dgpuhash.distributed.cluster.client import taking_tasks, workers_of
-from dgpuhash.distributed.cluster.locality import Needed
+from dgpuhash.distributed.cluster.locality import Made, Needed
 from dgpuhash.distributed.cluster.scatter import scattered
 from dgpuhash.distributed.pipeline.plan import Chunk
+from dgpuhash.distributed.shards.table_store import Outcome, answer_name
 from dgpuhash.errors import (
     IndexLost,
     UnsupportedError,
@@ -30,14 +31,7 @@ from dgpuhash.tables.arguments.interop import Taken
 from dgpuhash.tables.arguments.lookup_keys import Asked
 from dgpuhash.tables.arguments.validate import adopt_host, default_row, same_length
 
-__all__ = [
-    "Batch",
-    "Kept",
-    "Shown",
-    "array_of",
-    "dealt",
-    "until_done",
-]
+__all__ = ["Batch", "Kept", "Shown", "array_of", "columns_of", "dealt", "until_done"]
 
 # Host arrays are spread over the workers in chunks of at least so many rows.
 SMALL_ROWS = 1 << 12
@@ -332,3 +326,15 @@ def _rows_of(chunk: Any) -> int:
     except TypeError:
         # Whoever takes it says what it is.
         return 0
+
+
+def columns_of(made: Sequence[Made[Outcome]], columns: int) -> list[Kept]:
+    """The columns of an answer, whose chunks stay where they are."""
+    shapes = {stored.key: stored.shape for each in made for stored in each.result.stored}
+    futures = {key: future for each in made for key, future in each.data.items()}
+    kept = []
+    for column in range(columns):
+        name = answer_name(made[0].result.answer, column)
+        keys = sorted(key for key in shapes if key[0] == name)
+        kept.append(Kept(name, [futures[key] for key in keys], [shapes[key] for key in keys]))
+    return kept

@@ -10,8 +10,7 @@ from dgpuhash.distributed.cluster.locality import Made
 from dgpuhash.distributed.shards.plugin import ShardHost
 from dgpuhash.distributed.shards.table_stats import Held
 from dgpuhash.distributed.shards.table_store import Hosted, Outcome, answer_name, at, stored
-from dgpuhash.distributed.storage.arrow_files import RowsFile, write_table
-from dgpuhash.distributed.storage.columns import to_arrow
+from dgpuhash.distributed.storage.arrow_files import RowsFile, to_arrow, write_table
 from dgpuhash.distributed.storage.folder import Folder
 
 __all__ = [

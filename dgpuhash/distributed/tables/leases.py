@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from distributed import Client, SchedulerPlugin
 from distributed.protocol import pickle
 
-from dgpuhash.distributed.cluster.calls import ask_scheduler, on_scheduler
-from dgpuhash.distributed.cluster.client import connected
-from dgpuhash.distributed.cluster.rpc import begun
+from dgpuhash.distributed.cluster.client import connected, inherited
+from dgpuhash.distributed.cluster.rpc import ask_scheduler, begun, on_scheduler
 from dgpuhash.distributed.collective.group import close_end
+from dgpuhash.distributed.collective.group_cache import Use
 from dgpuhash.distributed.shards.plugin import NAME
 from dgpuhash.distributed.shards.table_store import drop_part
 
-__all__ = ["Lease", "forget", "give_back", "take"]
+__all__ = ["LIMIT", "Holding", "Lease", "forget", "give_back", "take"]
 
 # Seconds that a client has to come back when its connection broke.
 PATIENCE = 10.0
@@ -118,3 +120,91 @@ async def forget(uid: str | None, group: str | None, dask_worker: Any) -> None:
     host = dask_worker.plugins.get(NAME)
     if host is not None and uid is not None:
         await host.thread.run(drop_part, host, uid)
+
+
+# Seconds that workers are waited for, who may be busy.
+LIMIT = 10.0
+
+
+class Holding:
+    """The parts of a table, and its use of a group.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    uid : str
+        Of the table.
+    workers : sequence of str
+        Addresses.
+    use : Use
+
+    Attributes
+    ----------
+    use : Use or None
+        None when the last group failed.
+    """
+
+    def __init__(self, client: Client, uid: str, workers: Sequence[str], use: Use) -> None:
+        self._client, self._uid, self._workers = client, uid, list(workers)
+        self.use: Use | None = None
+        self.renew(use)
+        # Before Dask ends the clients that are still there, as it was imported earlier.
+        atexit.register(self.free)
+
+    def renew(self, use: Use) -> None:
+        """Use another group in the place of one that failed.
+
+        The scheduler has it all freed when the client is gone without a word.
+        """
+        take(self._client, Lease(self._uid, use.group.name, self._workers))
+        self.use = use
+
+    def free(self, seconds: float = LIMIT, *, parts: bool = True) -> None:
+        """Let the workers that are there free it; who is busy for so many seconds does so later.
+
+        Without the `parts`, which another holding has from now on, its use of the group alone.
+        """
+
+        async def wait() -> None:
+            await asyncio.wait([begun(self._tell(parts))], timeout=seconds)
+
+        if inherited(self._client):
+            # A forked child gives up nothing that its parent has.
+            return
+        if self._client.asynchronous:
+            # Its event loop cannot wait for itself.
+            with suppress(RuntimeError):
+                self.abandon()
+            return
+        atexit.unregister(self.free)
+        if self._client.status == "running":
+            # Its event loop may have ended even so, when its process does.
+            with suppress(TimeoutError, RuntimeError):
+                self._client.sync(wait, callback_timeout=2 * seconds)
+
+    def abandon(self) -> None:
+        """As `free`, and waits for nobody: the collector may call it anywhere, on any thread."""
+
+        def begin() -> None:
+            begun(self._tell(parts=True))
+
+        if inherited(self._client):
+            return
+        atexit.unregister(self.free)
+        loop = self._client.loop
+        if loop is not None and self._client.status == "running":
+            loop.add_callback(begin)
+
+    async def _tell(self, parts: bool) -> None:
+        last = self.use is not None and self.use.leave()
+        there = set(await self._client.scheduler.ncores()) & set(self._workers)
+        await self._client.run(
+            forget,
+            self._uid if parts else None,
+            self.use.group.name if self.use is not None and last else None,
+            workers=sorted(there),
+            on_error="ignore",
+            asynchronous=True,
+        )
+        if parts:
+            await give_back(self._client, self._uid)

@@ -19,13 +19,12 @@ from dgpuhash.distributed.partition.descriptor import Saved
 from dgpuhash.distributed.shards import table_store
 from dgpuhash.distributed.shards.table_shard import Verb
 from dgpuhash.distributed.storage.arrow_files import RowsFile, check_shared
-from dgpuhash.distributed.storage.envelope import MANIFEST, holds_another, loaded_from
 from dgpuhash.distributed.storage.folder import Folder
+from dgpuhash.distributed.storage.manifest import MANIFEST, holds_another, loaded_from
 from dgpuhash.distributed.tables import contents
 from dgpuhash.distributed.tables.arguments import check_arrays
 from dgpuhash.distributed.tables.base import DistributedTable
-from dgpuhash.distributed.tables.batch import array_of
-from dgpuhash.distributed.tables.claims import columns_of
+from dgpuhash.distributed.tables.batch import array_of, columns_of
 from dgpuhash.distributed.tables.loss import losing
 from dgpuhash.distributed.tables.saved import WHAT, SavedBatch, SavedTable
 from dgpuhash.errors import FormatError, IndexLost, UnsupportedError

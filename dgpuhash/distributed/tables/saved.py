@@ -10,10 +10,9 @@ from typing import Any
 import dask
 from distributed import Client
 
-from dgpuhash.distributed.storage.arrow_files import RowsFile, batches_in, check_sizes
-from dgpuhash.distributed.storage.columns import to_numpy
-from dgpuhash.distributed.storage.envelope import manifest_in, opened, required_manifest, sealed
+from dgpuhash.distributed.storage.arrow_files import RowsFile, batches_in, check_sizes, to_numpy
 from dgpuhash.distributed.storage.folder import Folder
+from dgpuhash.distributed.storage.manifest import manifest_in, opened, required_manifest, sealed
 from dgpuhash.distributed.tables.batch import Batch, Kept, Shown, until_done
 from dgpuhash.errors import DgpuhashError
 from dgpuhash.frames.keys.seeds import LEGACY, is_seed

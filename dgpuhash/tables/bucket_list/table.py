@@ -8,8 +8,8 @@ import numpy as np
 
 from dgpuhash.tables.bucket_list.grouping import KeyRuns, key_runs
 from dgpuhash.tables.bucket_list.pool import NONE, Appending, Lists
+from dgpuhash.tables.open_addressing.cardinality import Sample
 from dgpuhash.tables.open_addressing.growth import Storage
-from dgpuhash.tables.open_addressing.sampling import Sample
 
 __all__ = ["appending", "contents", "fill", "handles", "settle"]
 

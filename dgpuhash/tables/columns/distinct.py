@@ -13,7 +13,7 @@ from dgpuhash.backend import Backend
 from dgpuhash.seeds import draw_seed, seed_of_generation
 from dgpuhash.tables.columns.group_table import GroupTable
 
-__all__ = ["Estimate", "Groups", "Placed", "fill", "population"]
+__all__ = ["Estimate", "Groups", "Placed", "fill", "population", "winners"]
 
 # Of the records, where each row may have a key of its own.
 _MAX_LOAD = 0.6
@@ -203,3 +203,20 @@ def population(distinct: int, drawn: int) -> int:
         else:
             high = middle
     return math.ceil(low)
+
+
+def winners(backend: Backend, bits: Any, *, last: bool) -> Any | None:
+    """The first, or the last, row (int64) of each key; None when no key comes twice.
+
+    Examples
+    --------
+    >>> from dgpuhash import backend
+    >>> import numpy as np
+    >>> winners(backend.get("cpu"), np.array([5, 7, 5], np.uint32), last=True).tolist()
+    [1, 2]
+    """
+    placed = Placed(backend, backend.asarray(bits[::-1]) if last else bits)
+    if len(placed) == len(bits):
+        return None
+    rows = placed.first_rows()
+    return len(bits) - 1 - rows[::-1] if last else rows

@@ -8,7 +8,7 @@ import numpy as np
 
 from dgpuhash.backend import Backend
 from dgpuhash.backend.batch.bucket_order import Ranges
-from dgpuhash.backend.batch.partition_pass import Partitioned
+from dgpuhash.backend.batch.partition import Partitioned
 from dgpuhash.backend.structs import core, region
 from dgpuhash.tables.open_addressing.bulk_build import claim, slot_bits
 from dgpuhash.tables.open_addressing.slots import Slots

@@ -9,7 +9,7 @@ import pytest
 from distributed import Client
 from distributed.protocol import pickle
 
-from dgpuhash.distributed.cluster.calls import (
+from dgpuhash.distributed.cluster.rpc import (
     OPERATION,
     ask_scheduler,
     call_worker,

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from pandas.testing import assert_frame_equal
 
-from dgpuhash.distributed.cluster.payload import (
+from dgpuhash.distributed.cluster.serialization import (
     frame_of_payload,
     is_plain,
     joined,

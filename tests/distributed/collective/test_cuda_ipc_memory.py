@@ -11,9 +11,13 @@ from typing import Any
 
 import pytest
 
-from dgpuhash.distributed.collective.cuda_ipc_memory import PAGE_NBYTES
+from dgpuhash.distributed.collective.cuda_ipc_memory import (
+    LANDING_SHARE,
+    PAGE_NBYTES,
+    PeerLanding,
+    landing_nbytes,
+)
 from dgpuhash.distributed.collective.local import LocalCollective
-from dgpuhash.distributed.collective.peer_landing import SHARE, PeerLanding, landing_nbytes
 
 SIZE = 3
 TOTAL = 1 << 40
@@ -134,4 +138,4 @@ def test_memory_that_the_pool_kept(runtime: Runtime, landings: list[PeerLanding]
 def test_what_is_too_much_is_not_asked_for(runtime: Runtime, landings: list[PeerLanding]):
     assert not on_all(landings, [10, (1 << 30) + 1, 10])
     assert runtime.held == {}
-    assert landing_nbytes() == TOTAL // SHARE
+    assert landing_nbytes() == TOTAL // LANDING_SHARE

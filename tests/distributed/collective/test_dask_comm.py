@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from paper_gpus import DeviceArray, install
 
-from dgpuhash.distributed.collective import dask_comm, staging
+from dgpuhash.distributed.collective import dask_comm
+from dgpuhash.distributed.collective import dask_comm as staging
 from dgpuhash.distributed.collective.base import Collective, Places
 from dgpuhash.distributed.collective.group import Group, form_group
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from clusters import until
 
-from dgpuhash.distributed.collective import rest
+from dgpuhash.distributed.collective import endpoint
 from dgpuhash.distributed.collective.cuda_ipc import PeerCollective
 from dgpuhash.distributed.collective.dask_comm import CommCollective
 from dgpuhash.distributed.collective.nccl import NcclCollective
@@ -40,7 +40,7 @@ def naps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
             naps.append(seconds)
             return self.is_set()
 
-    monkeypatch.setattr(rest, "threading", SimpleNamespace(Event=Over))
+    monkeypatch.setattr(endpoint, "threading", SimpleNamespace(Event=Over))
     return naps
 
 
@@ -53,7 +53,7 @@ def asked(loop: asyncio.AbstractEventLoop) -> str:
 
 
 def test_a_loop_rests_and_answers_until_the_block_ends(loop, naps):
-    with pytest.raises(ZeroDivisionError), rest.resting(loop, "cuda"):
+    with pytest.raises(ZeroDivisionError), endpoint.resting(loop, "cuda"):
         until(lambda: len(naps) > 2, pause=0.001)
         assert asked(loop) == "there"
         raise ZeroDivisionError
@@ -66,9 +66,9 @@ def test_a_loop_rests_and_answers_until_the_block_ends(loop, naps):
 
 
 def test_a_nap_ends_with_the_block(loop, monkeypatch):
-    monkeypatch.setattr(rest, "SLEEP", 300)
+    monkeypatch.setattr(endpoint, "SLEEP", 300)
     asked(loop)
-    with rest.resting(loop, "cuda"):
+    with endpoint.resting(loop, "cuda"):
         pending = asyncio.run_coroutine_threadsafe(answer(), loop)
         with pytest.raises(TimeoutError):
             pending.result(0.05)

@@ -13,7 +13,7 @@ from distributed import Client
 
 from dgpuhash.distributed import DistributedMap
 from dgpuhash.distributed.collective.base import Collective
-from dgpuhash.distributed.collective.standing import run_together
+from dgpuhash.distributed.collective.group_cache import run_together
 from dgpuhash.distributed.ingest.commit import places
 from dgpuhash.errors import DeviceError
 

@@ -15,7 +15,7 @@ from dgpuhash.distributed import DistributedMap, DistributedMultiMap, Distribute
 from dgpuhash.distributed.cluster.broadcast import on_workers
 from dgpuhash.distributed.collective.group import form_group, join_group
 from dgpuhash.distributed.shards.table_shard import Part
-from dgpuhash.distributed.tables import holding
+from dgpuhash.distributed.tables import leases
 from dgpuhash.distributed.tables.early_answer import Foreseen
 from dgpuhash.errors import IndexLost, OutOfMemoryError
 
@@ -63,7 +63,7 @@ def test_a_table_that_is_interrupted_while_it_is_made_shares_nothing(threads, mo
 
     before = parts_held(threads)
     with monkeypatch.context() as patched:
-        patched.setattr(holding, "take", interrupted)
+        patched.setattr(leases, "take", interrupted)
         with pytest.raises(KeyboardInterrupt):
             DistributedSet("int64")
     gc.collect()

@@ -19,7 +19,7 @@ from dgpuhash.distributed.collective import group as group_module
 from dgpuhash.distributed.collective import nccl
 from dgpuhash.distributed.collective.base import CarrierLost, Collective, Places
 from dgpuhash.distributed.collective.group import Group, form_group
-from dgpuhash.distributed.collective.standing import run_together
+from dgpuhash.distributed.collective.group_cache import run_together
 from dgpuhash.distributed.ingest.commit import places
 from dgpuhash.distributed.shards.table_shard import Part
 from dgpuhash.errors import DgpuhashError, IndexLost

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from clusters import until
 
-from dgpuhash.distributed.collective import mailbox as module
-from dgpuhash.distributed.collective.mailbox import ROOM, Mailbox
+from dgpuhash.distributed.collective import shared_memory as module
+from dgpuhash.distributed.collective.shared_memory import ROOM, Mailbox
 
 
 @pytest.fixture

@@ -21,9 +21,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dgpuhash.distributed import DistributedIndex
-from dgpuhash.distributed.collective import standing
+from dgpuhash.distributed.collective import group_cache
 from dgpuhash.distributed.collective.group import Group
-from dgpuhash.distributed.collective.standing import _known
+from dgpuhash.distributed.collective.group_cache import _known
 from dgpuhash.distributed.ingest.shuffle_collective import Leaving
 from dgpuhash.distributed.partition.skew import LEAST_ROWS
 from dgpuhash.distributed.query.merge_collective import Asking
@@ -416,7 +416,7 @@ def end_group_of(client: Client, index: DistributedIndex, monkeypatch: pytest.Mo
     group.close(client)
     until(lambda: not any(client.run(has_end, group.name).values()))
     # Only here: on a busy machine workers take longer to answer that they are as they were.
-    monkeypatch.setattr(standing, "GRACE", 10.0)
+    monkeypatch.setattr(group_cache, "GRACE", 10.0)
     return group
 
 
@@ -442,7 +442,7 @@ def forget_nothing(shards: Any, group: Any, dask_scheduler: Any) -> None:
 def test_group_that_others_still_name_is_not_taken_again(
     threads: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(standing, "forget_group", forget_nothing)
+    monkeypatch.setattr(group_cache, "forget_group", forget_nothing)
     lefts = placed(threads, pd.DataFrame({"k": np.arange(50), "v": np.arange(50)}), [0, 1])
     with DistributedIndex.build(lefts, on="k") as index:
         group = end_group_of(threads, index, monkeypatch)

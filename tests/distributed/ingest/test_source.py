@@ -8,8 +8,8 @@ import dask.dataframe as dd
 import pandas as pd
 import pytest
 
-from dgpuhash.distributed.cluster.payload import are_plain
-from dgpuhash.distributed.ingest.kept import Kept
+from dgpuhash.distributed.cluster.serialization import are_plain
+from dgpuhash.distributed.ingest.source import Kept
 from dgpuhash.errors import ColumnError
 from dgpuhash.seeds import VARIABLE
 

@@ -17,7 +17,7 @@ from dgpuhash.distributed import DistributedIndex, DistributedMap, DistributedSe
 from dgpuhash.distributed.partition.descriptor import Descriptor
 from dgpuhash.distributed.shards.plugin import host_of
 from dgpuhash.distributed.shards.table_shard import Part, Verb
-from dgpuhash.distributed.storage.envelope import body_digest
+from dgpuhash.distributed.storage.manifest import body_digest
 from dgpuhash.errors import FormatError
 from dgpuhash.frames import KeyEncoder
 from dgpuhash.frames.keys.seeds import LEGACY, LEGACY_OWNER_SEED

@@ -13,7 +13,7 @@ from model import MapModel, SetModel, key_of, rows_of
 from ranks import LandingEnd, Ranks
 from strategies import keys_from, random_keys
 
-from dgpuhash.distributed.pipeline.lands import ALIGNED, Field, Rows
+from dgpuhash.distributed.pipeline.slices import ALIGNED, Field, Rows
 from dgpuhash.distributed.pruning.policy import Sparing
 from dgpuhash.distributed.shards.table_shard import Verb
 from dgpuhash.tables import HashMap

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dgpuhash import backend
-from dgpuhash.distributed.pruning.asked import Asked
 from dgpuhash.distributed.pruning.policy import Sparing
+from dgpuhash.distributed.pruning.probe_keys import Asked
 from dgpuhash.frames import KeyEncoder
 from dgpuhash.tables.bloom import BloomFilter
 

@@ -14,7 +14,7 @@ from clusters import assert_same
 from distributed import Client
 
 from dgpuhash.distributed import DistributedIndex
-from dgpuhash.distributed.query.question import Asker
+from dgpuhash.distributed.query.fetch import Asker
 from dgpuhash.errors import (
     ColumnError,
     KeyTypeError,

@@ -11,7 +11,7 @@ from clusters import until
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dgpuhash.distributed.query.together import Together
+from dgpuhash.distributed.query.task_batching import Together
 from dgpuhash.errors import OutOfMemoryError
 
 THREADS, AT_ONCE = 8, 2
@@ -81,7 +81,7 @@ def test_calls_that_come_in_the_meantime_share_a_batch(at_once):
 
 
 def test_a_batch_waits_for_calls_that_are_about_to_come(monkeypatch):
-    monkeypatch.setattr("dgpuhash.distributed.query.together.PAUSE", 30)
+    monkeypatch.setattr("dgpuhash.distributed.query.task_batching.PAUSE", 30)
     together, sizes, come = Together(), [], threading.Barrier(3)
 
     def work(things):
@@ -98,7 +98,7 @@ def test_a_batch_waits_for_calls_that_are_about_to_come(monkeypatch):
 
 
 def test_an_error_is_raised_in_each_call_without_an_answer(monkeypatch):
-    monkeypatch.setattr("dgpuhash.distributed.query.together.PAUSE", 30)
+    monkeypatch.setattr("dgpuhash.distributed.query.task_batching.PAUSE", 30)
     together, come = Together(), threading.Barrier(3)
 
     def broken(things):
@@ -118,7 +118,7 @@ def test_an_error_is_raised_in_each_call_without_an_answer(monkeypatch):
 
 @pytest.mark.parametrize("error", [MemoryError, OutOfMemoryError])
 def test_a_batch_that_runs_out_of_memory_is_tried_one_by_one(monkeypatch, error):
-    monkeypatch.setattr("dgpuhash.distributed.query.together.PAUSE", 30)
+    monkeypatch.setattr("dgpuhash.distributed.query.task_batching.PAUSE", 30)
     together, come, sizes = Together(), threading.Barrier(4), []
 
     def hungry(things):

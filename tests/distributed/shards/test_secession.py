@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 
 from dgpuhash.distributed import DistributedIndex
-from dgpuhash.distributed.ingest.comm import CommExchange
-from dgpuhash.distributed.query.together import Together
+from dgpuhash.distributed.ingest.shuffle_tasks import CommExchange
+from dgpuhash.distributed.query.task_batching import Together
 from dgpuhash.distributed.shards.secession import Ahead, most_ahead
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dgpuhash.distributed.storage.columns import to_arrow, to_numpy
+from dgpuhash.distributed.storage.arrow_files import to_arrow, to_numpy
 
 
 @pytest.mark.parametrize(

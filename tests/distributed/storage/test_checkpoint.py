@@ -282,7 +282,7 @@ def test_saved_to_while_it_is_loaded(threads, frame, tmp_path, monkeypatch, mome
 
 
 def test_saved_to_again_and_again(threads, frame, tmp_path, monkeypatch):
-    monkeypatch.setattr("dgpuhash.distributed.storage.envelope.TRIES", 3)
+    monkeypatch.setattr("dgpuhash.distributed.storage.manifest.TRIES", 3)
     with DistributedIndex.build(frame, on="count", client=threads) as index:
         index.save(tmp_path / "saved")
         whole = history.batches_of
@@ -334,7 +334,7 @@ def shard_of(saved: Path) -> Path:
 
 def edit(saved: Path, change) -> None:
     """Change the manifest and make its checksum right, as a hostile hand would."""
-    from dgpuhash.distributed.storage.envelope import body_digest
+    from dgpuhash.distributed.storage.manifest import body_digest
 
     path = saved / "manifest.json"
     whole = json.loads(path.read_text())

@@ -22,9 +22,9 @@ from dgpuhash.distributed import DistributedMap, DistributedMultiMap, Distribute
 from dgpuhash.distributed.shards import table_store as hosted
 from dgpuhash.distributed.shards.table_shard import Part
 from dgpuhash.distributed.storage.arrow_files import batches_in
-from dgpuhash.distributed.storage.envelope import body_digest
+from dgpuhash.distributed.storage.manifest import body_digest
 from dgpuhash.distributed.tables import base, contents
-from dgpuhash.distributed.tables.holding import Holding
+from dgpuhash.distributed.tables.leases import Holding
 from dgpuhash.errors import (
     ClosedError,
     ExistsError,

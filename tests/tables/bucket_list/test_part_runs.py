@@ -7,8 +7,8 @@ import pytest
 
 from dgpuhash.backend.structs import partition, segments
 from dgpuhash.tables.bucket_list import grouping
-from dgpuhash.tables.bucket_list.part_runs import part_runs
-from dgpuhash.tables.open_addressing.sampling import Sample
+from dgpuhash.tables.bucket_list.grouping import part_runs
+from dgpuhash.tables.open_addressing.cardinality import Sample
 
 UNIQUE = Sample(2**16, 0, heavy=False)
 """Of a batch in which every key seems to differ."""
