@@ -1,9 +1,13 @@
-"""Arrows between rooms point one way, modules stay short, GPU libraries stay in their rooms."""
+"""Arrows between rooms point one way, modules and folders stay short, GPU libraries in their rooms.
+
+Rooms are the modules and folders of `dgpuhash`, and those of its larger folders.
+"""
 
 from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -15,9 +19,13 @@ KERNELS = sorted(
 )
 
 LONGEST_MODULE = 420
+WIDEST_FOLDER = 15
+# Shorter modules belong into the only one that imports them; the commands have a file each.
+SHORTEST_MODULE = 40
+SHORT_MODULES = {"cli/cache", "cli/demo"}
 NAMELESS_ROOMS = {"utils", "helpers", "common", "misc"}
 
-# A room may import itself and every room with a smaller number.
+# A room may import itself and every room with a smaller number; types may come from anywhere.
 PYTHON_ROOMS = {
     "errors": 0,
     "seeds": 1,
@@ -32,6 +40,64 @@ PYTHON_ROOMS = {
     "__main__": 10,
     "__init__": 10,
 }
+ROOMS_WITHIN = {
+    "backend": [
+        {"memory", "kernel", "launch_buffer", "compiler"},
+        {"structs", "device", "cache"},
+        {"launches"},
+        {"batch"},
+        {"base"},
+        {"cpu", "cuda"},
+    ],
+    "tables": [
+        {"memory_errors", "cached", "commit"},
+        {"rwlock", "select"},
+        {"arguments"},
+        {"serialization"},
+        {"open_addressing"},
+        {"columns", "bucket_list"},
+        {"stats", "bloom"},
+        {"base"},
+        {"hash_map", "hash_set", "multi_map"},
+    ],
+    "frames": [
+        {"key_columns"},
+        {"dataframes"},
+        {"labels"},
+        {"keys"},
+        {"row_store", "matches"},
+        {"keyed_rows", "merge_result"},
+        {"lookup", "pages", "fractions", "stats", "serialization"},
+        {"key_input"},
+        {"lookup_mixin"},
+        {"index"},
+    ],
+    "distributed": [
+        {"cluster"},
+        {"partition"},
+        {"collective", "storage"},
+        {"pruning"},
+        {"shards"},
+        {"pipeline", "ingest"},
+        {"query", "tables"},
+        {"handle"},
+        {"reads"},
+        {"rebuild"},
+        {"index"},
+        {"accessor", "load"},
+    ],
+    "bench": [
+        {"keys", "machine", "figure", "room", "memory"},
+        {"distribution", "timing"},
+        {"floors"},
+        {"limits", "peers"},
+        {"tables", "workers"},
+        {"report"},
+        {"model"},
+    ],
+}
+# A backend is pickled by its name, and looked up by it.
+TIES = {("dgpuhash/backend/base.py", "dgpuhash.backend.get")}
 KERNEL_ROOMS = {"core": 0, "probe": 1, "table": 2, "batch": 2, "launch": 3, "host": 4}
 
 # The only rooms that may name a GPU library, and then inside functions.
@@ -48,6 +114,37 @@ GPU_LIBRARIES = {
 
 def room_of(path: Path) -> str:
     return path.relative_to(ROOT / "dgpuhash").with_suffix("").parts[0]
+
+
+def without_types(tree: ast.Module) -> ast.Module:
+    """The module without what only type checkers read."""
+
+    class Runtime(ast.NodeTransformer):
+        def visit_If(self, node: ast.If) -> ast.AST | None:
+            name = node.test.id if isinstance(node.test, ast.Name) else None
+            return None if name == "TYPE_CHECKING" else node
+
+    return Runtime().visit(tree)
+
+
+def upward_within(path: str, imported: set[str]) -> list[str]:
+    """The imports of a file in one of the larger folders that point to a room above its own."""
+    _, folder, *rest = Path(path).with_suffix("").parts
+    if folder not in ROOMS_WITHIN or rest == ["__init__"]:
+        return []
+    ranks = {
+        room: rank for rank, rooms in enumerate(ROOMS_WITHIN[folder]) for room in sorted(rooms)
+    }
+    assert rest[0] in ranks, f"{folder}/{rest[0]} is a new room: give it a place in ROOMS_WITHIN"
+    found = []
+    for name in imported:
+        parts = name.split(".")
+        if parts[:2] != ["dgpuhash", folder] or len(parts) < 3 or (path, name) in TIES:
+            continue
+        # What is none of its rooms is a name that the folder itself gives, above all of them.
+        if parts[2] != rest[0] and ranks.get(parts[2], len(ranks)) >= ranks[rest[0]]:
+            found.append(name)
+    return sorted(found)
 
 
 def imports(tree: ast.AST) -> set[str]:
@@ -85,6 +182,52 @@ def test_the_rule_catches_an_upward_import():
     ]
 
 
+def test_the_rule_catches_an_upward_import_within_a_folder():
+    imported = imports(ast.parse("from dgpuhash.distributed.query.plan import Merging"))
+    assert upward_within("dgpuhash/distributed/ingest/source.py", imported) == [
+        "dgpuhash.distributed.query.plan",
+        "dgpuhash.distributed.query.plan.Merging",
+    ]
+    assert upward_within("dgpuhash/distributed/index.py", imported) == []
+
+
+def test_ties_are_there():
+    for path, name in TIES:
+        assert name in imports(ast.parse((ROOT / path).read_text()))
+
+
+def importers() -> dict[str, set[str]]:
+    """The modules that import each module."""
+    found: dict[str, set[str]] = {}
+    for path in MODULES:
+        own = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for name in imports(ast.parse(path.read_text())):
+            found.setdefault(name, set()).add(own)
+    return found
+
+
+def test_short_modules_have_several_importers():
+    found, lonely = importers(), set()
+    for path in MODULES:
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        if path.read_text().count("\n") < SHORTEST_MODULE and len(found.get(name, ())) == 1:
+            lonely.add(str(path.relative_to(ROOT / "dgpuhash").with_suffix("")))
+    assert lonely == SHORT_MODULES, "merge each into the module that imports it"
+
+
+def test_folders_are_short():
+    files = [
+        path
+        for folder in ("dgpuhash", "kernels", "tests", "scripts", "examples", "cluster")
+        for path in (ROOT / folder).rglob("*")
+        if path.is_file() and path.suffix not in {".pyc", ".so"} and "__pycache__" not in path.parts
+    ]
+    wide = {
+        folder for folder, n in Counter(path.parent for path in files).items() if n > WIDEST_FOLDER
+    }
+    assert not {str(folder.relative_to(ROOT)) for folder in wide}
+
+
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_module(path):
     text = path.read_text()
@@ -92,6 +235,8 @@ def test_module(path):
     room = room_of(path)
     assert room in PYTHON_ROOMS, f"{room} is a new room: give it a place in PYTHON_ROOMS"
     assert upward(room, imports(tree)) == []
+    within = upward_within(str(path.relative_to(ROOT)), imports(without_types(ast.parse(text))))
+    assert within == []
     assert path.stem not in NAMELESS_ROOMS
     assert text.count("\n") <= LONGEST_MODULE, "split it: one noun per file"
     for name in imports(tree):

@@ -17,6 +17,7 @@ from dgpuhash.distributed.cluster.client import client_of
 from dgpuhash.distributed.ingest.commit import carry_out, change_to, drop_shards
 from dgpuhash.distributed.ingest.history import Act, History, Step, acts_of
 from dgpuhash.distributed.ingest.source import check_library, collection_of, meta_of
+from dgpuhash.distributed.partition.change import Change
 from dgpuhash.distributed.partition.conflict import Conflict
 from dgpuhash.distributed.partition.descriptor import Descriptor, Placement, Saved
 from dgpuhash.distributed.partition.registry import Registry, still, taken, unknown
@@ -24,7 +25,6 @@ from dgpuhash.distributed.partition.row_order import refuse_label
 from dgpuhash.distributed.partition.skew import Heavy
 from dgpuhash.distributed.query.plan import Merging
 from dgpuhash.distributed.shards.inbox import Receipt
-from dgpuhash.distributed.shards.shard_store import Change
 from dgpuhash.distributed.shards.stats import Held, row_count, shard_figures
 from dgpuhash.distributed.storage import change_log
 from dgpuhash.errors import ClosedError, IndexChanged, IndexLost, IndexNotFound, KeyTypeError

@@ -18,7 +18,7 @@ from dgpuhash.distributed.ingest.mode import Choice
 from dgpuhash.distributed.ingest.source import Kept, collection_of
 from dgpuhash.distributed.partition.descriptor import Descriptor, Saved
 from dgpuhash.distributed.partition.registry import Registry, check_name, drawn_name, taken
-from dgpuhash.distributed.query.reads import Reading
+from dgpuhash.distributed.reads import Reading
 from dgpuhash.distributed.rebuild import Upkeep
 from dgpuhash.distributed.storage import checkpoint
 from dgpuhash.distributed.storage.change_log import Continued

@@ -18,8 +18,8 @@ from dgpuhash.distributed.ingest.rebalance import (
     sources,
     spread,
 )
+from dgpuhash.distributed.partition.change import Lost
 from dgpuhash.distributed.partition.descriptor import Descriptor, Placement, ShardAddress
-from dgpuhash.distributed.shards.heavy_keys import Lost
 from dgpuhash.distributed.shards.inbox import Receipt
 from dgpuhash.distributed.storage import checkpoint
 from dgpuhash.errors import DgpuhashError, FormatError, IndexLost, UnsupportedError

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dgpuhash.frames.dataframes import frames_named, frames_of, make_frame
 from dgpuhash.frames.dataframes.pandas_checks import check_arrow_types
 from dgpuhash.frames.index import FrameIndex
+from dgpuhash.frames.key_input import Query, keys_frame
 from dgpuhash.frames.keys.encoding import EncodedKeys, KeyEncoder
-from dgpuhash.frames.keys.input import Query, keys_frame
 from dgpuhash.frames.labels import column_labels, kept_columns, key_names
 from dgpuhash.frames.lookup import Lookup, lookup_rows
 from dgpuhash.frames.lookup_mixin import Searchable

@@ -8,10 +8,10 @@ from typing import Any
 
 from dgpuhash.errors import DeviceError
 from dgpuhash.frames.dataframes import check_same_library, frames_of
+from dgpuhash.frames.fractions import warn_of_fractions
+from dgpuhash.frames.key_input import Query
 from dgpuhash.frames.keyed_rows import KeyedRows, first_double
 from dgpuhash.frames.keys.encoding import EncodedKeys, KeyEncoder
-from dgpuhash.frames.keys.fractions import warn_of_fractions
-from dgpuhash.frames.keys.input import Query
 from dgpuhash.frames.labels import kept_columns, key_names
 from dgpuhash.frames.lookup import Lookup, lookup_rows
 from dgpuhash.frames.lookup_mixin import Searchable

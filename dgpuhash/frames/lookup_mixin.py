@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-from dgpuhash.frames.keys.input import Query
+from dgpuhash.frames.key_input import Query
 from dgpuhash.frames.lookup import Lookup
 
 __all__ = ["Searchable"]

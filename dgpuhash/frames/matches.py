@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dgpuhash import backend
-from dgpuhash.tables.columns.select import found_rows, taken
+from dgpuhash.tables.select import found_rows, taken
 
 __all__ = ["Matches", "in_query_order"]
 

@@ -8,11 +8,11 @@ from typing import Any
 from dgpuhash.errors import ColumnError, KeyTypeError, SpecError, UnsupportedError
 from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.dataframes.pandas_checks import check_takeable
-from dgpuhash.frames.keys.columns import check_comparable
+from dgpuhash.frames.key_columns import check_comparable
 from dgpuhash.frames.keys.encoding import KeyEncoder
 from dgpuhash.frames.labels import key_names, refuse_nulls, stored_labels
 from dgpuhash.frames.matches import in_query_order
-from dgpuhash.tables.columns.select import taken
+from dgpuhash.tables.select import taken
 
 __all__ = ["assemble", "assemble_plain", "check_how", "join_columns", "merge_meta", "moved_columns"]
 

@@ -11,7 +11,7 @@ from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.keyed_rows import KeyedRows
 from dgpuhash.frames.keys.encoding import EncodedKeys
 from dgpuhash.frames.matches import Matches
-from dgpuhash.tables.columns.select import taken
+from dgpuhash.tables.select import taken
 
 __all__ = ["POSITION_NBYTES", "Page", "Rest", "first_page"]
 

@@ -17,11 +17,11 @@ from dgpuhash.tables.arguments.interop import Taken, take
 from dgpuhash.tables.arguments.validate import adopt, adopt_host, default_row, natural_dtype
 from dgpuhash.tables.base import Table
 from dgpuhash.tables.columns.distinct import winners
-from dgpuhash.tables.columns.select import found_rows
 from dgpuhash.tables.memory_errors import says_memory
 from dgpuhash.tables.open_addressing.placing import Then
 from dgpuhash.tables.open_addressing.values import Values, values_for
 from dgpuhash.tables.rwlock import changes, reads
+from dgpuhash.tables.select import found_rows
 from dgpuhash.tables.serialization import Buffers
 
 __all__ = ["HashMap"]

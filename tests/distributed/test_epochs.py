@@ -19,9 +19,9 @@ from clusters import assert_same, cluster_of, lazy, set_status, until
 from distributed import Client, Status
 
 from dgpuhash.distributed import DistributedIndex, Placement, handle
+from dgpuhash.distributed.cluster.host import NAME
 from dgpuhash.distributed.partition.registry import Registry
 from dgpuhash.distributed.query.lookup import Lookups
-from dgpuhash.distributed.shards.plugin import NAME
 from dgpuhash.errors import (
     ClosedError,
     ColumnError,

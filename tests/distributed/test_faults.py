@@ -20,8 +20,8 @@ from distributed import Client, Status, wait
 from gate import Gate, read_halfway
 
 from dgpuhash.distributed import DistributedIndex, DistributedMap
+from dgpuhash.distributed.cluster.host import host_of
 from dgpuhash.distributed.ingest.commit import drop_shards
-from dgpuhash.distributed.shards.plugin import host_of
 from dgpuhash.errors import IndexLost
 
 pytestmark = pytest.mark.cluster

@@ -15,7 +15,7 @@ from distributed import Client
 from dgpuhash.distributed import DistributedIndex
 from dgpuhash.distributed.cluster.broadcast import on_workers
 from dgpuhash.distributed.ingest.commit import drop_shards, open_change, places
-from dgpuhash.distributed.shards.shard_store import Change
+from dgpuhash.distributed.partition.change import Change
 from dgpuhash.errors import IndexLost
 from dgpuhash.frames import KeyEncoder
 

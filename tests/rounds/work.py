@@ -16,8 +16,8 @@ from distributed import Client
 from distributed.comm import CommClosedError
 
 from dgpuhash.distributed import DistributedIndex
+from dgpuhash.distributed.cluster.host import host_of
 from dgpuhash.distributed.ingest import commit
-from dgpuhash.distributed.shards.plugin import host_of
 from dgpuhash.errors import DgpuhashError, FormatError, IndexLost
 from rounds.rows import batch, on_device, on_host, probes, same_rows, slowly
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from dgpuhash.distributed.ingest.shuffle_tasks import parcels
+from dgpuhash.distributed.partition.change import Change
 from dgpuhash.distributed.shards.inbox import Exchange, Inbox, Parcel, Receipt
-from dgpuhash.distributed.shards.shard_store import Change
 
 __all__ = ["LocalExchange", "put_rows"]
 

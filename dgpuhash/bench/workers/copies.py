@@ -15,10 +15,10 @@ from dgpuhash.bench.workers.bulk import Bulk
 from dgpuhash.bench.workers.cluster import Workers
 from dgpuhash.bench.workers.workload import Workload
 from dgpuhash.distributed import DistributedIndex
+from dgpuhash.distributed.cluster.host import host_of, hosting_worker
 from dgpuhash.distributed.cluster.serialization import Sealed
 from dgpuhash.distributed.query.merge_collective import merge_with
 from dgpuhash.distributed.query.merge_tasks import Probe
-from dgpuhash.distributed.shards.plugin import host_of, hosting_worker
 
 __all__ = ["copies_floor", "merge_with_copies"]
 

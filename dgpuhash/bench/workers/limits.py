@@ -12,9 +12,9 @@ from distributed.utils import sync
 from dgpuhash import backend
 from dgpuhash.bench.floors import Floors, partition_rate
 from dgpuhash.bench.workers.cluster import Workers
+from dgpuhash.distributed.cluster.host import hosting_worker
 from dgpuhash.distributed.cluster.rpc import request
 from dgpuhash.distributed.ingest.commit import places
-from dgpuhash.distributed.shards.plugin import hosting_worker
 
 __all__ = ["LIMITS", "limits", "message_seconds"]
 

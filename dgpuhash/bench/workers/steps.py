@@ -18,11 +18,12 @@ from dgpuhash import backend
 from dgpuhash.bench.figure import require
 from dgpuhash.bench.workers.cluster import Workers
 from dgpuhash.distributed.cluster.broadcast import on_workers
+from dgpuhash.distributed.cluster.host import hosting_worker
 from dgpuhash.distributed.ingest.commit import drop_shards, open_change, places
 from dgpuhash.distributed.ingest.shuffle_tasks import CommExchange, largest, parcels
+from dgpuhash.distributed.partition.change import Change
 from dgpuhash.distributed.shards.inbox import Receipt
-from dgpuhash.distributed.shards.plugin import ShardHost, hosting_worker
-from dgpuhash.distributed.shards.shard_store import Change
+from dgpuhash.distributed.shards.plugin import ShardHost
 from dgpuhash.frames import KeyEncoder, frames_of
 
 __all__ = ["Steps", "build_and_insert"]

@@ -15,15 +15,24 @@ from distributed.client import FutureCancelledError, FuturesCancelledError
 from distributed.comm import CommClosedError
 
 from dgpuhash.distributed.cluster.client import asking_the_scheduler, workers_of
+from dgpuhash.distributed.cluster.host import arriving_host_of, new_plugin
 from dgpuhash.distributed.cluster.liveness import Attendance, unattended
 from dgpuhash.distributed.cluster.locality import Given, Needed
 from dgpuhash.distributed.cluster.rpc import REMEDY, begun, on_scheduler
 from dgpuhash.distributed.cluster.scheduler import Failed, relayed
-from dgpuhash.distributed.shards.plugin import arriving_host_of
 from dgpuhash.errors import IndexLost
 from dgpuhash.tables.memory_errors import saying_memory
 
-__all__ = ["GRACE", "SILENCE", "asked", "attended", "installed", "on_workers", "watched"]
+__all__ = [
+    "GRACE",
+    "SILENCE",
+    "asked",
+    "attended",
+    "ensure_plugin",
+    "installed",
+    "on_workers",
+    "watched",
+]
 
 Result = TypeVar("Result")
 
@@ -32,8 +41,7 @@ Result = TypeVar("Result")
 WATCH = 0.25
 PATIENCE = 2.0
 SILENCE = 20.0
-# What nobody's answer depends on is waited for no longer; a worker that is busy does it later.
-GRACE = 1.0
+GRACE = 1.0  # For what nobody's answer depends on; a worker that is busy does it later.
 # In which the messages of a phase are on their way, and what is quick is done.
 SOON = 2e-3
 # Seconds between two looks whether the client's event loop has ended.
@@ -152,6 +160,11 @@ def installed(client: Client, plugin: WorkerPlugin) -> None:
         raise IndexLost(
             f"a worker of the cluster was lost before the index was begun ({error}); call it again"
         ) from error
+
+
+def ensure_plugin(client: Client) -> None:
+    """Install the plugin of this library on all workers, and on those that join later."""
+    installed(client, new_plugin())
 
 
 def watched(client: Client, workers: Sequence[str], futures: list[Any]) -> list[Any]:

@@ -10,13 +10,19 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from distributed import Client
 
 from dgpuhash import backend
-from dgpuhash.distributed.cluster.broadcast import GRACE, installed, let_go, on_workers
+from dgpuhash.distributed.cluster.broadcast import (
+    GRACE,
+    ensure_plugin,
+    let_go,
+    on_workers,
+)
 from dgpuhash.distributed.cluster.client import giving_way, workers_of
+from dgpuhash.distributed.cluster.host import NAME
 from dgpuhash.distributed.cluster.locality import Elsewhere, Given, Needed
 from dgpuhash.distributed.cluster.preload import import_there
 from dgpuhash.distributed.cluster.rpc import REMEDY, begun
@@ -27,8 +33,10 @@ from dgpuhash.distributed.collective.dask_comm import CommCollective
 from dgpuhash.distributed.collective.endpoint import WorkerEnd
 from dgpuhash.distributed.collective.membership import Membership
 from dgpuhash.distributed.collective.nccl import NcclCollective
-from dgpuhash.distributed.shards.plugin import NAME, ShardHost
 from dgpuhash.errors import ClosedError, IndexLost, SpecError, UnsupportedError
+
+if TYPE_CHECKING:
+    from dgpuhash.distributed.shards.plugin import ShardHost
 
 __all__ = ["Attempt", "Group", "Transport", "form_group"]
 
@@ -216,7 +224,7 @@ def form_group(client: Client, workers: Sequence[str], exchange: Transport = "au
     name = f"group-{uuid.uuid4().hex[:8]}"
     group = Group(name, tuple(workers), exchange)
     import_there(client)
-    installed(client, ShardHost())
+    ensure_plugin(client)
     try:
         places = on_workers(client, group.workers, join_group, name, group.workers)
         for way in ways_between(places) if exchange == "auto" else [exchange]:

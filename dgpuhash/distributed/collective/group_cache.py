@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
 from distributed import Client
@@ -16,8 +16,10 @@ from dgpuhash.distributed.cluster.lock import locked
 from dgpuhash.distributed.cluster.rpc import ask_scheduler
 from dgpuhash.distributed.collective.group import Attempt, Group, Transport, form_group
 from dgpuhash.distributed.partition.descriptor import ShardAddress
-from dgpuhash.distributed.shards.plugin import ShardHost
 from dgpuhash.errors import DgpuhashError, IndexChanged, IndexLost
+
+if TYPE_CHECKING:
+    from dgpuhash.distributed.shards.plugin import ShardHost
 
 __all__ = ["Use", "joined", "run_together"]
 

@@ -13,8 +13,14 @@ from weakref import WeakKeyDictionary
 import dask
 from distributed import Client, Future
 
-from dgpuhash.distributed.cluster.broadcast import asked, installed, on_workers, watched
+from dgpuhash.distributed.cluster.broadcast import (
+    asked,
+    ensure_plugin,
+    on_workers,
+    watched,
+)
 from dgpuhash.distributed.cluster.client import processes_of
+from dgpuhash.distributed.cluster.host import NAME
 from dgpuhash.distributed.cluster.preload import import_there
 from dgpuhash.distributed.cluster.serialization import Sealed
 from dgpuhash.distributed.cluster.survivors import on_those_there
@@ -23,12 +29,12 @@ from dgpuhash.distributed.ingest.shuffle_collective import put_together
 from dgpuhash.distributed.ingest.shuffle_tasks import put_partition
 from dgpuhash.distributed.ingest.skew_repair import moved_on, settled
 from dgpuhash.distributed.ingest.uniqueness import refuse_doubles
+from dgpuhash.distributed.partition.change import Change
 from dgpuhash.distributed.partition.conflict import Conflict
 from dgpuhash.distributed.partition.descriptor import Descriptor, Placement, ShardAddress
 from dgpuhash.distributed.partition.skew import Heavy
 from dgpuhash.distributed.shards.inbox import Receipt
-from dgpuhash.distributed.shards.plugin import NAME, ShardHost
-from dgpuhash.distributed.shards.shard_store import Change
+from dgpuhash.distributed.shards.plugin import ShardHost
 from dgpuhash.distributed.shards.stats import Held, Measure, measured
 from dgpuhash.errors import IndexLost, UnsupportedError
 from dgpuhash.frames import Numbers, numbers_of, numbers_together
@@ -78,7 +84,7 @@ def places(
     if not said.keys() >= {there[worker] for worker in chosen}:
         found = asked(client, chosen, incarnation)
         if None in found:
-            installed(client, ShardHost())
+            ensure_plugin(client)
             found = on_workers(client, chosen, greet)
         said = {there[worker]: str(each) for worker, each in zip(chosen, found, strict=True)}
         _incarnations[client] = said

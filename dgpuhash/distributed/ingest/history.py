@@ -10,9 +10,9 @@ from typing import Any
 from distributed import Client
 
 from dgpuhash.distributed.ingest.source import partitions_of
+from dgpuhash.distributed.partition.change import Lost
 from dgpuhash.distributed.partition.descriptor import Descriptor, Saved
 from dgpuhash.distributed.partition.row_order import arrival_of
-from dgpuhash.distributed.shards.heavy_keys import Lost
 from dgpuhash.distributed.storage.arrow_files import partitions_in
 from dgpuhash.distributed.storage.checkpoint import batches_of
 from dgpuhash.frames import frames_of

@@ -13,11 +13,11 @@ from dgpuhash import backend
 from dgpuhash.distributed.cluster.broadcast import on_workers
 from dgpuhash.distributed.cluster.client import workers_of
 from dgpuhash.distributed.ingest.shuffle_tasks import CommExchange, parcels
+from dgpuhash.distributed.partition.change import Change
 from dgpuhash.distributed.partition.descriptor import Descriptor, Placement, ShardAddress
 from dgpuhash.distributed.partition.row_order import ARRIVAL
 from dgpuhash.distributed.shards.inbox import Receipt
 from dgpuhash.distributed.shards.plugin import ShardHost
-from dgpuhash.distributed.shards.shard_store import Change
 from dgpuhash.frames import frames_of
 
 __all__ = ["arrivals_there", "kept_parts", "move_shards", "parts_there", "sources", "spread"]

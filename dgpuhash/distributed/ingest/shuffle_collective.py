@@ -15,11 +15,11 @@ from dgpuhash.distributed.cluster.locality import Elsewhere, Given, Lying, Neede
 from dgpuhash.distributed.cluster.serialization import Sealed, are_plain, plain_arrays
 from dgpuhash.distributed.collective.base import Collective, Places, Received
 from dgpuhash.distributed.collective.group_cache import run_together
+from dgpuhash.distributed.partition.change import Change
 from dgpuhash.distributed.partition.descriptor import Placement
 from dgpuhash.distributed.partition.hash_partition import Parted, parted, split
 from dgpuhash.distributed.partition.skew import NO_HEAVY, NO_TALLY, Heavy, Tally, agreed, candidates
 from dgpuhash.distributed.shards.plugin import ShardHost
-from dgpuhash.distributed.shards.shard_store import Change
 from dgpuhash.distributed.shards.stats import Measure, measured
 from dgpuhash.errors import DgpuhashError
 from dgpuhash.frames import frames_of

@@ -8,17 +8,18 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
+from dgpuhash.distributed.cluster.host import host_of, hosting_worker
 from dgpuhash.distributed.cluster.rpc import request
 from dgpuhash.distributed.cluster.serialization import Sealed
 from dgpuhash.distributed.cluster.user_errors import refusing
+from dgpuhash.distributed.partition.change import Change
 from dgpuhash.distributed.partition.descriptor import Placement, ShardAddress
 from dgpuhash.distributed.partition.hash_partition import pieces
 from dgpuhash.distributed.partition.routing import lost_rows, part_near, stored_layers
 from dgpuhash.distributed.partition.row_order import ARRIVAL, arrival_of, with_arrival
 from dgpuhash.distributed.partition.skew import NO_TALLY, candidates
 from dgpuhash.distributed.shards.inbox import Exchange, Parcel, Receipt
-from dgpuhash.distributed.shards.plugin import host_of, hosting_worker
-from dgpuhash.distributed.shards.shard_store import Change
+from dgpuhash.distributed.shards.secession import Ahead
 from dgpuhash.frames import frames_of, key_names
 from dgpuhash.tables.memory_errors import call_says_memory
 
@@ -75,7 +76,7 @@ def put_partition(frame: Any, sealed: Sealed[Change], partition: int, arrival: i
     )
     putting = exchange.put_segments(segments)
     going = asyncio.run_coroutine_threadsafe(putting, worker.loop.asyncio_loop)
-    host_of(worker).ahead.result(going, frame, worker)
+    host_of(worker).service(Ahead).result(going, frame, worker)
     return receipt
 
 

@@ -13,11 +13,11 @@ from dgpuhash import backend
 from dgpuhash.distributed.cluster.broadcast import on_workers
 from dgpuhash.distributed.cluster.serialization import frame_of_payload
 from dgpuhash.distributed.ingest.shuffle_tasks import CommExchange
+from dgpuhash.distributed.partition.change import LOOSE, Change
 from dgpuhash.distributed.partition.hash_partition import pieces
 from dgpuhash.distributed.partition.skew import Heavy, agreed
-from dgpuhash.distributed.shards.inbox import LOOSE, Inbox, Parcel, Receipt
+from dgpuhash.distributed.shards.inbox import Inbox, Parcel, Receipt
 from dgpuhash.distributed.shards.plugin import ShardHost
-from dgpuhash.distributed.shards.shard_store import Change
 from dgpuhash.frames import frames_of
 
 __all__ = ["let_go", "moved_on", "settled"]

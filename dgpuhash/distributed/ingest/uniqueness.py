@@ -8,12 +8,12 @@ from distributed import Client
 from distributed.utils import sync
 
 from dgpuhash.distributed.cluster.broadcast import watched
+from dgpuhash.distributed.cluster.host import host_of, hosting_worker
 from dgpuhash.distributed.cluster.rpc import request
 from dgpuhash.distributed.cluster.serialization import frame_of_payload
+from dgpuhash.distributed.partition.change import Change
 from dgpuhash.distributed.partition.hash_partition import pieces
 from dgpuhash.distributed.partition.routing import part_near
-from dgpuhash.distributed.shards.plugin import host_of, hosting_worker
-from dgpuhash.distributed.shards.shard_store import Change
 from dgpuhash.errors import ColumnError
 from dgpuhash.frames import frames_of
 

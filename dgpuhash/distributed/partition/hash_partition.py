@@ -13,7 +13,7 @@ from dgpuhash import backend
 from dgpuhash.distributed.cluster.serialization import Payload, is_plain, plain_arrays
 from dgpuhash.distributed.partition.skew import NO_HEAVY, Heavy
 from dgpuhash.frames import EncodedKeys, KeyEncoder, frames_of
-from dgpuhash.tables.columns.select import all_rows
+from dgpuhash.tables.select import all_rows
 
 __all__ = [
     "PARCEL_NBYTES",

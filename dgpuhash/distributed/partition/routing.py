@@ -6,12 +6,11 @@ import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from dgpuhash.distributed.partition.change import LOOSE, Change
 from dgpuhash.distributed.partition.descriptor import Descriptor, Placement, ShardAddress
 from dgpuhash.distributed.partition.hash_partition import split, split_to_all
 from dgpuhash.distributed.partition.row_order import ARRIVAL
 from dgpuhash.distributed.partition.skew import NO_HEAVY, Heavy, Tally
-from dgpuhash.distributed.shards.inbox import LOOSE
-from dgpuhash.distributed.shards.shard_store import Change
 from dgpuhash.frames import EncodedKeys, frames_of
 
 __all__ = ["asked_rows", "lost_rows", "part_near", "stored_layers"]

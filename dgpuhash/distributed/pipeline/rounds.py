@@ -14,7 +14,8 @@ from dgpuhash.backend import Backend, Deal
 from dgpuhash.distributed.collective.base import Collective, Received, Transfer
 from dgpuhash.distributed.collective.streams import SideStream
 from dgpuhash.distributed.pipeline.plan import Piece, Plan
-from dgpuhash.distributed.pipeline.slices import Answer, Sent, Sliced
+from dgpuhash.distributed.pipeline.slices import Sent, Sliced
+from dgpuhash.distributed.shards.table_shard import Answer
 
 __all__ = ["Rounds"]
 

@@ -13,8 +13,9 @@ import numpy as np
 from dgpuhash.backend import Backend, Deal
 from dgpuhash.distributed.collective.base import Collective, Landing, Places
 from dgpuhash.distributed.pipeline.plan import Piece
+from dgpuhash.distributed.shards.table_shard import Answer
 
-__all__ = ["ALIGNED", "Answer", "Field", "Rows", "Sent", "Sliced"]
+__all__ = ["ALIGNED", "Field", "Rows", "Sent", "Sliced"]
 
 # Rows of a round, and own rows among answers, begin at multiples of so many, as arrays do.
 ALIGNED = 64
@@ -97,23 +98,6 @@ class Field:
             landing.array(rank, offset, (self._rows[rank], *each.shape[1:]), each.dtype)
             for offset, each in zip(self._offsets[rank], self._like, strict=True)
         ]
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """Columns of one length, and how many of their rows go to, or came from, each rank."""
-
-    columns: list[Any]
-    counts: np.ndarray
-    by_row: bool = True
-    """Whether a row of these answers a row that came."""
-    pads: np.ndarray | None = None
-    """Of each owner how much further on its rows begin than if nothing stood between them."""
-
-    @property
-    def ends(self) -> np.ndarray:
-        """Where the rows of each rank end."""
-        return np.cumsum(self.counts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,10 @@ from dgpuhash.distributed.collective.base import Collective
 from dgpuhash.distributed.pipeline.bulk_insert import Offer, Placing
 from dgpuhash.distributed.pipeline.plan import Chunk, Piece, Plan
 from dgpuhash.distributed.pipeline.rounds import Rounds
-from dgpuhash.distributed.pipeline.slices import Answer, Sent
+from dgpuhash.distributed.pipeline.slices import Sent
 from dgpuhash.distributed.pruning.policy import gathered
 from dgpuhash.distributed.pruning.probe_keys import Thinned, thinned
-from dgpuhash.distributed.shards.table_shard import Part, Verb
+from dgpuhash.distributed.shards.table_shard import Answer, Part, Verb
 from dgpuhash.errors import OutOfMemoryError, ShapeError
 from dgpuhash.tables.arguments.lookup_keys import Asked, joined_rows
 from dgpuhash.tables.bucket_list.pool import owners_of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,12 +12,14 @@ from dgpuhash.backend import Backend
 from dgpuhash.distributed.collective.base import Collective
 from dgpuhash.distributed.pruning.bloom_replica import Replica, Standing
 from dgpuhash.distributed.pruning.policy import Sparing, gathered, places
-from dgpuhash.distributed.shards.table_shard import Part
 from dgpuhash.frames import EncodedKeys
 from dgpuhash.frames.keys.encoding import same_keys
 from dgpuhash.tables.bloom import BloomFilter
 from dgpuhash.tables.columns.distinct import Groups
-from dgpuhash.tables.columns.select import found_rows
+from dgpuhash.tables.select import found_rows
+
+if TYPE_CHECKING:
+    from dgpuhash.distributed.shards.table_shard import Part
 
 __all__ = ["Asked", "Thinned", "thinned"]
 

@@ -11,6 +11,7 @@ from typing import Any
 from distributed.utils import sync
 
 from dgpuhash.distributed.cluster.device_thread import Submitted
+from dgpuhash.distributed.cluster.host import host_of
 from dgpuhash.distributed.cluster.rpc import request
 from dgpuhash.distributed.cluster.serialization import Payload, is_plain, joined, plain_arrays
 from dgpuhash.distributed.partition import hash_partition
@@ -20,11 +21,10 @@ from dgpuhash.distributed.partition.routing import asked_rows, part_near
 from dgpuhash.distributed.partition.row_order import asked_of_several, in_order, of_any
 from dgpuhash.distributed.pruning.policy import Sparing
 from dgpuhash.distributed.pruning.probe_keys import Asked
-from dgpuhash.distributed.shards.plugin import host_of
 from dgpuhash.distributed.shards.shard_store import Shard
 from dgpuhash.frames import POSITION_NBYTES, EncodedKeys, frames_of, in_query_order
-from dgpuhash.tables.columns.select import taken
 from dgpuhash.tables.memory_errors import call_says_memory
+from dgpuhash.tables.select import taken
 
 __all__ = ["Answer", "Asker", "keys_of", "match"]
 

@@ -10,13 +10,13 @@ from distributed import Client
 
 from dgpuhash.distributed.cluster.broadcast import watched
 from dgpuhash.distributed.cluster.client import in_task_of
+from dgpuhash.distributed.cluster.host import hosting_worker
 from dgpuhash.distributed.cluster.serialization import frame_of_payload
 from dgpuhash.distributed.cluster.user_errors import refusing
 from dgpuhash.distributed.ingest.source import check_whole, partitions_of
 from dgpuhash.distributed.partition.descriptor import Descriptor
 from dgpuhash.distributed.pruning.policy import Sparing
 from dgpuhash.distributed.query.fetch import keys_of, match
-from dgpuhash.distributed.shards.plugin import hosting_worker
 from dgpuhash.frames import (
     Lookup,
     Matches,

@@ -42,7 +42,7 @@ from dgpuhash.distributed.query.merge_tasks import Probe
 from dgpuhash.distributed.query.plan import Plan
 from dgpuhash.distributed.shards.plugin import ShardHost
 from dgpuhash.frames import FrameIndex, Matches, frames_of, in_query_order
-from dgpuhash.tables.columns.select import found_rows, taken
+from dgpuhash.tables.select import found_rows, taken
 
 __all__ = ["Share", "matches_of", "merge_here", "merge_together", "merge_with", "merged"]
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from dask.sizeof import sizeof
 
+from dgpuhash.distributed.cluster.host import host_of, hosting_worker
 from dgpuhash.distributed.cluster.serialization import (
     Payload,
     Sealed,
@@ -23,9 +24,8 @@ from dgpuhash.distributed.partition.descriptor import Descriptor
 from dgpuhash.distributed.partition.hash_partition import parcel_nbytes
 from dgpuhash.distributed.pruning.policy import SPARE_NOTHING, Sparing
 from dgpuhash.distributed.query.fetch import keys_of, match
-from dgpuhash.distributed.query.task_batching import Sibling
-from dgpuhash.distributed.shards.plugin import host_of, hosting_worker
-from dgpuhash.distributed.shards.secession import most_ahead
+from dgpuhash.distributed.query.task_batching import Sibling, Siblings, Together
+from dgpuhash.distributed.shards.secession import Ahead, most_ahead
 from dgpuhash.errors import OutOfMemoryError
 from dgpuhash.frames import (
     assemble,
@@ -35,7 +35,7 @@ from dgpuhash.frames import (
     merge_meta,
     moved_columns,
 )
-from dgpuhash.frames.keys.fractions import Mixed, mixed_columns, warn_of_mixed
+from dgpuhash.frames.fractions import Mixed, mixed_columns, warn_of_mixed
 from dgpuhash.tables.memory_errors import saying_memory
 
 __all__ = ["Probe", "SealedProbe"]
@@ -167,20 +167,20 @@ class Probe(WithMetas):
         """The merge of a partition, by a task that calls `function` with it."""
         worker, device = hosting_worker(), frames_of(left).device
         host, most_nbytes = host_of(worker), most_ahead(worker, device)
-        with host.ahead.staying():
-            found = host.siblings.answer(worker, left)
+        with host.service(Ahead).staying():
+            found = host.service(Siblings).answer(worker, left)
         if found is not None:
             return self.put_together(*found)
         own = self.asking(left)
         if not own.meets:
-            with host.ahead.task(own.nbytes, most_nbytes):
+            with host.service(Ahead).task(own.nbytes, most_nbytes):
                 return next(self._merged(worker, [[own]]))[0]
-        with host.siblings.ready(worker, function, most_nbytes - own.nbytes) as siblings:
+        with host.service(Siblings).ready(worker, function, most_nbytes - own.nbytes) as siblings:
             askings = dict(self._askings(siblings, self._most_keys_nbytes - own.keys_nbytes))
             if not askings:
-                with host.ahead.task(own.nbytes, most_nbytes):
+                with host.service(Ahead).task(own.nbytes, most_nbytes):
                     return self._ask(worker, [own])[0]
-            with host.ahead.staying():
+            with host.service(Ahead).staying():
                 return self._merged_before(worker, own, askings)
 
     def _merged_before(self, worker: Any, own: Asking, others: Mapping[Sibling, Asking]) -> Any:
@@ -216,14 +216,14 @@ class Probe(WithMetas):
         """The merge of the first of these, and what was found for the others."""
         host = host_of(worker)
         with saying_memory("merge"):
-            return host.together.call(
+            return host.service(Together).call(
                 partial(self._merged, worker),
                 several,
                 kind=id(self),
                 nbytes=sum(asking.keys_nbytes for asking in several),
                 most_nbytes=self._most_keys_nbytes,
                 at_once=AT_ONCE[frames_of(self.meta).device],
-                more=lambda: host.ahead.others_begin(worker),
+                more=lambda: host.service(Ahead).others_begin(worker),
             )
 
     @property

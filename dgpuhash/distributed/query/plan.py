@@ -24,7 +24,7 @@ from dgpuhash.distributed.pruning.policy import Absences, Sparing
 from dgpuhash.distributed.query.merge_tasks import Probe, SealedProbe
 from dgpuhash.distributed.shards.stats import told_of_fractions
 from dgpuhash.frames import check_how, column_labels, join_columns
-from dgpuhash.frames.keys.fractions import Mixed
+from dgpuhash.frames.fractions import Mixed
 
 __all__ = ["Merging", "held_partitions", "map_held", "persist_whole"]
 

@@ -8,14 +8,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from dgpuhash.distributed.partition.change import LOOSE
 from dgpuhash.distributed.partition.skew import NO_TALLY, Tally
 from dgpuhash.errors import IndexLost
 
-__all__ = ["LOOSE", "Exchange", "Inbox", "Parcel", "Receipt"]
+__all__ = ["Exchange", "Inbox", "Parcel", "Receipt"]
 
-# Parcels of keys that may turn out not to be heavy have this number or the next ones, and those of
-# rows that went on to their owners twice this number or more.
-LOOSE = 1 << 30
 
 # Parcels on their way to a part: while one is acknowledged the next ones travel.
 AT_ONCE = 4

@@ -10,7 +10,7 @@ from dgpuhash.errors import ColumnError
 from dgpuhash.frames import FrameIndex, refuse_mixture
 
 if TYPE_CHECKING:
-    from dgpuhash.distributed.shards.shard_store import Change
+    from dgpuhash.distributed.partition.change import Change
 
 __all__ = ["distinct", "rows_of", "without_rows"]
 

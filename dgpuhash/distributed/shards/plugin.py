@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from distributed import WorkerPlugin, get_worker
+from distributed import WorkerPlugin
 from distributed.core import error_message
 
 from dgpuhash.backend.cpu import Shares, native
@@ -17,18 +16,16 @@ from dgpuhash.distributed.cluster.device_thread import ShardThread
 from dgpuhash.distributed.cluster.serialization import loaded
 from dgpuhash.distributed.cluster.user_errors import leave_out_refusals
 from dgpuhash.distributed.collective.endpoint import WorkerEnd
-from dgpuhash.distributed.query.task_batching import Siblings, Together
 from dgpuhash.distributed.shards.inbox import Parcel
-from dgpuhash.distributed.shards.secession import Ahead
 from dgpuhash.distributed.shards.shard_store import Shards
-from dgpuhash.errors import CompileError, IndexLost, UnsupportedError
+from dgpuhash.errors import CompileError, IndexLost
 
 if TYPE_CHECKING:
     from dgpuhash.distributed.shards.table_store import Hosted
 
-__all__ = ["NAME", "ShardHost", "arriving_host_of", "host_of", "hosting_worker"]
+from dgpuhash.distributed.cluster.host import NAME, the_plugin
 
-NAME = "dgpuhash"
+__all__ = ["ShardHost"]
 
 # Or an event loop would load it, the first time that it makes room for rows.
 with suppress(CompileError):
@@ -40,10 +37,8 @@ SHARES = Shares()
 # Groups that are not joined any more: a call to join one may come after that to close it.
 LEFT = 64
 
-# Seconds between two looks for a plugin, and how many looks.
-MOMENT = 0.05
-MOMENTS = 100
 
+Service = TypeVar("Service")
 Handler = Callable[..., Awaitable[dict[str, Any]]]
 
 
@@ -60,6 +55,7 @@ def answering(handler: Callable[..., Awaitable[list[Any]]]) -> Handler:
     return answer
 
 
+@the_plugin
 class ShardHost(WorkerPlugin):
     """Shards, the thread that works on them, and handlers for requests of other workers.
 
@@ -73,13 +69,11 @@ class ShardHost(WorkerPlugin):
     worker: Any
     shards: Shards
     thread: ShardThread
-    ahead: Ahead
-    together: Together
-    siblings: Siblings
     ends: dict[str, WorkerEnd]
     """Of the groups that this worker is in, by their names."""
     left: deque[str]
     """The names of groups that were closed last."""
+    _services: dict[type, Any]
     tables: dict[str, Hosted]
     """Parts of distributed tables, by the uid of their table."""
 
@@ -89,9 +83,7 @@ class ShardHost(WorkerPlugin):
         self.worker = worker
         self.shards = Shards()
         self.thread = ShardThread()
-        self.ahead = Ahead()
-        self.together = Together()
-        self.siblings = Siblings()
+        self._services = {}
         self.ends = {}
         self.left = deque(maxlen=LEFT)
         self.tables = {}
@@ -103,6 +95,11 @@ class ShardHost(WorkerPlugin):
         worker.handlers["dgpuhash_put"] = answering(self.put)
         worker.handlers["dgpuhash_ping"] = answering(self.ping)
         worker.handlers["dgpuhash_collective"] = answering(self.collective)
+
+    def service(self, kind: type[Service]) -> Service:
+        """The one object of class `kind` on this worker, made when it is first asked for."""
+        found: Service = self._services.get(kind) or self._services.setdefault(kind, kind())
+        return found
 
     def teardown(self, worker: Any) -> None:
         """Let the shards go."""
@@ -174,47 +171,3 @@ class ShardHost(WorkerPlugin):
     async def ping(self) -> list[Any]:
         """Show that the event loop is alive."""
         return []
-
-
-def host_of(worker: Any) -> ShardHost:
-    """The plugin of `worker`.
-
-    Raises
-    ------
-    IndexLost
-        When it has none, which means that no index was ever made on this cluster.
-    """
-    host = worker.plugins.get(NAME)
-    if host is None:
-        raise IndexLost(f"worker {worker.address} holds no index; build or load one first")
-    return host
-
-
-async def arriving_host_of(worker: Any) -> ShardHost:
-    """As `host_of`, for a worker that may just have joined, and get its plugin in a moment."""
-    for _ in range(MOMENTS):
-        if NAME in worker.plugins:
-            break
-        await asyncio.sleep(MOMENT)
-    return host_of(worker)
-
-
-def hosting_worker() -> Any:
-    """The worker that runs this task.
-
-    Raises
-    ------
-    UnsupportedError
-        When no worker of a cluster does.
-    IndexLost
-        When it has no plugin.
-    """
-    try:
-        worker = get_worker()
-    except ValueError as error:
-        raise UnsupportedError(
-            "an index answers tasks on the workers of its cluster only; compute the merge with its "
-            "client, not with scheduler='threads' or 'sync'"
-        ) from error
-    host_of(worker)
-    return worker

@@ -13,14 +13,12 @@ import numpy as np
 from dgpuhash.distributed.cluster.rpc import REMEDY
 from dgpuhash.distributed.cluster.serialization import (
     Payload,
-    WithMetas,
     frame_of_payload,
     is_plain,
 )
-from dgpuhash.distributed.partition.descriptor import Placement, ShardAddress
+from dgpuhash.distributed.partition.change import Change
 from dgpuhash.distributed.partition.skew import NO_HEAVY, Heavy
 from dgpuhash.distributed.pruning.worker_cache import Sieve
-from dgpuhash.distributed.shards.heavy_keys import Lost, Mending
 from dgpuhash.distributed.shards.inbox import Inbox, Parcel, Receipt
 from dgpuhash.distributed.shards.incoming import distinct, rows_of, without_rows
 from dgpuhash.errors import IndexChanged, IndexLost
@@ -34,63 +32,28 @@ from dgpuhash.frames import (
     numbers_together,
 )
 
-__all__ = ["Change", "Shards"]
+__all__ = ["Shards"]
 
 
 @dataclass(frozen=True, slots=True)
-class Change(WithMetas):
-    """A change of all shards of an index from one epoch to the next.
+class Mending:
+    """The keys whose rows go, and the rows that come in their place."""
 
-    Attributes
-    ----------
-    transaction : str
-        Tells this attempt to change from others to the same epoch.
-    verb : str
-        ``"build"``, ``"insert"`` or ``"erase"``.
-    epoch : int
-        The epoch after the change.
-    placement : Placement
-        Which shards the rows go to.
-    revision : int
-        Of the rows after the change.
-    kept : frozenset of int
-        The parts that a build leaves as they are, but for their epoch, and rows of heavy keys.
-    lost : Lost, optional
-        Whose rows alone a build takes out of those it is given; default: all rows.
-    heavy : Heavy, optional
-        The keys whose rows are spread over all parts; None: a build finds them.
-    partitions : int
-        Of how many the rows come.
-    """
+    gone: Any
+    rows: Any
 
-    uid: str
-    transaction: str
-    verb: str
-    epoch: int
-    shards: tuple[ShardAddress, ...]
-    encoder: KeyEncoder
-    meta: Any
-    unique: bool | None
-    device: str | None
-    placement: Placement = Placement.DISTRIBUTED
-    revision: int = 1
-    kept: frozenset[int] = frozenset()
-    lost: Lost | None = None
-    heavy: Heavy | None = NO_HEAVY
-    partitions: int = 1
+    @classmethod
+    def of(cls, index: FrameIndex, rows: Any, heavy: Heavy, encoder: KeyEncoder) -> Mending:
+        """What gives `index` these `rows` of the `heavy` keys, and no others."""
+        keys = index.frame(list(encoder.names))
+        frames = frames_of(keys)
+        among = heavy.among(encoder.encode_rows(keys).codes)
+        return cls(frames.take(keys, frames.xp.flatnonzero(among)), rows)
 
-    @property
-    def workers(self) -> list[str]:
-        """The addresses of the shards' workers, by part."""
-        return [shard.worker for shard in self.shards]
-
-    @property
-    def writers(self) -> list[str]:
-        """Those of `workers` whose shards together get each row, or key, of the change once."""
-        everywhere = self.placement is Placement.REPLICATED or (
-            self.placement is Placement.INDEPENDENT and self.verb == "erase"
-        )
-        return self.workers[:1] if everywhere else self.workers
+    def carry_out(self, index: FrameIndex) -> None:
+        """Change `index`, which is broken should that fail."""
+        index.erase(self.gone)
+        index.insert(self.rows)
 
 
 @dataclass

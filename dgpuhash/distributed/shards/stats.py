@@ -13,7 +13,7 @@ from dgpuhash.distributed.cluster.broadcast import on_workers
 from dgpuhash.distributed.partition.descriptor import Descriptor
 from dgpuhash.distributed.shards.plugin import ShardHost
 from dgpuhash.frames import FrameIndex, frames_of
-from dgpuhash.frames.keys.fractions import Mixed, are_no
+from dgpuhash.frames.fractions import Mixed, are_no
 
 __all__ = ["Held", "Measure", "measured", "row_count", "shard_figures", "told_of_fractions"]
 

@@ -13,7 +13,6 @@ from dgpuhash import backend as backends
 from dgpuhash.backend import Backend
 from dgpuhash.backend.batch.bucket_order import Ranges
 from dgpuhash.distributed.collective.streams import SideStream
-from dgpuhash.distributed.pipeline.slices import Answer
 from dgpuhash.distributed.pruning.bloom_replica import Replica
 from dgpuhash.distributed.pruning.policy import Sparing
 from dgpuhash.spec import TableSpec
@@ -33,7 +32,24 @@ from dgpuhash.tables.cached import cached
 from dgpuhash.tables.open_addressing.bulk_stream import RegionIntake
 from dgpuhash.tables.open_addressing.growth import Storage
 
-__all__ = ["CHANGING", "Layout", "Part", "Verb"]
+__all__ = ["CHANGING", "Answer", "Layout", "Part", "Verb"]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Columns of one length, and how many of their rows go to, or came from, each rank."""
+
+    columns: list[Any]
+    counts: np.ndarray
+    by_row: bool = True
+    """Whether a row of these answers a row that came."""
+    pads: np.ndarray | None = None
+    """Of each owner how much further on its rows begin than if nothing stood between them."""
+
+    @property
+    def ends(self) -> np.ndarray:
+        """Where the rows of each rank end."""
+        return np.cumsum(self.counts)
 
 
 @dataclass(frozen=True, slots=True)

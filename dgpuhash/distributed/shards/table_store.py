@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dgpuhash import backend as backends
-from dgpuhash.distributed.cluster.locality import Given, Made
 from dgpuhash.distributed.collective.base import Collective
-from dgpuhash.distributed.pipeline.bulk_insert import Offer
-from dgpuhash.distributed.pipeline.plan import Chunk
-from dgpuhash.distributed.pipeline.verb import Asking, matches
 from dgpuhash.distributed.shards.plugin import ShardHost
 from dgpuhash.distributed.shards.table_shard import Part, Verb
 from dgpuhash.distributed.shards.table_stats import Held
 from dgpuhash.errors import IndexLost
 from dgpuhash.spec import TableSpec
-from dgpuhash.tables.memory_errors import call_says_memory
 
 __all__ = [
     "LANDING",
@@ -30,7 +23,6 @@ __all__ = [
     "answer_name",
     "answer_of",
     "at",
-    "carry_out",
     "clear_part",
     "drop_part",
     "figures",
@@ -194,94 +186,6 @@ def at(host: ShardHost, uid: str, epoch: int) -> Hosted:
     return hosted
 
 
-def carry_out(host: ShardHost, collective: Collective, order: Order, given: Given) -> Made[Outcome]:
-    """This rank's share of `order`.
-
-    Before a change all ranks tell each other whether they can take part; what fails once a part
-    has been written to breaks the table.
-    """
-    start = time.perf_counter()
-    hosted = at(host, order.uid, order.epoch)
-    part = hosted.part
-    asking, refused = None, None
-    part.written = False
-    try:
-        asking = _asking(host, part, order.verb, given)
-    except Exception as error:
-        refused = error
-    with collective.undisturbed(part.table.device), part.side.ended():
-        piece_rows, slice_rows = order.piece_rows or PIECE_ROWS, SLICE_ROWS
-        offers: list[Offer | None] = [None]
-        if order.verb.changes:
-            offer = None if asking is None else asking.offer(collective, piece_rows)
-            taking_part = collective.gather(
-                (refused is None, _has_room(part, order.verb, given), offer)
-            )
-            if not all(ready for ready, *_ in taking_part):
-                return Made(Outcome([], refused=refused), {})
-            offers = [offer for *_, offer in taking_part]
-            if not all(enough for _, enough, _ in taking_part):
-                # Parts that grow copy what they hold each time: with four H200s 2**27 pairs of each
-                # came into new parts in 70 ms at once, in four slices in 170.
-                slice_rows = PIECE_ROWS
-        if refused is not None:
-            raise refused
-        assert asking is not None
-        try:
-            answers = asking.go(collective, piece_rows, slice_rows, offers)
-            absent_rows = 0 if order.verb.changes else asking.absent_rows
-            backend = backends.get(part.table.device)
-            if order.verb.matching:
-                lists = part.gives_lists(order.verb)
-                answers = matches(backend, given.own, answers, lists=lists)
-            backend.synchronize()
-            part.seconds = time.perf_counter() - start
-        except BaseException as error:
-            if part.written:
-                hosted.broken = f"{type(error).__name__}: {error}"
-            raise
-    hosted.epoch += order.verb.changes
-    answer = answer_of(order.verb.name, given.token)
-    data = _kept(order, answer, given.own, answers)
-    held = Held.by(part) if order.verb.changes else None
-    return Made(Outcome(stored(data), answer, absent_rows=absent_rows, held=held), data)
-
-
-@call_says_memory
-def _asking(host: ShardHost, part: Part, verb: Verb, given: Given) -> Asking:
-    """What this rank asks, of arrays that are looked at only now."""
-    try:
-        columns = given.things
-    except KeyError as error:
-        raise IndexLost(
-            f"chunk {error} has left worker {host.worker.address}; call it again"
-        ) from error
-    return Asking(part, verb, given.dealt, given.rank, columns)
-
-
-def _has_room(part: Part, verb: Verb, given: Given) -> bool:
-    """Whether a part need not grow for its share of rows that are stored, were all keys new."""
-    if not verb.stores:
-        return True
-    rows = sum(chunk.rows for chunks in given.dealt for chunk in chunks)
-    return bool(part.table.capacity - len(part.table) >= rows / len(given.dealt))
-
-
-def _kept(
-    order: Order, answer: str, chunks: Sequence[Chunk], answers: list[list[Any]]
-) -> dict[tuple[str, int], Any]:
-    """The answers as the worker keeps them."""
-    return {
-        (answer_name(answer, column), chunk.number): _on_host(array) if order.hosted else array
-        for chunk, arrays in zip(chunks, answers, strict=True)
-        for column, array in enumerate(arrays)
-    }
-
-
 def stored(data: Mapping[tuple[str, int], Any]) -> list[Stored]:
     """What the client is told of arrays among the worker's data."""
     return [Stored(key, array.shape) for key, array in data.items()]
-
-
-def _on_host(array: Any) -> Any:
-    return backends.get(None, array).to_host(array)

@@ -16,17 +16,20 @@ import uuid
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING
 
 from distributed import Client
 
 from dgpuhash.distributed.cluster.survivors import seen_through
+from dgpuhash.distributed.partition.change import Change
 from dgpuhash.distributed.partition.descriptor import Descriptor
-from dgpuhash.distributed.shards.plugin import ShardHost
-from dgpuhash.distributed.shards.shard_store import Change
 from dgpuhash.distributed.storage.arrow_files import RowsFile, digest_of, write_rows
 from dgpuhash.distributed.storage.folder import Folder
 from dgpuhash.distributed.storage.manifest import MANIFEST, Manifest
 from dgpuhash.errors import FormatError, IndexChanged, IndexLost
+
+if TYPE_CHECKING:
+    from dgpuhash.distributed.shards.plugin import ShardHost
 
 __all__ = [
     "Continued",

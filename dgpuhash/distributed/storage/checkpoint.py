@@ -5,13 +5,13 @@ from __future__ import annotations
 import uuid
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from distributed import Client
 
 from dgpuhash.distributed.cluster.survivors import seen_through
+from dgpuhash.distributed.partition.change import Change
 from dgpuhash.distributed.partition.descriptor import Descriptor, Saved
-from dgpuhash.distributed.shards.plugin import ShardHost
-from dgpuhash.distributed.shards.shard_store import Change
 from dgpuhash.distributed.storage.arrow_files import RowsFile, check_shared, check_sizes, write_rows
 from dgpuhash.distributed.storage.change_log import (
     Continued,
@@ -35,6 +35,9 @@ from dgpuhash.distributed.storage.manifest import (
 )
 from dgpuhash.errors import ExistsError, FormatError
 from dgpuhash.frames import frames_of
+
+if TYPE_CHECKING:
+    from dgpuhash.distributed.shards.plugin import ShardHost
 
 __all__ = [
     "Batch",

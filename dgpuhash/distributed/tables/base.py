@@ -23,6 +23,7 @@ from dgpuhash.distributed.cluster.lock import Alone
 from dgpuhash.distributed.collective.group import Attempt, Transport
 from dgpuhash.distributed.collective.group_cache import Use, joined
 from dgpuhash.distributed.ingest.commit import places
+from dgpuhash.distributed.pipeline.run_verb import run_verb
 from dgpuhash.distributed.pruning.policy import Absences, Sparing, Switch
 from dgpuhash.distributed.shards import table_store
 from dgpuhash.distributed.shards.table_shard import Verb
@@ -286,7 +287,7 @@ class DistributedTable:
         group, attempt = use.group, Attempt()
         try:
             return group.run(
-                self._client, table_store.carry_out, order,
+                self._client, run_verb, order,
                 needed=foreseen.needed(), meanwhile=foreseen.make, attempt=attempt,
             )  # fmt: skip
         except BaseException as error:

@@ -14,10 +14,10 @@ from distributed import Client, SchedulerPlugin
 from distributed.protocol import pickle
 
 from dgpuhash.distributed.cluster.client import connected, inherited
+from dgpuhash.distributed.cluster.host import NAME
 from dgpuhash.distributed.cluster.rpc import ask_scheduler, begun, on_scheduler
 from dgpuhash.distributed.collective.group import close_end
 from dgpuhash.distributed.collective.group_cache import Use
-from dgpuhash.distributed.shards.plugin import NAME
 from dgpuhash.distributed.shards.table_store import drop_part
 
 __all__ = ["LIMIT", "Holding", "Lease", "forget", "give_back", "take"]

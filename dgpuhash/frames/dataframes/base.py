@@ -7,7 +7,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
-from dgpuhash.frames.keys.columns import KeyColumn
+from dgpuhash.frames.key_columns import KeyColumn
 
 __all__ = ["Frames"]
 

@@ -15,9 +15,9 @@ from dgpuhash.frames.dataframes.base import Frames
 from dgpuhash.frames.dataframes.cudf_keys import column_of, key_column, plain_array
 from dgpuhash.frames.dataframes.pandas import PandasFrames
 from dgpuhash.frames.dataframes.pandas_arrow import METADATA, arrow_names
-from dgpuhash.frames.keys.columns import KeyColumn
+from dgpuhash.frames.key_columns import KeyColumn
 from dgpuhash.tables.arguments.exact import float_bound
-from dgpuhash.tables.columns.select import taken
+from dgpuhash.tables.select import taken
 
 __all__ = ["CudfFrames"]
 

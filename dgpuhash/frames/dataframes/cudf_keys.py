@@ -9,7 +9,7 @@ import numpy as np
 from dgpuhash import backend
 from dgpuhash.errors import KeyTypeError
 from dgpuhash.frames.dataframes.strings import NULL_HASH
-from dgpuhash.frames.keys.columns import ARROW, KeyColumn, LogicalType
+from dgpuhash.frames.key_columns import ARROW, KeyColumn, LogicalType
 
 __all__ = ["CudfStrings", "column_of", "key_column", "plain_array"]
 

@@ -19,7 +19,7 @@ from dgpuhash.frames.dataframes.interop import is_arrow
 from dgpuhash.frames.dataframes.pandas_arrow import from_arrow, storage_of, to_arrow
 from dgpuhash.frames.dataframes.pandas_casts import cast
 from dgpuhash.frames.dataframes.pandas_keys import key_column, not_utf8
-from dgpuhash.frames.keys.columns import KeyColumn
+from dgpuhash.frames.key_columns import KeyColumn
 
 __all__ = ["PandasFrames"]
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from dgpuhash.errors import KeyTypeError
 from dgpuhash.frames.dataframes.strings import ArrowStrings
-from dgpuhash.frames.keys.columns import ARROW, MASKED, PLAIN, KeyColumn, LogicalType
+from dgpuhash.frames.key_columns import ARROW, MASKED, PLAIN, KeyColumn, LogicalType
 
 __all__ = ["key_column", "not_utf8"]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dgpuhash.frames.keys.columns import PLAIN, KeyColumn, LogicalType, NormalColumn
+from dgpuhash.frames.key_columns import PLAIN, KeyColumn, LogicalType, NormalColumn
 from dgpuhash.tables.arguments.exact import exactly, same_instants, unit_of
 
 __all__ = ["normalise", "to_float"]

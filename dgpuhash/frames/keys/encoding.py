@@ -11,14 +11,14 @@ import numpy as np
 from dgpuhash import backend
 from dgpuhash.errors import ColumnError, FormatError, KeyTypeError, SpecError
 from dgpuhash.frames.dataframes import Frames, frames_of
-from dgpuhash.frames.keys.casts import normalise
-from dgpuhash.frames.keys.columns import (
+from dgpuhash.frames.key_columns import (
     NUMERIC,
     KeyColumn,
     LogicalType,
     NormalColumn,
     check_comparable,
 )
+from dgpuhash.frames.keys.casts import normalise
 from dgpuhash.frames.keys.seeds import LEGACY, KeySeeds
 from dgpuhash.frames.labels import key_names, refuse_nulls
 

@@ -17,7 +17,7 @@ from dgpuhash.tables.arguments.exact import comparable, exactly, same_instants, 
 from dgpuhash.tables.arguments.interop import Taken
 from dgpuhash.tables.arguments.objects import parts_of, rounded
 from dgpuhash.tables.arguments.validate import adopt, adopt_host, on_host, one_dimension
-from dgpuhash.tables.columns.select import taken as rows_of
+from dgpuhash.tables.select import taken as rows_of
 
 __all__ = ["Asked", "ask", "joined_rows"]
 

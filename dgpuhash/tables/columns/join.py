@@ -15,8 +15,8 @@ from dgpuhash.tables.arguments.common_dtype import Met, meet
 from dgpuhash.tables.arguments.lookup_keys import Asked
 from dgpuhash.tables.columns.csr import Runs
 from dgpuhash.tables.columns.distinct import Groups, Placed
-from dgpuhash.tables.columns.select import all_rows
 from dgpuhash.tables.memory_errors import call_says_memory
+from dgpuhash.tables.select import all_rows
 
 __all__ = ["join_indices"]
 

@@ -22,8 +22,7 @@ _SIDE_VALUE = (core.OPEN_STATE.itemsize - core.OPEN_STATE["side_value"].itemsize
 _BOOL = np.dtype(bool)
 # Attributes that hold addresses of the arrays beside them, and the seed.
 _ADDRESSED = ("storage", "_insert_rows", "_find_rows", "_erase_rows")
-# Rows of a sorted batch that one tile stores.
-_SETTLED_ROWS = 2**8
+_SETTLED_ROWS = 2**8  # Rows of a sorted batch that one tile stores.
 
 
 class Slots:

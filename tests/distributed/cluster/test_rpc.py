@@ -16,7 +16,7 @@ from distributed.worker import get_data_from_worker
 
 from dgpuhash.distributed import DistributedIndex, DistributedMap
 from dgpuhash.distributed.cluster import rpc as request
-from dgpuhash.distributed.shards.plugin import NAME
+from dgpuhash.distributed.cluster.host import NAME
 from dgpuhash.errors import IndexLost
 
 

@@ -17,6 +17,7 @@ from dgpuhash.distributed.collective import streams
 from dgpuhash.distributed.collective.local import LocalCollective
 from dgpuhash.distributed.collective.streams import SideStream
 from dgpuhash.distributed.pipeline.plan import Chunk
+from dgpuhash.distributed.pipeline.run_verb import run_verb
 from dgpuhash.distributed.shards import table_store
 from dgpuhash.distributed.shards.table_shard import Part, Verb
 from dgpuhash.spec import TableSpec
@@ -119,7 +120,7 @@ def test_a_change_that_another_rank_refuses_lets_go_of_rows_when_they_have_moved
         host: Any = SimpleNamespace(tables=tables, worker=worker)
         given = Given(chunks, rank, "token", things[rank])
         order = table_store.Order("t", 0, Verb("add"), False, None)
-        made: Any = table_store.carry_out(host, ends[rank], order, given)
+        made: Any = run_verb(host, ends[rank], order, given)
         return made.result.refused
 
     with ThreadPoolExecutor(2) as threads:

@@ -21,13 +21,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dgpuhash.distributed import DistributedIndex
+from dgpuhash.distributed.cluster.host import host_of
 from dgpuhash.distributed.collective import group_cache
 from dgpuhash.distributed.collective.group import Group
 from dgpuhash.distributed.collective.group_cache import _known
 from dgpuhash.distributed.ingest.shuffle_collective import Leaving
 from dgpuhash.distributed.partition.skew import LEAST_ROWS
 from dgpuhash.distributed.query.merge_collective import Asking
-from dgpuhash.distributed.shards.plugin import host_of
 from dgpuhash.errors import ColumnError, IndexLost, KeyTypeError
 
 pytestmark = pytest.mark.cluster

@@ -11,10 +11,11 @@ import pandas as pd
 import pytest
 from local_exchange import LocalExchange, put_rows
 
+from dgpuhash.distributed.partition.change import Change
 from dgpuhash.distributed.partition.descriptor import ShardAddress
 from dgpuhash.distributed.partition.hash_partition import pieces, split
 from dgpuhash.distributed.shards.inbox import Exchange, Inbox, Parcel, Receipt
-from dgpuhash.distributed.shards.shard_store import Change, Shards
+from dgpuhash.distributed.shards.shard_store import Shards
 from dgpuhash.errors import ColumnError, IndexLost
 from dgpuhash.frames import KeyEncoder
 from dgpuhash.frames.keys.seeds import KeySeeds

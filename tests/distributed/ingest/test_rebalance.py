@@ -13,7 +13,7 @@ from distributed import Client, futures_of
 from gate import Gate
 
 from dgpuhash.distributed import DistributedIndex
-from dgpuhash.distributed.shards.plugin import host_of
+from dgpuhash.distributed.cluster.host import host_of
 from dgpuhash.distributed.storage import arrow_files
 from dgpuhash.errors import IndexChanged, IndexLost, UnsupportedError
 

@@ -14,8 +14,8 @@ from distributed import Client
 from ranks import Ranks
 
 from dgpuhash.distributed import DistributedIndex, DistributedMap, DistributedSet
+from dgpuhash.distributed.cluster.host import host_of
 from dgpuhash.distributed.partition.descriptor import Descriptor
-from dgpuhash.distributed.shards.plugin import host_of
 from dgpuhash.distributed.shards.table_shard import Part, Verb
 from dgpuhash.distributed.storage.manifest import body_digest
 from dgpuhash.errors import FormatError

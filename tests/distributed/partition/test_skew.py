@@ -11,13 +11,14 @@ import pytest
 from clusters import assert_same, joined, lazy
 
 from dgpuhash.distributed import DistributedIndex
+from dgpuhash.distributed.cluster.host import host_of
 from dgpuhash.distributed.ingest.local import LocalExchange
 from dgpuhash.distributed.ingest.shuffle_tasks import put_rows
 from dgpuhash.distributed.ingest.skew_repair import let_go, moved_on
+from dgpuhash.distributed.partition.change import Change
 from dgpuhash.distributed.partition.descriptor import ShardAddress
 from dgpuhash.distributed.partition.skew import LEAST_ROWS, Heavy, Tally, agreed, candidates
-from dgpuhash.distributed.shards.plugin import host_of
-from dgpuhash.distributed.shards.shard_store import Change, Shards
+from dgpuhash.distributed.shards.shard_store import Shards
 from dgpuhash.frames import KeyEncoder
 from dgpuhash.seeds import VARIABLE
 

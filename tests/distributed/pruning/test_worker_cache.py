@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dgpuhash.distributed import DistributedIndex
+from dgpuhash.distributed.cluster.host import host_of
 from dgpuhash.distributed.partition.skew import LEAST_ROWS
 from dgpuhash.distributed.pruning import policy, worker_cache
-from dgpuhash.distributed.shards.plugin import host_of
 from dgpuhash.errors import IndexLost, OutOfMemoryError, SpecError
 
 pytestmark = pytest.mark.cluster

@@ -15,8 +15,8 @@ from distributed import Client
 from distributed.protocol import dumps, to_serialize
 
 from dgpuhash.distributed import DistributedIndex
+from dgpuhash.distributed.cluster.host import host_of
 from dgpuhash.distributed.partition import hash_partition
-from dgpuhash.distributed.shards.plugin import host_of
 from dgpuhash.errors import IndexLost
 
 pytestmark = pytest.mark.cluster

@@ -12,9 +12,9 @@ import pytest
 from distributed import Client
 
 from dgpuhash.distributed import DistributedIndex, rebuild
+from dgpuhash.distributed.cluster.host import host_of
 from dgpuhash.distributed.ingest.commit import drop_shards, places
 from dgpuhash.distributed.partition.registry import Registry
-from dgpuhash.distributed.shards.plugin import host_of
 from dgpuhash.distributed.storage import change_log, checkpoint
 from dgpuhash.distributed.storage.folder import Folder
 from dgpuhash.errors import FormatError, IndexLost, SpecError

@@ -26,8 +26,8 @@ from gate import Gate
 from pyarrow.fs import LocalFileSystem
 
 from dgpuhash.distributed import DistributedIndex
+from dgpuhash.distributed.cluster.host import host_of
 from dgpuhash.distributed.partition.registry import Registry
-from dgpuhash.distributed.shards.plugin import host_of
 from dgpuhash.distributed.storage.change_log import Record
 from dgpuhash.errors import (
     ColumnError,

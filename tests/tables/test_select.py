@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dgpuhash.tables.columns.select import found_rows, taken
+from dgpuhash.tables.select import found_rows, taken
 
 WORDS = ["uint8", "int16", "int32", "float32", "int64", "float64", "datetime64[s]", "bool"]
 ROWS = ["int64", "uint64", "uint32", "int32", "uint8"]
