@@ -27,8 +27,8 @@ __all__ = [
 # What `make compile` builds for; other GPUs get the nearest older one of their generation.
 ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
 
-# kernels/launch/sharing.cuh: the bytes of shared memory that a block asks for are in a name.
-_SHARING = "launch/sharing.cuh"
+# kernels/grid/shared_memory.cuh: the bytes of shared memory that a block asks for are in a name.
+_SHARING = "grid/shared_memory.cuh"
 _SHARED_NBYTES = "&dg::named_number<dg::shared_nbytes({})>"
 _NAMED_NUMBER = re.compile(r"named_numberILy(\d+)E")
 

@@ -7,7 +7,7 @@
 /// written.
 #pragma once
 
-#include "batch/runs.cuh"
+#include "batch/group_runs.cuh"
 #include "core/atomic.cuh"
 #include "core/block.cuh"
 

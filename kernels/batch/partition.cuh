@@ -8,8 +8,8 @@
 /// of one lane, as on the CPU, writes row by row: its caches gather what goes to one part.
 #pragma once
 
-#include "batch/part_move.cuh"
-#include "batch/part_step.cuh"
+#include "batch/partition_move.cuh"
+#include "batch/partition_step.cuh"
 #include "core/block.cuh"
 #include "core/hash.cuh"
 #include "core/platform.cuh"

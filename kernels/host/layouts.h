@@ -8,20 +8,17 @@
 #include "launch/bloom.cuh"
 #include "launch/bucket_list.cuh"
 #include "launch/contents.cuh"
-#include "launch/deal.cuh"
-#include "launch/floats.cuh"
+#include "launch/group_runs.cuh"
 #include "launch/groups.cuh"
 #include "launch/hash.cuh"
 #include "launch/join.cuh"
 #include "launch/limits.cuh"
+#include "launch/multisplit.cuh"
 #include "launch/open.cuh"
-#include "launch/part_runs.cuh"
 #include "launch/partition.cuh"
 #include "launch/reduce.cuh"
 #include "launch/region.cuh"
-#include "launch/runs.cuh"
 #include "launch/sample.cuh"
-#include "launch/settle.cuh"
 
 namespace dg {
 

@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "launch/for_each.cuh"
+#include "grid/for_each.cuh"
 
 namespace dg {
 namespace {

@@ -1,7 +1,7 @@
 /// Batches for Bloom filters. A row is a key. Structs are mirrored in dgpuhash/backend/structs/bloom.py.
 #pragma once
 
-#include "launch/for_each.cuh"
+#include "grid/for_each.cuh"
 #include "table/bloom.cuh"
 
 namespace dg {

@@ -4,7 +4,7 @@
 
 #include "batch/rows.cuh"
 #include "core/atomic.cuh"
-#include "launch/for_each.cuh"
+#include "grid/for_each.cuh"
 #include "table/bucket_list.cuh"
 #include "table/list_entries.cuh"
 

@@ -3,8 +3,8 @@
 /// to Python, which reads OpenState anyway.
 #pragma once
 
-#include "launch/share.cuh"
-#include "launch/turns.cuh"
+#include "grid/interleaved.cuh"
+#include "grid/work_split.cuh"
 #include "table/open_rows.cuh"
 #include "table/open_walks.cuh"
 

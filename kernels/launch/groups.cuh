@@ -3,7 +3,7 @@
 #pragma once
 
 #include "batch/row_set.cuh"
-#include "launch/turns.cuh"
+#include "grid/interleaved.cuh"
 #include "table/groups.cuh"
 
 namespace dg {

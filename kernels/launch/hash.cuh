@@ -1,8 +1,9 @@
-/// Hashes of columns, and which part owns a hash. A row is an element; tiles have one lane.
+/// Hashes of columns, the words of floats, and which part owns a hash. A row is an element; tiles have
+/// one lane.
 #pragma once
 
 #include "core/hash.cuh"
-#include "launch/for_each.cuh"
+#include "grid/for_each.cuh"
 
 namespace dg {
 
@@ -58,6 +59,28 @@ DG_KERNEL hash_combine(HashCombineArgs args) {
 DG_KERNEL owner_of(OwnerOfArgs args) {
   for_each_tile<1>(args.n, [&](auto, u64 row) {
     args.owners[row] = owner_of_hash(args.hashes[row], args.parts);
+  });
+}
+
+/// Patterns of the floats' width, which is that of a word or, widened with zeros, less.
+struct FloatWordsArgs {
+  const void* floats;
+  void* words;
+  u64 n;
+  u64 sign;  // the pattern of -0.0
+  u64 infinity;
+  u64 nan;
+};
+
+/// -0.0 becomes 0.0, and every NaN the same one.
+template <class Word>
+DG_KERNEL float_words(FloatWordsArgs args) {
+  for_each_tile<1>(args.n, [&](auto, u64 row) {
+    const Word word = static_cast<const Word*>(args.floats)[row];
+    const Word magnitude = word & static_cast<Word>(args.sign - 1);
+    static_cast<Word*>(args.words)[row] = magnitude == 0              ? Word{0}
+                                          : magnitude > args.infinity ? static_cast<Word>(args.nan)
+                                                                      : word;
   });
 }
 

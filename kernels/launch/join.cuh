@@ -3,7 +3,7 @@
 
 #include "batch/join.cuh"
 #include "batch/select.cuh"
-#include "launch/for_each.cuh"
+#include "grid/for_each.cuh"
 
 namespace dg {
 

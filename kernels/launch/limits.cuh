@@ -6,7 +6,7 @@
 #include "core/bucket.cuh"
 #include "core/hash.cuh"
 #include "core/slot.cuh"
-#include "launch/for_each.cuh"
+#include "grid/for_each.cuh"
 
 namespace dg {
 

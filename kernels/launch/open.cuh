@@ -1,8 +1,8 @@
 /// Batches of sets and maps: insert, find, erase. Structs are mirrored in dgpuhash/backend/structs/core.py.
 #pragma once
 
-#include "launch/answers.cuh"
-#include "launch/turns.cuh"
+#include "grid/interleaved.cuh"
+#include "grid/result_staging.cuh"
 #include "table/open_rows.cuh"
 #include "table/open_walks.cuh"
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "batch/partition.cuh"
-#include "launch/for_each.cuh"
+#include "grid/for_each.cuh"
 
 namespace dg {
 

@@ -1,9 +1,9 @@
 /// Reductions by group over a whole batch. Structs are mirrored in dgpuhash/backend/structs/core.py.
 #pragma once
 
-#include "batch/front.cuh"
+#include "batch/block_aggregate.cuh"
 #include "batch/reduce.cuh"
-#include "launch/turns.cuh"
+#include "grid/interleaved.cuh"
 #include "table/groups.cuh"
 
 namespace dg {

@@ -2,7 +2,7 @@
 /// and how many rows have them. And a few rows from everywhere.
 #pragma once
 
-#include "launch/for_each.cuh"
+#include "grid/for_each.cuh"
 #include "table/open.cuh"
 
 namespace dg {

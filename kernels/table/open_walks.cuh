@@ -1,5 +1,5 @@
 /// Walks through an open-addressing table that one lane of a CPU takes step by step, in turns with
-/// others (launch/turns.cuh). A step reads a bucket as a whole.
+/// others (grid/interleaved.cuh). A step reads a bucket as a whole.
 #pragma once
 
 #include "table/open.cuh"

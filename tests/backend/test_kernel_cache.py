@@ -22,8 +22,8 @@ def kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("DGPUHASH_CACHE_DIR", str(tmp_path / "cache"))
     folder = tmp_path / "kernels"
     shutil.copytree(kernel_folder() / "core", folder / "core")
-    (folder / "launch").mkdir()
-    shutil.copy(kernel_folder() / "launch/sharing.cuh", folder / "launch")
+    (folder / "grid").mkdir()
+    shutil.copy(kernel_folder() / "grid/shared_memory.cuh", folder / "grid")
     (folder / "launch/put.cuh").write_text(
         "namespace dg { template <class Word> __global__ void put(Word* out) { out[0] = 7; } }\n"
     )

@@ -22,8 +22,8 @@ template <class Word> __global__ void put(Word* out) { out[0] = number; }
 def kernels(tmp_path: Path) -> Path:
     """A folder with one kernel and one header that it includes."""
     shutil.copytree(compiler.kernel_folder() / "core", tmp_path / "core")
-    (tmp_path / "launch").mkdir()
-    shutil.copy(compiler.kernel_folder() / "launch/sharing.cuh", tmp_path / "launch")
+    (tmp_path / "grid").mkdir()
+    shutil.copy(compiler.kernel_folder() / "grid/shared_memory.cuh", tmp_path / "grid")
     (tmp_path / "core/number.cuh").write_text("namespace dg { constexpr int number = 7; }\n")
     (tmp_path / "launch/put.cuh").write_text(SOURCE)
     return tmp_path
@@ -41,7 +41,7 @@ def test_compile(kernels: Path) -> None:
 
 def test_shared_memory_is_told(kernels: Path) -> None:
     (kernels / "launch/put.cuh").write_text("""
-        #include "launch/sharing.cuh"
+        #include "grid/shared_memory.cuh"
         namespace dg {
         template <class Block> struct Rows { u64 of[10 * Block::threads]; u8 last; };
         struct PutArgs { u64* out; };

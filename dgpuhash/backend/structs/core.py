@@ -272,12 +272,12 @@ def open_rehash(key: DTypeLike, value: DTypeLike | None) -> Kernel:
 
 def open_settle(key: DTypeLike, value: DTypeLike) -> Kernel:
     """Stores pairs by hash; takes `OPEN_SETTLE`, a row is a segment of the batch."""
-    return Kernel(f"dg::open_settle<{_word(key)},{_word(value)},32>", "launch/settle.cuh", 32)
+    return Kernel(f"dg::open_settle<{_word(key)},{_word(value)},32>", "launch/region.cuh", 32)
 
 
 def open_settle_late(key: DTypeLike, value: DTypeLike) -> Kernel:
     """Stores what `open_settle` left; takes `OPEN_SETTLE`, a row is a segment."""
-    return Kernel(f"dg::open_settle_late<{_word(key)},{_word(value)},4>", "launch/settle.cuh", 4)
+    return Kernel(f"dg::open_settle_late<{_word(key)},{_word(value)},4>", "launch/region.cuh", 4)
 
 
 def list_weigh() -> Kernel:
@@ -347,7 +347,7 @@ def run_mixed(key: DTypeLike) -> Kernel:
 
 def run_mend(key: DTypeLike, value: DTypeLike) -> Kernel:
     """Brings equal keys together; takes `RUN_MEND`, a row is a few rows of the batch."""
-    return Kernel(f"dg::run_mend<{_word(key)},{_word(value)},32>", "launch/runs.cuh", 32)
+    return Kernel(f"dg::run_mend<{_word(key)},{_word(value)},32>", "launch/group_runs.cuh", 32)
 
 
 def run_write(key: DTypeLike) -> Kernel:
@@ -357,7 +357,7 @@ def run_write(key: DTypeLike) -> Kernel:
 
 def float_words(word: DTypeLike) -> Kernel:
     """Floats as keys; takes `FLOAT_WORDS`, a row is a float."""
-    return Kernel(f"dg::float_words<{_word(word)}>", "launch/floats.cuh")
+    return Kernel(f"dg::float_words<{_word(word)}>", "launch/hash.cuh")
 
 
 def hash_keys(key: DTypeLike) -> Kernel:

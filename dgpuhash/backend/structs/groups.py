@@ -60,7 +60,7 @@ GROUP_RANK = _words("ends", "rows", "n", first_rows=ROW_SET)
 GROUP_NUMBER = _words("n", table=GROUP_STORAGE, first_rows=ROW_SET)
 GROUP_CODES = _words("slots", "n", table=GROUP_STORAGE)
 
-# What a block has for totals of its own; see kernels/batch/front.cuh.
+# What a block has for totals of its own; see kernels/batch/block_aggregate.cuh.
 FRONT_WORDS = 4096
 # In the order of the enums in kernels/batch/reduce.cuh; a reading is a dtype, and "date" any date.
 READINGS = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8", "date")

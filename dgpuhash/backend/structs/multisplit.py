@@ -24,7 +24,7 @@ __all__ = [
     "deal_places",
 ]
 
-# Parts that a tile deals out to, as in kernels/batch/deal.cuh.
+# Parts that a tile deals out to, as in kernels/batch/multisplit.cuh.
 DEAL_PARTS = {"cpu": 256, "cuda": 32}
 # Segments of a batch have a multiple of so many rows: on a GPU the steps of a warp.
 STEP_ROWS = {"cpu": 2**12, "cuda": 2**8}
@@ -77,4 +77,4 @@ def deal_back(word: DTypeLike) -> Kernel:
 
 
 def _kernel(expression: str, tile: int = _WARP, threads: int = 256) -> Kernel:
-    return Kernel(expression, "launch/deal.cuh", tile, threads)
+    return Kernel(expression, "launch/multisplit.cuh", tile, threads)

@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 # Parts of one pass where rows of a part stay in order, and where they do not, as in
-# kernels/batch/part_step.cuh.
+# kernels/batch/partition_step.cuh.
 PASS_PARTS = {"cpu": 2048, "cuda": 256}
 ANY_ORDER_PARTS = {"cpu": 2048, "cuda": 512}
 # Rows of one pass: on a GPU 31 bits number granules of at least 4 rows.

@@ -41,9 +41,9 @@ STRUCTS = {"PartRunsArgs": PART_RUNS, "RunPackArgs": RUN_PACK}
 def part_runs(key: DTypeLike, value: DTypeLike) -> Kernel:
     """Groups each part of a batch by key; takes `PART_RUNS`, a row is a part."""
     name = f"dg::part_runs<{_word(key)},{_word(value)},{_BLOCK_THREADS}>"
-    return Kernel(name, "launch/part_runs.cuh", _BLOCK_THREADS, _BLOCK_THREADS)
+    return Kernel(name, "launch/group_runs.cuh", _BLOCK_THREADS, _BLOCK_THREADS)
 
 
 def run_pack(key: DTypeLike) -> Kernel:
     """Brings the runs of all parts together; takes `RUN_PACK`, a row is a part."""
-    return Kernel(f"dg::run_pack<{_word(key)},32>", "launch/part_runs.cuh", 32)
+    return Kernel(f"dg::run_pack<{_word(key)},32>", "launch/group_runs.cuh", 32)

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "core/slot.cuh"
-#include "launch/share.cuh"
+#include "grid/work_split.cuh"
 
 namespace dg {
 

@@ -5,7 +5,7 @@
 #include "core/block.cuh"
 #include "core/platform.cuh"
 #include "core/tile.cuh"
-#include "launch/sharing.cuh"
+#include "grid/shared_memory.cuh"
 
 namespace dg {
 

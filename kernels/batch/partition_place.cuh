@@ -1,7 +1,7 @@
 /// Where the rows of a partition's step go: their ranks in their parts, and places by these.
 #pragma once
 
-#include "batch/part_step.cuh"
+#include "batch/partition_step.cuh"
 #include "core/atomic.cuh"
 #include "core/block.cuh"
 

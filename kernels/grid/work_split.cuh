@@ -1,7 +1,7 @@
 /// Rows that a tile takes one by one, as its lanes have room for them.
 #pragma once
 
-#include "launch/for_each.cuh"
+#include "grid/for_each.cuh"
 
 namespace dg {
 

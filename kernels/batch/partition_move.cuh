@@ -1,8 +1,8 @@
 /// Rows of a partition's step on their way through shared memory to their parts.
 #pragma once
 
-#include "batch/part_place.cuh"
-#include "batch/part_step.cuh"
+#include "batch/partition_place.cuh"
+#include "batch/partition_step.cuh"
 #include "core/block.cuh"
 
 namespace dg {

@@ -1,8 +1,8 @@
 /// Batches dealt out to few parts, and answers brought back to the places of their rows.
 #pragma once
 
-#include "batch/deal.cuh"
-#include "launch/for_each.cuh"
+#include "batch/multisplit.cuh"
+#include "grid/for_each.cuh"
 
 namespace dg {
 
