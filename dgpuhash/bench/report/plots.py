@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dgpuhash.bench.report.colours import BARE, IDEAL, colour_of
 from dgpuhash.bench.report.grids import bytes_text
 from dgpuhash.bench.report.reading import Row
 from dgpuhash.errors import UnsupportedError
@@ -15,7 +16,7 @@ from dgpuhash.errors import UnsupportedError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["draw", "matplotlib_classes"]
+__all__ = ["draw", "matplotlib_classes", "one_legend", "say_origin"]
 
 _MARKERS = "osD^vPX*<>"
 
@@ -41,7 +42,9 @@ class Plot:
     base : int
         Of a logarithmic horizontal axis.
     floors : bool
-        Whether to draw the floors, too.
+        Whether to draw the bare accesses, too.
+    ideal : bool
+        Whether to draw what a perfect scaling would give.
     """
 
     name: str
@@ -54,6 +57,7 @@ class Plot:
     logarithmic: tuple[bool, bool] = (True, False)
     base: int = 2
     floors: bool = True
+    ideal: bool = False
 
     def shows(self, row: Row) -> bool:
         """Whether the row has what this plot needs; rows of small batches have a plot of theirs."""
@@ -99,15 +103,15 @@ _PLOTS = {
     ),
     "scaling": (
         Plot("rate", "workers", "workers", "rate", "billions of rows a second of all workers",
-             ("mode",), ("library", "verb"), _BOTH, floors=False),
+             ("mode",), ("library", "verb"), _BOTH, floors=False, ideal=True),
         Plot("efficiency", "workers", "workers", "efficiency",
              "rate beside that of one worker times their number", ("mode",), ("library", "verb"),
-             (True, False), floors=False),
+             (True, False), floors=False, ideal=True),
     ),
     "model": (
         Plot("efficiency", "workers", "workers", "efficiency",
              "efficiency that the model predicts", ("mode",), ("verb",),
-             (True, False), floors=False),
+             (True, False), floors=False, ideal=True),
     ),
 }  # fmt: skip
 
@@ -146,18 +150,46 @@ def _draw(plot: Plot, panels: dict[tuple[Any, ...], list[Row]], path: Path) -> N
     down = math.ceil(len(panels) / columns)
     size = (0.5 + 6 * columns, 0.5 + 3.8 * down)
     figure = figure_of(figsize=size, layout="constrained", dpi=120)
+    drawn: list[Axes] = []
+    # A name has one colour and one marker in all panels, and one place in the legend.
+    numbers: dict[str, int] = {}
     for place, (key, theirs) in enumerate(panels.items(), 1):
-        axes = figure.add_subplot(down, columns, place)
-        _panel(axes, plot, theirs, locator_of(subs=(1, 2, 5)))
+        axes = figure.add_subplot(down, columns, place, sharey=drawn[0] if drawn else None)
+        _panel(axes, plot, theirs, locator_of(subs=(1, 2, 5)), numbers)
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_minor_formatter(null_formatter)
         axes.set_title(_title(plot, key), fontsize=10)
-        axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0, frameon=False)
+        drawn.append(axes)
+    one_legend(figure, drawn, 2 * columns)
+    say_origin(figure, [row for theirs in panels.values() for row in theirs])
     figure.savefig(path)
 
 
-def _panel(axes: Axes, plot: Plot, rows: Sequence[Row], locator: Any) -> None:
-    """Points by line, and each floor as a dashed line of the same colour, once where they agree."""
+def one_legend(figure: Any, panels: Sequence[Axes], columns: int) -> None:
+    """One legend for all panels of a figure, below them, each name once."""
+    handles: dict[str, Any] = {}
+    for axes in panels:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    figure.legend(
+        handles.values(), handles, loc="outside lower center", ncols=columns, frameon=False,
+        fontsize=8,
+    )  # fmt: skip
+
+
+def say_origin(figure: Any, rows: Sequence[Row]) -> None:
+    """The device and the commit of the rows, small, in the upper right corner."""
+    machine: dict[str, str] = next((row["machine"] for row in rows if "machine" in row), {})
+    said = [str(machine["device"])] if "device" in machine else []
+    said += [f"commit {machine['commit'][:7]}"] if machine.get("commit") else []
+    if said:
+        figure.suptitle(", ".join(said), fontsize=7, color="#777777", x=0.99, ha="right")
+
+
+def _panel(
+    axes: Axes, plot: Plot, rows: Sequence[Row], locator: Any, numbers: dict[str, int]
+) -> None:
+    """Points by line, and bare accesses as a dashed line of its colour, once where they agree."""
     lines = _lines(rows, plot.lines)
     doubled = any(len({row[plot.x] for row in theirs}) < len(theirs) for theirs in lines.values())
     if doubled and all("n" in row for row in rows):
@@ -165,22 +197,30 @@ def _panel(axes: Axes, plot: Plot, rows: Sequence[Row], locator: Any) -> None:
         chunk = "rows" if any(row.get("mode") == "strong" for row in rows) else "n"
         lines = _lines(rows, (*plot.lines, chunk))
     floors: set[tuple[Any, ...]] = set()
-    for number, (name, theirs) in enumerate(lines.items()):
+    for name, theirs in lines.items():
+        number = numbers.setdefault(name, len(numbers))
         theirs = sorted(theirs, key=lambda row: row[plot.x])
         places = [row[plot.x] for row in theirs]
-        marker = _MARKERS[number % len(_MARKERS)]
+        marker, colour = _MARKERS[number % len(_MARKERS)], _colour(plot, name, number)
         # As many colours; after these lines are dotted.
         style = "-" if number < len(_MARKERS) else ":"
         axes.plot(places, [row[plot.figure] for row in theirs], marker=marker, label=name,
-                  color=f"C{number}", linestyle=style)  # fmt: skip
+                  color=colour, linestyle=style)  # fmt: skip
+        if plot.ideal and plot.figure == "rate" and len(theirs) > 1:
+            first = theirs[0][plot.figure]
+            axes.plot((places[0], places[-1]), (first, first * places[-1] / places[0]),
+                      color=IDEAL, linestyle=":", linewidth=1, label="ideal")  # fmt: skip
         floor = tuple(
             (row[plot.x], row["floor"]) for row in theirs if plot.floors and "floor" in row
         )
         if floor and floor not in floors:
             floors.add(floor)
-            label = "floor" if plot.lines == ("library",) else f"floor of {name}"
-            axes.plot(*zip(*floor, strict=True), linestyle="--", linewidth=1, label=label,
-                      color="black" if plot.lines == ("library",) else f"C{number}")  # fmt: skip
+            of_all = plot.lines == ("library",)
+            axes.plot(*zip(*floor, strict=True), linestyle="--", linewidth=1,
+                      label="bare accesses" if of_all else f"bare accesses of {name}",
+                      color=BARE if of_all else colour)  # fmt: skip
+    if plot.ideal and plot.figure == "efficiency":
+        axes.axhline(1, color=IDEAL, linestyle=":", linewidth=1, label="ideal")
     across, up = plot.logarithmic
     if across:
         axes.set_xscale("log", base=plot.base)
@@ -195,6 +235,13 @@ def _panel(axes: Axes, plot: Plot, rows: Sequence[Row], locator: Any) -> None:
     axes.set_xlabel(plot.x_label)
     axes.set_ylabel(plot.y_label)
     axes.grid(visible=True, alpha=0.3)
+
+
+def _colour(plot: Plot, name: str, number: int) -> str:
+    """A library's own colour; verbs of this one, which share it, have others by number."""
+    ours = name.startswith("dgpuhash")
+    named = plot.lines == ("library",) or ("library" in plot.lines and not ours)
+    return colour_of(name if named else "", number)
 
 
 def _lines(rows: Sequence[Row], names: Sequence[str]) -> dict[str, list[Row]]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from dgpuhash.bench.report.plots import matplotlib_classes
+from dgpuhash.bench.report.colours import colour_of
+from dgpuhash.bench.report.plots import matplotlib_classes, one_legend, say_origin
 from dgpuhash.bench.report.reading import Row
 
 __all__ = ["draw_steps"]
@@ -32,6 +34,9 @@ def draw_steps(rows: Sequence[Row], folder: Path, ending: str = ".png") -> list[
     columns = min(2, len(panels))
     down = math.ceil(len(panels) / columns)
     figure = figure_of(figsize=(0.5 + 6 * columns, 0.5 + 3.8 * down), layout="constrained", dpi=120)
+    # A step has one colour in all panels, and one place in the legend.
+    numbers: dict[str, int] = {}
+    shown: list[Any] = []
     for place, ((mode, verb, _), theirs) in enumerate(panels.items(), 1):
         axes = figure.add_subplot(down, columns, place)
         theirs = sorted(theirs, key=lambda row: row["workers"])
@@ -39,7 +44,9 @@ def draw_steps(rows: Sequence[Row], folder: Path, ending: str = ".png") -> list[
         below = [0.0] * len(theirs)
         for step in dict.fromkeys(step for row in theirs for step in row["steps"]):
             heights = [row["steps"].get(step, 0.0) for row in theirs]
-            axes.bar(names, heights, bottom=below, label=step, width=0.6)
+            number = numbers.setdefault(step, len(numbers))
+            axes.bar(names, heights, bottom=below, label=step, width=0.6,
+                     color=colour_of(step, number))  # fmt: skip
             below = [low + height for low, height in zip(below, heights, strict=True)]
         if all("worker_seconds" in row for row in theirs):
             whole = [1e3 * row["worker_seconds"] for row in theirs]
@@ -48,19 +55,18 @@ def draw_steps(rows: Sequence[Row], folder: Path, ending: str = ".png") -> list[
         axes.set_xlabel("workers")
         first = theirs[0]
         axes.set_title(f"{verb}, {mode} scaling, from {first['rows']:,} rows on", fontsize=10)
-        handles, labels = axes.get_legend_handles_labels()
+        shown.append(axes)
         if all("efficiency" in row for row in theirs):
             right = axes.twinx()
-            (line,) = right.plot(
-                names, [row["efficiency"] for row in theirs], color="black", marker="o"
-            )
+            right.plot(
+                names, [row["efficiency"] for row in theirs], color="black", marker="o",
+                label="efficiency",
+            )  # fmt: skip
             right.set_ylim(0, max(1.05, *(row["efficiency"] * 1.05 for row in theirs)))
             right.set_ylabel("efficiency of the whole")
-            handles, labels = [*handles, line], [*labels, "efficiency"]
-        axes.legend(
-            handles, labels, loc="lower center", bbox_to_anchor=(0.5, -0.38), ncols=6,
-            frameon=False, fontsize=8,
-        )  # fmt: skip
+            shown.append(right)
+    one_legend(figure, shown, 8)
+    say_origin(figure, rows)
     path = folder / f"scaling-steps{ending}"
     figure.savefig(path)
     return [("milliseconds of the steps of a change over workers", path)]

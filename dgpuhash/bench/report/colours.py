@@ -1,0 +1,40 @@
+"""Colours of plots: the same one for a library, a verb or a transport in every figure."""
+
+from __future__ import annotations
+
+__all__ = ["BARE", "IDEAL", "colour_of"]
+
+# Wong's palette, whose colours people with colour blindness tell apart; a library keeps its own.
+_LIBRARIES = (
+    ("dgpuhash", "#0072B2"),
+    ("cudf-polars", "#CC79A7"),
+    ("cudf", "#D55E00"),
+    ("dask", "#E69F00"),
+    ("best peer", "#009E73"),
+    ("cucollections", "#009E73"),
+    ("pandas", "#56B4E9"),
+    ("polars", "#7B4FA3"),
+    ("duckdb", "#A08A00"),
+)
+_OTHERS = (
+    *("#0072B2", "#009E73", "#CC79A7", "#56B4E9", "#7B4FA3", "#A08A00", "#5B3A29", "#1B9E9E"),
+    *("#D55E00", "#E69F00"),
+)
+# What the machine's memory allows, and what a perfect scaling would give.
+BARE, IDEAL = "#555555", "#9A9A9A"
+
+
+def colour_of(name: str, number: int = 0) -> str:
+    """The colour of a library by its name, or of anything else by its number.
+
+    Examples
+    --------
+    >>> colour_of("cuDF 26.10.02") == colour_of("cuDF 27.02") != colour_of("dgpuhash")
+    True
+    >>> colour_of("find", 1) == colour_of("retrieve", 1) != colour_of("insert", 0)
+    True
+    """
+    for start, colour in _LIBRARIES:
+        if name.lower().startswith(start):
+            return colour
+    return _OTHERS[number % len(_OTHERS)]
