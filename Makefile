@@ -6,7 +6,11 @@ INSTALLED = $(VENV)/.installed
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES = pyproject.toml CMakeLists.txt scripts/install $(shell find kernels -type f)
 
-.PHONY: demo test ucx rounds check kernels compile bench gpu wheel clean
+.PHONY: help demo test ucx rounds check kernels compile bench gpu wheel clean
+
+help:                       ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## */\1 /p' $(MAKEFILE_LIST) | while read -r target said; do \
+	    printf '%-8s  %s\n' "$$target" "$$said"; done
 
 demo: $(INSTALLED)          ## run the main job: index, join, look up, compared with pandas
 	$(INSIDE) -m dgpuhash demo

@@ -1,179 +1,193 @@
-"""Writes the README's section of measured figures from the receipts.
+"""Writes what the documents quote of the receipts: README tables, docs/benchmarks.md, the plots.
 
-figures.py            rewrites the section
-figures.py --check    exits 1 when the section is not what the receipts say
+figures.py            rewrites them
+figures.py --check    exits 1 when one of them is not what the receipts say
 """
 
 from __future__ import annotations
 
 import json
+import math
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from dgpuhash.bench.report.document import markdown_table
-from dgpuhash.bench.report.grids import grids
+import plots
+from benchmarks import page
 
 ROOT = Path(__file__).resolve().parents[1]
-START, END = "<!-- figures: written by scripts/figures.py -->\n", "<!-- end of figures -->\n"
+README, PAGE, FOLDER = (
+    ROOT / "README.md",
+    ROOT / "docs" / "benchmarks.md",
+    ROOT / "docs" / "figures",
+)
+END = "<!-- end -->\n"
 NONE = "None are published yet: `make gpu` on a machine with a GPU measures them.\n"
-# What the README shows, and what a rate or a time is of.
-SHOWN = {
-    "tables": "Sets and maps of random keys",
-    "multi": "Multimaps",
-    "group": "Grouping of int64 keys and values",
-    "join": "Joins of int64 columns to row numbers",
-    "close": "Keys in the order of another table",
-}
+Receipts = dict[str, dict[str, Any]]
+
+# The six rows of the README: what, the receipt's row, and the peer's, or None for the same receipt.
+_BIG = {"bench": "tables", "pairs": "32/32", "n": 1 << 28, "load": 0.8}
+_SMALL = {**_BIG, "n": 1 << 22}
+_GROUP = {"bench": "group", "n": 1 << 27, "groups": 1 << 24}
+_JOIN = {"bench": "join", "n": 1 << 27, "build": 1 << 27}
+ROWS = (
+    ("insert 2²⁸ pairs of 4 + 4 bytes, load 0.8", {**_BIG, "verb": "insert"}),
+    ("find them", {**_BIG, "verb": "find"}),
+    ("find absent keys", {**_BIG, "verb": "absent"}),
+    ("insert 2²² such pairs (within the L2 cache)", {**_SMALL, "verb": "insert"}),
+    ("group 2²⁷ int64 rows, 2²⁴ groups, sum and count", {**_GROUP, "verb": "sum + count"}),
+    ("inner join of 2²⁷ with 2²⁷ int64 keys, row numbers", {**_JOIN, "verb": "inner"}),
+)
+# Where merges were measured, in the order of the table.
+MERGED = ("scaling-4", "peers-2", "peers", "cpu")
+_LEFT_OUT = ("8·10⁷ rows a side", "2²⁷ rows with 2²⁴")
 
 
-def section(receipts: dict[str, dict[str, Any]]) -> str:
-    """The Markdown between the markers."""
+def speed(receipts: Receipts) -> str:
+    """The README's rows of speed: beside the bare accesses and the best peer."""
     if "figures" not in receipts:
         return NONE
-    receipt = receipts["figures"]
-    lines = [
-        f"{measured_on(receipt, one_of(receipt['machine']['gpu']))} "
-        "Answers are checked on the timed data. In brackets: the share of what the same run "
-        "measured for the bare accesses to memory, such as random compare-and-swaps over as many "
-        "bytes for insert and random gathers for lookups; `dgpuhash bench` says which for each. "
-        "Large batches are inserted in the order of the table, which takes fewer accesses than "
-        "those: over 100 %.",
-        "",
-    ]
-    for bench, title in SHOWN.items():
-        rows = [row for row in receipt["figures"] if row["bench"] == bench]
-        lines += shown(title, bench, [row for row in rows if "batch" not in row])
-        lines += in_words(rows)
-    for receipt in of_all("scaling", receipts):
-        lines += of_several(receipt)
-    if proved := proofs(receipts):
-        lines.append("Proved by `make gpu`: " + "; ".join(proved) + ".")
-    return "\n".join(lines).rstrip() + "\n"
-
-
-def measured_on(receipt: dict[str, Any], gpu: str) -> str:
-    """A sentence of the machine, the software and the time of a run."""
-    machine, versions = receipt["machine"], receipt["versions"]
-    names = ("cupy-cuda13x", "cupy-cuda12x", "nvidia-cuda-nvrtc")
-    software = ", ".join(f"{name} {versions[name]}" for name in names if name in versions)
-    return f"{gpu}, driver {machine['driver']}, {software}, {receipt['date']}."
-
-
-def of_all(part: str, receipts: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
-    """The receipts of a part, of more GPUs first."""
-    names = [name for name in receipts if name.partition("-")[0] == part]
-    names.sort(key=lambda name: int(name.partition("-")[2] or 1), reverse=True)
-    return [receipts[name] for name in names]
-
-
-def of_several(receipt: dict[str, Any]) -> list[str]:
-    """The exchange, the distributed tables and merges on several GPUs."""
-    lines = [
-        f"{measured_on(receipt, receipt['machine']['gpu'])} Pairs of 8 + 8 bytes, answers checked; "
-        f"`make gpu MODE=scaling` at commit {receipt['commit'][:7]}.{remark(receipt)}",
-        "",
-    ]
-    for bench in ("exchange", "scaling"):
-        for grid in grids(bench, [row for row in receipt["figures"] if row["bench"] == bench]):
-            lines += [f"{grid.title[0].upper()}{grid.title[1:]}:", "", *markdown_table(grid), ""]
-    return lines
-
-
-def one_of(gpus: str) -> str:
-    """Where several are, each benchmark has one to itself."""
-    return gpus if gpus.startswith("1 x ") else f"One of {gpus}"
-
-
-def shown(title: str, bench: str, rows: list[dict[str, Any]]) -> list[str]:
-    """A table of one benchmark's rates or times, with what they are of above it."""
-    made = grids(bench, [row for row in rows if row["verb"] != "memory"])
-    lines = []
-    for grid in made:
-        unit = "ms" if any("time" in row for row in rows) else "billions of rows a second"
-        lines += [f"{title}, {unit}:", "", *markdown_table(grid), ""]
-    return lines
-
-
-def in_words(rows: list[dict[str, Any]]) -> list[str]:
-    """Sentences of what tables take in memory and of what small batches take in time."""
-    said = []
-    memory = [row for row in rows if row["verb"] == "memory"]
-    if memory:
-        said.append(
-            f"They take {span(memory, 'at_rest')} times the bytes of their pairs divided by the "
-            f"load, and while they are built {span(memory, 'while_built')} times those of the "
-            "batch besides."
-        )
-    batches = [row for row in rows if "batch" in row and row["verb"] == "find"]
-    if batches:
-        calls = "; ".join(
-            f"{row['batch']:,} keys {row['time']:,.0f} µs, of which {row['launch']:,.0f} until the "
-            f"call returns{added(row)}"
-            for row in batches
-            if row["pairs"] == batches[0]["pairs"]
-        )
-        said.append(f"One call of `find` on {batches[0]['n']:,} pairs: {calls}.")
-    return [*said, ""] if said else []
-
-
-def added(row: dict[str, Any]) -> str:
-    """What of a call is this package's doing; receipts of old do not tell."""
-    return f" and {row['overhead']:,.0f} more than an empty launch" if "overhead" in row else ""
-
-
-def span(rows: list[dict[str, Any]], figure: str) -> str:
-    """The least and the largest of a figure, once where they are the same."""
-    ends = (f"{end(row[figure] for row in rows):.2f}" for end in (min, max))
-    return " to ".join(dict.fromkeys(ends))
-
-
-def proofs(receipts: dict[str, dict[str, Any]]) -> list[str]:
-    """What ran where, for each receipt."""
-    found = []
-    for receipt in of_all("gpu", receipts) + of_all("multigpu", receipts):
-        # Under compute-sanitizer the same tests run again.
-        counted = [
-            receipt["tests"][each] for each in ("tests", "multigpu") if each in receipt["tests"]
+    lines = ["| one GPU | dgpuhash | bare accesses | best peer |", "|---|---:|---:|---:|"]
+    for what, wanted in ROWS:
+        (ours,) = found(receipts, "figures", {**wanted, "library": "dgpuhash"})
+        peers = [
+            row
+            for name in ("figures", "peers")
+            for row in found(receipts, name, wanted)
+            if row.get("library", "dgpuhash") != "dgpuhash"
         ]
-        passed = sum(counts["passed"] for counts in counted)
-        failed = sum(counts["failed"] for counts in counted)
-        outcomes = [f"{passed} tests passed"] if counted else []
-        outcomes += [f"{failed} failed"] if failed else []
-        outcomes += [
-            f"{receipt['tests'][tool]['passed']} {'again' if counted else 'passed'} under {tool}"
-            for tool in ("memcheck", "racecheck")
-            if tool in receipt["tests"]
-        ]
-        outcome = ", ".join(outcomes)
-        where = f"{receipt['machine']['gpu']} at commit {receipt['commit'][:7]}"
-        found.append(f"{outcome} on {where}{remark(receipt)}")
-    return found
+        if "rate" in ours:
+            best = max(peers, key=lambda row: row["rate"], default=None)
+        else:
+            best = min(peers, key=lambda row: row["time"], default=None)
+        cells = (value(ours), value({**ours, kind(ours): ours["floor"]}), named(best))
+        lines.append(f"| {what} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
 
 
-def remark(receipt: dict[str, Any]) -> str:
-    return f" ({receipt['remark']})" if "remark" in receipt else ""
+def found(receipts: Receipts, name: str, wanted: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows of a receipt that say what is wanted; those that name no library are ours."""
+    rows = receipts.get(name, {}).get("figures", [])
+    return [
+        row
+        for row in rows
+        if "batch" not in row
+        and all({"library": "dgpuhash", **row}.get(key) == each for key, each in wanted.items())
+    ]
 
 
-def rewritten(readme: str, receipts: dict[str, dict[str, Any]]) -> str:
-    """`readme` with the section that `receipts` ask for."""
-    before, _, rest = readme.partition(START)
-    _, _, after = rest.partition(END)
-    return before + START + section(receipts) + END + after
+def kind(row: dict[str, Any]) -> str:
+    return "rate" if "rate" in row else "time"
+
+
+def value(row: dict[str, Any]) -> str:
+    """A figure with its unit."""
+    return f"{row[kind(row)]:.3g} {'G/s' if kind(row) == 'rate' else 'ms'}"
+
+
+def named(row: dict[str, Any] | None) -> str:
+    """A peer's figure and the peer."""
+    if row is None:
+        return ""
+    peer = row.get("which", row["library"])
+    return value(row) if peer == "best peer" else f"{value(row)} ({peer})"
+
+
+def break_even(receipts: Receipts) -> str:
+    """From which merge on a build has paid, beside the fastest library that joins anew."""
+    head = "| data | build, ms | a merge, ms | the other library, ms | has paid with merge |"
+    lines = [head, "|---|---:|---:|---:|---:|"]
+    for data, build, merge, (library, other) in measured(receipts):
+        cells = (figure(build), figure(merge), f"{figure(other)} ({library})")
+        lines.append(f"| {data} | {' | '.join(cells)} | {pays_from(build, merge, other)} |")
+    return "\n".join(lines) + "\n" if len(lines) > 2 else NONE
+
+
+def pays_from(build: float, merge: float, other: float) -> str:
+    """The number of the first merge with which build and merges have taken less than the other."""
+    return f"{max(1, math.ceil(build / (other - merge)))}" if other > merge else "never"
+
+
+def figure(milliseconds: float) -> str:
+    return f"{milliseconds:.3g}" if milliseconds < 1000 else f"{milliseconds:,.0f}"
+
+
+def measured(receipts: Receipts) -> Iterator[tuple[str, float, float, tuple[str, float]]]:
+    """What builds and merges took: data, build, merge, and the fastest other library."""
+    for receipt in (receipts[name] for name in MERGED if name in receipts):
+        questions: dict[str, dict[str, dict[str, float]]] = {}
+        for row in receipt["figures"]:
+            if row["bench"] == "frames":
+                data, told = f"{count(row['n'])} rows with {count(row['build'])}", row["time"]
+            elif row["bench"] == "scaling" and "seconds" in row:
+                data, told = f"{count(row['rows'])} rows a side", 1e3 * row["seconds"]
+            else:
+                continue
+            verb = row["verb"].removesuffix(", inner")
+            questions.setdefault(data, {}).setdefault(row["library"], {})[verb] = told
+        for data, libraries in questions.items():
+            ours = libraries.pop("dgpuhash")
+            # One size of each kind of cluster, and the ends of one GPU's.
+            if not libraries or data in _LEFT_OUT:
+                continue
+            build = ours["build"] if "build" in ours else ours["build + merge"] - ours["merge"]
+            library = min(libraries, key=lambda each: libraries[each]["merge"])
+            best = (library, libraries[library]["merge"])
+            yield f"{plots.device(receipt)}: {data}", build, ours["merge"], best
+
+
+def count(rows: int) -> str:
+    """A number of rows, as a power where it is one or a few times one.
+
+    Examples
+    --------
+    >>> count(1 << 27), count(400_000_000), count(1234)
+    ('2²⁷', '4·10⁸', '1,234')
+    """
+    digits = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+    if rows > 1 and rows.bit_count() == 1:
+        return f"2{str(rows.bit_length() - 1).translate(digits)}"
+    first, rest = str(rows)[0], str(rows)[1:]
+    return f"{rows:,}" if not rest or int(rest) else f"{first}·10{str(len(rest)).translate(digits)}"
+
+
+def rewritten(readme: str, receipts: Receipts) -> str:
+    """`readme` with the tables that `receipts` ask for between their markers."""
+    for name, written in (("speed", speed), ("break-even", break_even)):
+        start = f"<!-- {name}: written by scripts/figures.py -->\n"
+        before, marked, rest = readme.partition(start)
+        if not marked:
+            raise SystemExit(f"README.md has no line {start.strip()!r}")
+        _, _, after = rest.partition(END)
+        readme = before + start + written(receipts) + END + after
+    return readme
+
+
+def kept() -> Receipts:
+    """The receipts by name."""
+    paths = sorted((ROOT / "receipts").glob("*.json"))
+    return {path.stem: json.loads(path.read_text()) for path in paths}
 
 
 def main() -> int:
-    kept = sorted((ROOT / "receipts").glob("*.json"))
-    receipts = {path.stem: json.loads(path.read_text()) for path in kept}
-    readme = ROOT / "README.md"
-    old = readme.read_text()
-    new = rewritten(old, receipts)
+    receipts = kept()
+    made = {README: rewritten(README.read_text(), receipts), PAGE: page(receipts)}
     if sys.argv[1:] == ["--check"]:
-        if new != old:
-            print("README.md quotes other figures than receipts/; run scripts/figures.py")
-        return int(new != old)
-    readme.write_text(new)
+        wrong = [path for path, text in made.items() if not same(path, text)]
+        for path in wrong + (stale := plots.stale(receipts, FOLDER)):
+            name = path.relative_to(ROOT)
+            print(f"{name} shows other figures than receipts/; run scripts/figures.py")
+        return int(bool(wrong or stale))
+    for path, text in made.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    plots.draw_all(receipts, FOLDER)
     return 0
+
+
+def same(path: Path, text: str) -> bool:
+    return path.exists() and path.read_text() == text
 
 
 if __name__ == "__main__":

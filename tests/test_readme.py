@@ -1,26 +1,36 @@
-"""The README quotes the receipts, names what exists, and its example runs."""
+"""The documents show what the receipts say, name what exists, and their examples run."""
 
 from __future__ import annotations
 
 import doctest
-import importlib.util
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
+
+import pytest
+import yaml
 
 from dgpuhash.cli import main
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
-DOCUMENTS = ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "MEASUREMENTS.md")
+DOCUMENTS = (
+    *("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "MEASUREMENTS.md", "SECURITY.md"),
+    "docs/benchmarks.md",
+)
 
 
-def load_script():
-    spec = importlib.util.spec_from_file_location("figures", ROOT / "scripts" / "figures.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+@pytest.fixture
+def scripts(monkeypatch):
+    """The modules of scripts/ that write the figures, by name."""
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    import benchmarks
+    import figures
+    import plots
+
+    return {"figures": figures, "benchmarks": benchmarks, "plots": plots}
 
 
 TABLE = {"bench": "tables", "pairs": "32/32", "n": 1 << 24, "load": 0.8, "unit": "G/s"}
@@ -61,11 +71,10 @@ def test_readme_quotes_the_receipts():
     assert found.returncode == 0, found.stdout
 
 
-def test_figures_become_a_table():
-    figures = load_script()
+def test_the_page_has_a_table_of_each_benchmark(scripts):
     proved = {"gpu": receipt("1 x G", 5), "multigpu-2": receipt("2 x G", 3)}
     proved["multigpu-4"] = receipt("4 x G", 3, 1)
-    text = figures.section({"figures": receipt("4 x G", 0), **proved})
+    text = scripts["benchmarks"].section({"figures": receipt("4 x G", 0), **proved})
     assert "| 32/32 | 16,777,216 | 0.8 | 10 (50%) | 14 (70%) | 12 (60%) |" in text
     assert "1.00 to 1.05 times the bytes of their pairs" in text
     assert "0.27 to 0.30 times those of the batch" in text
@@ -73,43 +82,135 @@ def test_figures_become_a_table():
     assert "the call returns and 13 more than an empty launch." in text
     assert "| 4,096 | 1,024 | cuDF 26.10 | 6.8 (50%) |" in text
     assert "gather" not in text.partition("|")[2]
-    assert text.startswith("One of 4 x G, driver 1.2, cupy-cuda13x 14.1, 2030-01-02 03:04 UTC.")
+    where = "One of 4 x G, driver 1.2, cupy-cuda13x 14.1, 2030-01-02 03:04 UTC, commit 0123456."
+    assert where in text
     where = "1 x G at commit 0123456; 3 tests passed, 1 failed on 4 x G at commit 0123456; 3 tests"
     assert f"5 tests passed on {where} passed on" in text
     remarked = receipt("1 x G", 5, 1) | {"remark": "a wrong test"}
-    text = figures.section({"figures": remarked, "gpu": remarked})
+    text = scripts["benchmarks"].section({"figures": remarked, "gpu": remarked})
     assert "5 tests passed, 1 failed on 1 x G at commit 0123456 (a wrong test)." in text
 
 
-def test_figures_of_several_gpus():
-    where = {"mode": "weak", "workers": 4, "n": 1 << 20, "library": "dgpuhash", "bench": "scaling"}
-    rows = [
-        {**where, "verb": "bulk find", "rate": 60.0, "ratio": 0.5, "seconds": 0.012}
-        | {"worker_seconds": 0.009, "efficiency": 0.75},
+def of_several(seconds=0.0249):
+    where = {"mode": "weak", "workers": 4, "n": 1 << 20, "bench": "scaling", "unit": "G/s"}
+    where |= {"rows": 1 << 22}
+    return [
+        {**where, "library": "dgpuhash", "verb": "bulk find", "rate": 60.0, "ratio": 0.5}
+        | {"seconds": 0.012, "worker_seconds": 0.009, "efficiency": 0.75},
+        *(
+            {**where, "library": library, "verb": verb, "rate": 1.0, "seconds": told}
+            for library, verb, told in (
+                ("dgpuhash", "merge", seconds),
+                ("dgpuhash", "build + merge", 0.0527),
+                ("Dask 1", "merge", 0.03),
+                ("other 2", "merge", 0.0275),
+            )
+        ),
         {"bench": "exchange", "exchange": "peer", "workers": 4, "leaving": 1 << 28}
         | {"protocol": "ucxx", "rate": 285.0, "unit": "GB/s", "ratio": 0.8},
     ]
-    several = {**receipt("4 x G", 0), "figures": rows, "remark": "slow links"}
+
+
+def test_figures_of_several_gpus(scripts):
+    several = {**receipt("4 x G", 0), "figures": of_several(), "remark": "slow links"}
     fewer = {**several, "machine": {"gpu": "2 x G", "driver": "1.3"}, "remark": "today's"}
     receipts = {"figures": receipt("1 x G", 0), "scaling-2": fewer, "scaling-4": several}
-    text = load_script().section(receipts)
-    first, second = text.index("at commit 0123456. (slow links)"), text.index("(today's)")
+    text = scripts["benchmarks"].section(receipts)
+    first, second = text.index("scaling`. (slow links)"), text.index("(today's)")
     assert first < text.index("\n2 x G, driver 1.3") < second
-    assert "\n4 x G, driver 1.2, cupy-cuda13x 14.1, 2030-01-02 03:04 UTC. Pairs" in text
-    assert "(slow links)" in text
+    assert "\n4 x G, driver 1.2, cupy-cuda13x 14.1, 2030-01-02 03:04 UTC, commit 0123456." in text
     assert "| 4 | ucxx | 256 MiB | 285 (80%) |" in text
-    assert "| weak | 4 | 1,048,576 | dgpuhash | 12 / 9 |" in text
+    assert "| weak | 4 | 1,048,576 | dgpuhash | 24.9 | 52.7 | 12 / 9 |" in text
     assert "| weak | 4 | 1,048,576 | dgpuhash | 0.75 |" in text
 
 
-def test_without_receipts_no_figure_is_claimed():
-    assert not re.search(r"\d", load_script().section({}))
+def test_peers_stand_beside_ours(scripts):
+    rows = [
+        {**TABLE, "library": library, "verb": "find", "rate": rate} | more
+        for library, rate, more in (
+            ("dgpuhash", 30.0, {}),
+            ("best peer", 21.0, {"which": "cuCo"}),
+            ("best peer", 20.0, {}),
+        )
+    ]
+    peers = {"date": "2030-01-03", "machine": {"gpu": "1 x G"}, "remark": "by hand"}
+    receipts = {"figures": receipt("1 x G", 0), "peers": {**peers, "figures": rows}}
+    text = scripts["benchmarks"].section(receipts)
+    assert "\n1 x G, 2030-01-03: by hand.\n" in text
+    where = "32/32 bits, 16,777,216 pairs, load 0.8"
+    assert f"| map | {where} | find | G rows/s | 30 | 21 (cuCo), 20 |" in text
 
 
-def test_the_figures_stand_between_the_markers():
-    figures = load_script()
-    old = f"above\n{figures.START}old\n{figures.END}below\n"
-    assert figures.rewritten(old, {}) == f"above\n{figures.START}{figures.NONE}{figures.END}below\n"
+def test_a_build_has_paid_when_all_merges_took_less(scripts):
+    several = {**receipt("4 x NVIDIA G", 0), "figures": of_several()}
+    # 27.8 for the build, and 2.6 less for each merge than the fastest of the others takes.
+    text = scripts["figures"].break_even({"scaling-4": several})
+    assert text.splitlines()[2:] == [
+        "| 4 \N{MULTIPLICATION SIGN} G: 2²² rows a side | 27.8 | 24.9 | 27.5 (other 2) | 11 |"
+    ]
+    several["figures"] = of_several(0.0275)
+    assert "| never |" in scripts["figures"].break_even({"scaling-4": several})
+
+
+def test_without_receipts_no_figure_is_claimed(scripts):
+    figures = scripts["figures"]
+    assert not re.search(r"\d", figures.speed({}) + figures.break_even({}))
+    assert scripts["benchmarks"].page({}).endswith(figures.NONE)
+    assert "|" not in scripts["benchmarks"].page({})
+
+
+def test_the_tables_stand_between_their_markers(scripts):
+    figures = scripts["figures"]
+    marked = "<!-- {}: written by scripts/figures.py -->\n"
+    old = f"above\n{marked}old\n{figures.END}between\n"
+    readme = old.format("speed") + old.format("break-even")
+    new = f"above\n{marked}{figures.NONE}{figures.END}between\n"
+    assert figures.rewritten(readme, {}) == new.format("speed") + new.format("break-even")
+    with pytest.raises(SystemExit, match="break-even"):
+        figures.rewritten(old.format("speed"), {})
+
+
+def test_plots_are_stale_when_their_receipts_are_others(scripts, tmp_path):
+    figures, plots = scripts["figures"], scripts["plots"]
+    receipts = figures.kept()
+    plots.draw_all(receipts, tmp_path)
+    assert plots.stale(receipts, tmp_path) == []
+    names = {f"{drawing.name}.{ending}" for drawing in plots.DRAWN for ending in ("svg", "png")}
+    assert {path.name for path in tmp_path.iterdir()} == names
+    assert "H200, commit fedaa7b" in plots.origin(plots.DRAWN[1], receipts)
+    (tmp_path / "merge.png").unlink()
+    receipts["figures"]["commit"] = "another"
+    stale = {path.name for path in plots.stale(receipts, tmp_path)}
+    assert stale == {"merge.png", "tables.svg", "tables.png", "columns.svg", "columns.png"}
+
+
+def test_a_plot_has_the_same_bytes_each_time(scripts, tmp_path):
+    plots = scripts["plots"]
+    receipts = scripts["figures"].kept()
+    one = {"peers-2": receipts["peers-2"], "scaling-4": receipts["scaling-4"]}
+    for folder in ("first", "second"):
+        plots.draw_all(one, tmp_path / folder)
+    made = sorted((tmp_path / "first").iterdir())
+    assert [path.name for path in made] == ["merge.png", "merge.svg"]
+    for path in made:
+        assert path.read_bytes() == (tmp_path / "second" / path.name).read_bytes()
+
+
+def test_the_readme_fits_a_reader():
+    lines = README.splitlines()
+    assert len(lines) <= 120
+    assert max(map(len, lines)) <= 140
+
+
+def test_make_help_names_each_target():
+    makefile = (ROOT / "Makefile").read_text()
+    found = subprocess.run(
+        ["make", "--no-print-directory", "help"],
+        capture_output=True, text=True, timeout=60, check=True, cwd=ROOT,
+    )  # fmt: skip
+    targets = re.findall(r"^([a-z]+):", makefile, flags=re.MULTILINE)
+    assert [line.split()[0] for line in found.stdout.splitlines()] == targets
+    assert all(len(line.split()) > 2 for line in found.stdout.splitlines())
 
 
 def test_commands_in_the_documents_exist():
@@ -126,9 +227,10 @@ def test_linked_files_and_sections_exist():
     for document in DOCUMENTS:
         links = re.findall(r"\]\(([^)#:]+)(?:#([^)]+))?\)", (ROOT / document).read_text())
         for target, section in links:
-            assert (ROOT / target).exists(), f"{document} links to {target}"
+            path = (ROOT / document).parent / target
+            assert path.exists(), f"{document} links to {target}"
             if section:
-                headings = re.findall(r"^#+ (.+)", (ROOT / target).read_text(), flags=re.MULTILINE)
+                headings = re.findall(r"^#+ (.+)", path.read_text(), flags=re.MULTILINE)
                 assert section in {
                     re.sub(r"[^\w -]", "", each).replace(" ", "-").lower() for each in headings
                 }
@@ -151,11 +253,10 @@ def test_the_short_examples_give_what_they_show():
     assert outcome.attempted > 0
 
 
-def test_the_example_runs(tmp_path):
-    (example,) = re.findall(r"```python\n(.+?)```", README, flags=re.DOTALL)
-    assert len(example.strip().splitlines()) <= 20
+def test_the_examples_print_what_they_show(tmp_path):
+    examples = re.findall(r"```python\n(.+?)```", README, flags=re.DOTALL)
     program = tmp_path / "example.py"
-    program.write_text(example)
+    program.write_text("\n".join(examples))
     found = subprocess.run(
         [sys.executable, program],
         capture_output=True,
@@ -165,3 +266,18 @@ def test_the_example_runs(tmp_path):
         cwd=tmp_path,
     )
     assert found.returncode == 0, found.stderr
+    shown = re.findall(r"^# (.*\n)", program.read_text(), flags=re.MULTILINE)
+    assert found.stdout == "".join(shown)
+    assert len(shown) > 4
+
+
+def test_the_citation_is_of_this_version():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert cited["title"] == project["name"]
+    assert {cited[key] for key in ("version", "license")} == {project["version"], "Apache-2.0"}
+    assert cited["keywords"] == project["keywords"]
+    required = {"cff-version", "message", "title", "authors"}
+    assert required <= cited.keys()
+    for each in cited["references"]:
+        assert {"type", "title", "authors", "year"} <= each.keys()

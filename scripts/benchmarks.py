@@ -1,0 +1,213 @@
+"""The page of benchmarks: every figure of the receipts as tables, with the plots above them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from plots import DRAWN
+
+from dgpuhash.bench.report.document import markdown_table
+from dgpuhash.bench.report.grids import grids
+
+Receipt = dict[str, Any]
+
+HEAD = """<!-- written by scripts/figures.py from receipts/; do not edit -->
+# Benchmarks
+
+What `make gpu` measured, as it stands in `receipts/`, with the device, the commit and the date
+of each run. Answers are checked on the timed data, and times are medians. Beside each rate
+stands what the same run measured for the *bare accesses*: random gathers of as many bytes for
+lookups, random compare-and-swaps for inserts, streamed bytes for builds and groupings. They are
+no upper limit: large batches are inserted in the order of the table, which takes fewer accesses
+than one for each key, and pass it, with over 100 %. `dgpuhash bench` measures the same on a
+machine of yours, and `dgpuhash bench report` draws it.
+
+Each receipt is of the commit that it names; those of four GPUs are older than those of one and
+two. Machines of one kind differ, so compare shares of the bare accesses rather than rates.
+"""
+NONE = "None are published yet: `make gpu` on a machine with a GPU measures them.\n"
+# What the page shows of one GPU, and what a rate or a time is of.
+SHOWN = {
+    "tables": "Sets and maps of random keys",
+    "multi": "Multimaps",
+    "group": "Grouping of int64 keys and values",
+    "join": "Joins of int64 columns to row numbers",
+    "close": "Keys in the order of another table",
+}
+
+
+def page(receipts: dict[str, Receipt]) -> str:
+    """The text of docs/benchmarks.md."""
+    if "figures" not in receipts:
+        return f"{HEAD}\n{NONE}"
+    plots = [line for plot in DRAWN for line in (f"![{plot.title}](figures/{plot.name}.svg)", "")]
+    return "\n".join([HEAD, "## Plots", "", *plots, section(receipts)])
+
+
+def section(receipts: dict[str, Receipt]) -> str:
+    """The tables of the page."""
+    receipt = receipts["figures"]
+    lines = [
+        "## One GPU",
+        "",
+        f"{measured_on(receipt, one_of(receipt['machine']['gpu']))} "
+        "In brackets: the share of the bare accesses.",
+        "",
+    ]
+    for bench, title in SHOWN.items():
+        rows = [row for row in receipt["figures"] if row["bench"] == bench]
+        lines += shown(title, bench, [row for row in rows if "batch" not in row])
+        lines += in_words(rows)
+    for receipt in of_all("scaling", receipts):
+        lines += [f"## {receipt['machine']['gpu']}", "", *of_several(receipt)]
+    for receipt in of_all("peers", receipts):
+        lines += beside_peers(receipt)
+    if proved := proofs(receipts):
+        lines += ["## Proof", "", "Proved by `make gpu`: " + "; ".join(proved) + "."]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def measured_on(receipt: dict[str, Any], gpu: str) -> str:
+    """A sentence of the machine, the software, the time and the commit of a run."""
+    machine, versions = receipt["machine"], receipt["versions"]
+    names = ("cupy-cuda13x", "cupy-cuda12x", "nvidia-cuda-nvrtc")
+    software = ", ".join(f"{name} {versions[name]}" for name in names if name in versions)
+    when = f"{receipt['date']}, commit {receipt['commit'][:7]}"
+    return f"{gpu}, driver {machine['driver']}, {software}, {when}."
+
+
+def of_all(part: str, receipts: dict[str, Receipt]) -> list[dict[str, Any]]:
+    """The receipts of a part, of more GPUs first."""
+    names = [name for name in receipts if name.partition("-")[0] == part]
+    names.sort(key=lambda name: int(name.partition("-")[2] or 1), reverse=True)
+    return [receipts[name] for name in names]
+
+
+def of_several(receipt: dict[str, Any]) -> list[str]:
+    """The exchange, the distributed tables and merges on several GPUs."""
+    lines = [
+        f"{measured_on(receipt, receipt['machine']['gpu'])} Pairs of 8 + 8 bytes, "
+        f"`make gpu MODE=scaling`.{remark(receipt)}",
+        "",
+    ]
+    for bench in ("exchange", "scaling"):
+        for grid in grids(bench, [row for row in receipt["figures"] if row["bench"] == bench]):
+            lines += [f"{grid.title[0].upper()}{grid.title[1:]}:", "", *markdown_table(grid), ""]
+    return lines
+
+
+def one_of(gpus: str) -> str:
+    """Where several are, each benchmark has one to itself."""
+    return gpus if gpus.startswith("1 x ") else f"One of {gpus}"
+
+
+def shown(title: str, bench: str, rows: list[dict[str, Any]]) -> list[str]:
+    """A table of one benchmark's rates or times, with what they are of above it."""
+    made = grids(bench, [row for row in rows if row["verb"] != "memory"])
+    lines = []
+    for grid in made:
+        unit = "ms" if any("time" in row for row in rows) else "billions of rows a second"
+        lines += [f"{title}, {unit}:", "", *markdown_table(grid), ""]
+    return lines
+
+
+def in_words(rows: list[dict[str, Any]]) -> list[str]:
+    """Sentences of what tables take in memory and of what small batches take in time."""
+    said = []
+    memory = [row for row in rows if row["verb"] == "memory"]
+    if memory:
+        said.append(
+            f"They take {span(memory, 'at_rest')} times the bytes of their pairs divided by the "
+            f"load, and while they are built {span(memory, 'while_built')} times those of the "
+            "batch besides."
+        )
+    batches = [row for row in rows if "batch" in row and row["verb"] == "find"]
+    if batches:
+        calls = "; ".join(
+            f"{row['batch']:,} keys {row['time']:,.0f} µs, of which {row['launch']:,.0f} until the "
+            f"call returns{added(row)}"
+            for row in batches
+            if row["pairs"] == batches[0]["pairs"]
+        )
+        said.append(f"One call of `find` on {batches[0]['n']:,} pairs: {calls}.")
+    return [*said, ""] if said else []
+
+
+def added(row: dict[str, Any]) -> str:
+    """What of a call is this package's doing; receipts of old do not tell."""
+    return f" and {row['overhead']:,.0f} more than an empty launch" if "overhead" in row else ""
+
+
+def span(rows: list[dict[str, Any]], figure: str) -> str:
+    """The least and the largest of a figure, once where they are the same."""
+    ends = (f"{end(row[figure] for row in rows):.2f}" for end in (min, max))
+    return " to ".join(dict.fromkeys(ends))
+
+
+def proofs(receipts: dict[str, Receipt]) -> list[str]:
+    """What ran where, for each receipt."""
+    found = []
+    for receipt in of_all("gpu", receipts) + of_all("multigpu", receipts):
+        # Under compute-sanitizer the same tests run again.
+        counted = [
+            receipt["tests"][each] for each in ("tests", "multigpu") if each in receipt["tests"]
+        ]
+        passed = sum(counts["passed"] for counts in counted)
+        failed = sum(counts["failed"] for counts in counted)
+        outcomes = [f"{passed} tests passed"] if counted else []
+        outcomes += [f"{failed} failed"] if failed else []
+        outcomes += [
+            f"{receipt['tests'][tool]['passed']} {'again' if counted else 'passed'} under {tool}"
+            for tool in ("memcheck", "racecheck")
+            if tool in receipt["tests"]
+        ]
+        outcome = ", ".join(outcomes)
+        where = f"{receipt['machine']['gpu']} at commit {receipt['commit'][:7]}"
+        found.append(f"{outcome} on {where}{remark(receipt)}")
+    return found
+
+
+def remark(receipt: dict[str, Any]) -> str:
+    return f" ({receipt['remark']})" if "remark" in receipt else ""
+
+
+def beside_peers(receipt: Receipt) -> list[str]:
+    """What other libraries reached in one run beside this one."""
+    gpu = receipt["machine"]["gpu"]
+    lines = [
+        f"## Other libraries on {gpu}",
+        "",
+        f"{gpu}, {receipt['date']}: {receipt['remark']}.",
+        "",
+    ]
+    rows: dict[tuple[str, ...], dict[str, list[str]]] = {}
+    for row in receipt["figures"]:
+        what, of, unit = described(row)
+        theirs = rows.setdefault((what, of, row["verb"], unit), {})
+        if "time" in row or "seconds" in row:
+            figure = f"{row['time'] if 'time' in row else 1e3 * row['seconds']:.3g}"
+        else:
+            figure = f"{row['rate']:.3g}"
+        named = row.get("which", row["library"])
+        whose = "ours" if row["library"] == "dgpuhash" else "theirs"
+        said = figure if whose == "ours" or named == "best peer" else f"{figure} ({named})"
+        theirs.setdefault(whose, []).append(said)
+    lines += [
+        "| | data | verb | unit | dgpuhash | best of the others |",
+        "|---|---|---|---|---:|---:|",
+    ]
+    for key, found in rows.items():
+        figures = (", ".join(found.get(whose, [])) for whose in ("ours", "theirs"))
+        lines.append(f"| {' | '.join((*key, *figures))} |")
+    return [*lines, ""]
+
+
+def described(row: dict[str, Any]) -> tuple[str, str, str]:
+    """What a row was measured on, and its unit."""
+    if row["bench"] == "tables":
+        return "map", f"{row['pairs']} bits, {row['n']:,} pairs, load {row['load']}", "G rows/s"
+    if row["bench"] == "multi":
+        return "multimap", f"{row['n']:,} pairs, {row['multiplicity']} of a key", "G rows/s"
+    if row["bench"] == "frames":
+        return "frame", f"{row['n']:,} rows with {row['build']:,}", "ms"
+    return "distributed", f"{row['rows']:,} rows on {row['workers']} workers", "ms"

@@ -1,0 +1,324 @@
+"""Draws the figures of README.md and docs/benchmarks.md from the receipts, as SVG and PNG.
+
+Each file carries what it was drawn from, so that `stale` can tell without drawing again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dgpuhash.bench.report.colours import BARE, IDEAL, colour_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["DRAWN", "Drawing", "draw_all", "stale"]
+
+Row = dict[str, Any]
+Receipts = dict[str, dict[str, Any]]
+
+STYLE = {
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#E3E3E3",
+    "grid.linewidth": 0.7,
+    "lines.linewidth": 1.8,
+    "lines.markersize": 4.5,
+    "legend.frameon": False,
+    "svg.hashsalt": "dgpuhash",
+    "svg.fonttype": "path",
+}
+BILLION = "billion rows a second"
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """One figure: its file's name, what it shows, and the receipts that it is drawn from."""
+
+    name: str
+    title: str
+    receipts: tuple[str, ...]
+    size: tuple[float, float]
+    draw: Callable[[Figure, Receipts], None]
+
+
+def draw_all(receipts: Receipts, folder: Path) -> None:
+    """Draw each figure whose receipts are there."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for drawing in drawable(receipts):
+        with matplotlib.rc_context(STYLE):
+            figure = Figure(figsize=drawing.size, layout="constrained")
+            figure.get_layout_engine().set(w_pad=0.08, h_pad=0.06)
+            drawing.draw(figure, receipts)
+            figure.supxlabel(
+                origin(drawing, receipts), fontsize=6.5, color="#777777", x=1, ha="right"
+            )
+            stamp = stamp_of(drawing, receipts)
+            svg, png = (folder / f"{drawing.name}.{ending}" for ending in ("svg", "png"))
+            figure.savefig(svg, metadata={"Description": stamp, "Date": None, "Creator": None})
+            figure.savefig(png, dpi=160, metadata={"Description": stamp, "Software": None})
+
+
+def drawable(receipts: Receipts) -> list[Drawing]:
+    return [each for each in DRAWN if all(name in receipts for name in each.receipts)]
+
+
+def stale(receipts: Receipts, folder: Path) -> list[Path]:
+    """The files that are absent, or were drawn from other receipts."""
+    found = []
+    for drawing in drawable(receipts):
+        stamp = stamp_of(drawing, receipts).encode()
+        for ending in ("svg", "png"):
+            path = folder / f"{drawing.name}.{ending}"
+            if not path.exists() or stamp not in path.read_bytes():
+                found.append(path)
+    return found
+
+
+def stamp_of(drawing: Drawing, receipts: Receipts) -> str:
+    """The receipts of a drawing by name and commit, and a digest of their figures."""
+    used = {name: receipts[name] for name in drawing.receipts}
+    named = ", ".join(f"{name} {one.get('commit', one['date'])[:10]}" for name, one in used.items())
+    digest = hashlib.sha256(json.dumps(used, sort_keys=True).encode()).hexdigest()
+    return f"drawn from receipts {named}; sha256 {digest[:16]}"
+
+
+def origin(drawing: Drawing, receipts: Receipts) -> str:
+    """The line in the corner: devices, commits and dates."""
+    said = []
+    for name in drawing.receipts:
+        one = receipts[name]
+        commit = f"commit {one['commit'][:7]}, " if "commit" in one else "peers' run, "
+        said.append(f"{device(one)}, {commit}{one['date'][:10]}")
+    return "   ·   ".join(said)
+
+
+def device(receipt: dict[str, Any]) -> str:
+    return receipt["machine"]["gpu"].replace(" x NVIDIA ", " \N{MULTIPLICATION SIGN} ")
+
+
+def rows_of(receipt: dict[str, Any], bench: str, **wanted: Any) -> list[Row]:
+    """The rows of one benchmark that say what is wanted; those that name no library are ours."""
+    return [
+        row
+        for row in ({"library": "dgpuhash", **each} for each in receipt["figures"])
+        if row["bench"] == bench
+        and "batch" not in row
+        and all(row.get(key) == value for key, value in wanted.items())
+    ]
+
+
+def line(axes: Axes, rows: Iterable[Row], x: str, y: str, label: str, **style: Any) -> None:
+    places = sorted(rows, key=lambda row: row[x])
+    colour = style.pop("color", None) or colour_of(label)
+    style = {"marker": "o", **style}
+    axes.plot(
+        [row[x] for row in places], [row[y] for row in places], label=label, color=colour, **style
+    )
+
+
+def bare(axes: Axes, rows: Iterable[Row], x: str) -> None:
+    line(
+        axes, rows, x, "floor", "bare accesses to memory",
+        color=BARE, marker="", linestyle="--", linewidth=1.1,
+    )  # fmt: skip
+
+
+def one_legend(figure: Figure, axes: Iterable[Axes], columns: int = 6) -> None:
+    """One legend above all panels, each name once."""
+    handles: dict[str, Any] = {}
+    for each in axes:
+        for handle, label in zip(*each.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    figure.legend(handles.values(), handles, loc="outside upper left", ncols=columns)
+
+
+# --- The figures. ---
+
+# What stands to the left of each bar.
+_MERGES = {"merge": "merge with the standing index", "build + merge": "build + first merge"}
+
+
+def merges(figure: Figure, receipts: Receipts) -> None:
+    """Bars of the time until a client has a merge, each library's, on four and on two GPUs."""
+    panels = {
+        name: sorted(
+            (
+                row
+                for row in rows_of(receipts[name], "scaling", n=10**8)
+                if row.get("verb") in _MERGES
+            ),
+            key=lambda row: row["seconds"],
+        )
+        for name in ("scaling-4", "peers-2")
+    }
+    heights = [len(rows) + 0.8 for rows in panels.values()]
+    below = figure.subplots(len(panels), 1, sharex=True, height_ratios=heights)
+    for axes, (name, rows) in zip(below, panels.items(), strict=True):
+        for place, row in enumerate(rows):
+            ours = row["library"] == "dgpuhash"
+            milliseconds = 1e3 * row["seconds"]
+            axes.barh(place, milliseconds, color=colour_of(row["library"]), height=0.66)
+            axes.text(milliseconds + 5, place, f"{milliseconds:.0f} ms", va="center",
+                      fontweight="bold" if ours else "normal")  # fmt: skip
+        names = [
+            f"dgpuhash: {_MERGES[row['verb']]}"
+            if row["library"] == "dgpuhash"
+            else cudf_named(row["library"])
+            for row in rows
+        ]
+        axes.set_yticks(range(len(rows)), names)
+        axes.grid(visible=False, axis="y")
+        axes.tick_params(axis="y", length=0)
+        axes.spines["left"].set_visible(False)
+        axes.set_xlim(0, 550)
+        limit = next((row for row in rows if row["verb"] == "merge" and "floor" in row), None)
+        if limit:
+            least = 1e3 * limit["rows"] / limit["floor"] / 1e9
+            axes.axvline(least, color=BARE, linestyle="--", linewidth=1.1)
+            axes.annotate(f"bare accesses of a merge, without the exchange: {least:.1f} ms",
+                          (least, len(rows) - 0.45), (12, len(rows) - 0.42), va="center",
+                          color=BARE, fontsize=7.5)  # fmt: skip
+        axes.set_ylim(-0.5, len(rows) - (0.05 if limit else 0.4))
+        axes.set_title(f"{device(receipts[name])}: {rows[0]['rows'] / 1e8:.0f}·10⁸ rows joined "
+                       f"with as many, 30 % match")  # fmt: skip
+    below[-1].set_xlabel("milliseconds until the client has the result")
+
+
+def cudf_named(library: str) -> str:
+    """Dask's own merge by the frames that it merges."""
+    return "Dask-cuDF: merge" if "cudf" in library and "Dask" in library else f"{library}: merge"
+
+
+def tables(figure: Figure, receipts: Receipts) -> None:
+    """Rates over load beside the best of other tables and the bare accesses."""
+    verbs = {"insert": "insert", "find": "find stored keys", "absent": "find absent keys"}
+    beside = figure.subplots(1, 3, sharex=True, sharey=True)
+    for axes, (verb, title) in zip(beside, verbs.items(), strict=True):
+        wanted = {"pairs": "32/32", "n": 1 << 28, "verb": verb}
+        ours = rows_of(receipts["figures"], "tables", **wanted)
+        line(axes, ours, "load", "rate", "dgpuhash")
+        peers = rows_of(receipts["peers"], "tables", library="best peer", **wanted)
+        line(axes, peers, "load", "rate", "best peer (cuCollections, CCCL, BGHT, WarpCore)",
+             marker="s")  # fmt: skip
+        bare(axes, ours, "load")
+        axes.set_title(title)
+        axes.set_xlabel("load")
+        axes.set_ylim(0, 40)
+        axes.set_xticks([0.5, 0.6, 0.7, 0.8, 0.9])
+    beside[0].set_ylabel(f"{BILLION}\n(2²⁸ pairs of 4 + 4 bytes)")
+    one_legend(figure, beside)
+
+
+def scaling(figure: Figure, receipts: Receipts) -> None:
+    """Rates over the number of GPUs, beside the ideal of the fewest that ran."""
+    panels = {"bulk insert": "insert, 2²⁷ pairs a GPU", "bulk find": "find, 2²⁷ pairs a GPU",
+              "merge": "merge, 10⁸ rows a GPU"}  # fmt: skip
+    rates = (0.5, 1, 2, 4, 8, 16, 32, 64)
+    beside = figure.subplots(1, 3, sharex=True, sharey=True)
+    for axes, (verb, title) in zip(beside, panels.items(), strict=True):
+        for name, marker in (("scaling-2", "D"), ("scaling-4", "o")):
+            rows = rows_of(receipts[name], "scaling", verb=verb)
+            label = f"dgpuhash at {receipts[name]['commit'][:7]}"
+            ours = [row for row in rows if row["library"] == "dgpuhash" and row["n"] >= 10**8]
+            line(axes, ours, "workers", "rate", label, marker=marker)
+            if verb != "merge":
+                ideal(
+                    axes,
+                    min(ours, key=lambda row: row["workers"]),
+                    max(row["workers"] for row in ours),
+                )
+            theirs = [row for row in rows if row["library"] != "dgpuhash" and row["n"] >= 10**8]
+            for row in theirs:
+                line(axes, [row], "workers", "rate", "Dask-cuDF", marker=marker, linestyle="",
+                     color=colour_of(row["library"]))  # fmt: skip
+            if verb == "merge" and name == "scaling-2":
+                ideal(axes, ours[0], 4)
+        axes.set_title(title)
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log", base=2)
+        axes.set_xlim(0.9, 4.5)
+        axes.set_ylim(0.5, 72)
+        axes.set_xticks([1, 2, 4], ["1", "2", "4"])
+        axes.set_yticks(rates, [f"{each:g}" for each in rates])
+        axes.set_xlabel("GPUs")
+    beside[0].set_ylabel(BILLION)
+    one_legend(figure, beside)
+
+
+def ideal(axes: Axes, row: Row, most: int) -> None:
+    """The rate of a row's workers times how many more there are."""
+    rate, workers = row["rate"], row["workers"]
+    axes.plot([workers, most], [rate, rate * most / workers], color=IDEAL, linestyle=":",
+              linewidth=1.3, label="ideal")  # fmt: skip
+
+
+def exchange(figure: Figure, receipts: Receipts) -> None:
+    """Bytes a second that leave each GPU, by what carries them."""
+    names = {"peer": "peer memory (CUDA IPC)", "nccl": "NCCL", "comm": "Dask's comm (UCXX)"}
+    beside = figure.subplots(1, 2, sharex=True, sharey=True)
+    for axes, receipt in zip(beside, ("scaling-2", "scaling-4"), strict=True):
+        for number, (carrier, label) in enumerate(names.items()):
+            rows = rows_of(receipts[receipt], "exchange", exchange=carrier)
+            line(axes, rows, "leaving", "rate", label, color=colour_of(carrier, number))
+        line(axes, rows, "leaving", "floor", "bare peer copies", color=BARE, marker="",
+             linestyle="--", linewidth=1.1)  # fmt: skip
+        axes.set_xscale("log", base=2)
+        axes.set_xticks([1 << 24, 1 << 28, 1 << 31], ["16 MiB", "256 MiB", "2 GiB"])
+        axes.set_xlabel("bytes that leave each GPU")
+        axes.set_title(device(receipts[receipt]))
+        axes.set_ylim(bottom=0)
+    beside[0].set_ylabel("GB/s that leave each GPU")
+    one_legend(figure, beside)
+
+
+def columns(figure: Figure, receipts: Receipts) -> None:
+    """Times of grouping and joins of int64 columns, beside cuDF and the bare accesses."""
+    rows = receipts["figures"]
+    panels = [("group", "groups", verb) for verb in ("sum + count", "factorize", "value_counts")]
+    panels += [("join", "build", verb) for verb in ("inner", "left", "semi")]
+    grid = figure.subplots(2, 3, sharey=True)
+    for axes, (bench, x, verb) in zip(grid.flat, panels, strict=True):
+        theirs = rows_of(rows, bench, verb=verb)
+        for library in dict.fromkeys(row["library"] for row in theirs):
+            line(axes, [row for row in theirs if row["library"] == library], x, "time", library,
+                 marker="o" if library == "dgpuhash" else "s")  # fmt: skip
+        bare(axes, [row for row in theirs if row["library"] == "dgpuhash"], x)
+        axes.set_xscale("log", base=10)
+        axes.set_yscale("log")
+        axes.set_yticks([1, 2, 5, 10, 20, 50, 100], ["1", "2", "5", "10", "20", "50", "100"])
+        axes.minorticks_off()
+        axes.set_xlabel("groups" if bench == "group" else "rows that the table is made of")
+        axes.set_title(f"{verb} join" if bench == "join" else verb)
+    for left in grid[:, 0]:
+        left.set_ylabel("ms for 2²⁷ rows")
+    one_legend(figure, grid.flat)
+
+
+DRAWN = (
+    Drawing("merge", "Time of a merge on several GPUs, beside Dask-cuDF and cudf-polars",
+            ("scaling-4", "peers-2"), (7.2, 3.5), merges),
+    Drawing("tables", "Rates of a map over its load, beside the best of other tables on a GPU",
+            ("figures", "peers"), (8.2, 3.0), tables),
+    Drawing("columns", "Times of grouping and joins of columns, beside cuDF",
+            ("figures",), (8.2, 4.8), columns),
+    Drawing("scaling", "Rates over the number of GPUs, beside the ideal",
+            ("scaling-4", "scaling-2"), (8.2, 3.4), scaling),
+    Drawing("exchange", "What leaves each GPU a second, by what carries it",
+            ("scaling-4", "scaling-2"), (7.2, 3.2), exchange),
+)  # fmt: skip
