@@ -281,3 +281,22 @@ def test_the_citation_is_of_this_version():
     assert required <= cited.keys()
     for each in cited["references"]:
         assert {"type", "title", "authors", "year"} <= each.keys()
+
+
+def test_commits_are_looked_at_by_the_versions_of_the_checks():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = project["optional-dependencies"]["test"]
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
+    assert [hook["id"] for hook in hooks] == ["ruff", "ruff-format", "codespell", "clang-format"]
+    for hook in hooks:
+        (needed,) = hook["additional_dependencies"]
+        assert needed in wanted
+
+
+def test_files_that_contributors_are_sent_to_exist():
+    named = re.findall(r"\b((?:tests|scripts|dgpuhash|kernels|receipts|docs)/[\w./]*)",
+                       (ROOT / "CONTRIBUTING.md").read_text())  # fmt: skip
+    assert len(named) > 20
+    for name in named:
+        path = ROOT / name.rstrip(".")
+        assert path.exists() or list(ROOT.glob(f"{name}*")), name
