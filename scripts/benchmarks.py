@@ -60,6 +60,8 @@ def section(receipts: dict[str, Receipt]) -> str:
         lines += in_words(rows)
     for receipt in of_all("scaling", receipts):
         lines += [f"## {receipt['machine']['gpu']}", "", *of_several(receipt)]
+    for receipt in of_all("cpu", receipts):
+        lines += of_cpus(receipt)
     for receipt in of_all("peers", receipts):
         lines += beside_peers(receipt)
     if proved := proofs(receipts):
@@ -93,6 +95,17 @@ def of_several(receipt: dict[str, Any]) -> list[str]:
     for bench in ("exchange", "scaling"):
         for grid in grids(bench, [row for row in receipt["figures"] if row["bench"] == bench]):
             lines += [f"{grid.title[0].upper()}{grid.title[1:]}:", "", *markdown_table(grid), ""]
+    return lines
+
+
+def of_cpus(receipt: Receipt) -> list[str]:
+    """Merges on CPUs."""
+    machine = receipt["machine"]["gpu"]
+    software = ", ".join(f"{name} {version}" for name, version in receipt["versions"].items())
+    when = f"{receipt['date']}, commit {receipt['commit'][:7]}"
+    lines = [f"## {machine}", "", f"{machine}, {software}, {when}: {receipt['remark']}.", ""]
+    for grid in grids("scaling", receipt["figures"]):
+        lines += [f"{grid.title[0].upper()}{grid.title[1:]}:", "", *markdown_table(grid), ""]
     return lines
 
 

@@ -141,6 +141,14 @@ def test_peers_stand_beside_ours(scripts):
     assert f"| map | {where} | find | G rows/s | 30 | 21 (cuCo), 20 |" in text
 
 
+def test_merges_on_cpus_have_a_part_of_the_page(scripts):
+    cpus = {"date": "2030-01-03", "commit": "0123456789", "machine": {"gpu": "2 cores"}}
+    cpus |= {"versions": {"dask": "1"}, "remark": "two workers", "figures": of_several()[1:3]}
+    text = scripts["benchmarks"].section({"figures": receipt("1 x G", 0), "cpu": cpus})
+    assert "\n2 cores, dask 1, 2030-01-03, commit 0123456: two workers.\n" in text
+    assert "| weak | 4 | 1,048,576 | dgpuhash | 24.9 | 52.7 |" in text
+
+
 def test_a_build_has_paid_when_all_merges_took_less(scripts):
     several = {**receipt("4 x NVIDIA G", 0), "figures": of_several()}
     # 27.8 for the build, and 2.6 less for each merge than the fastest of the others takes.

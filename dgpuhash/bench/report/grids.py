@@ -31,7 +31,7 @@ _WORDS = {
     "distribution": "keys", "library": "library", "batch": "batch", "limit": "access",
     "leaving": "bytes",
 }  # fmt: skip
-_BRACKETS = "in brackets the share of the machine's floor in the same run"
+_BRACKETS = "in brackets the share of the bare accesses in the same run"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ def grids(bench: str, rows: Sequence[Row]) -> list[Grid]:
     if bench == "limits":
         return _pivot("random access, billions a second", rows, ("limit",), "footprint", ())
     if bench == "exchange":
-        title = f"GB/s that leave each worker, {_BRACKETS}"
+        title = "GB/s that leave each worker, in brackets the share of bare copies in the same run"
         return _pivot(title, rows, ("workers", "protocol", "leaving"), "exchange", ())
     if bench == "scaling":
         return _scaling(rows)
