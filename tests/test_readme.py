@@ -17,7 +17,7 @@ from dgpuhash.cli import main
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
 DOCUMENTS = (
-    *("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "MEASUREMENTS.md", "SECURITY.md"),
+    *("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "SECURITY.md"),
     "docs/benchmarks.md",
 )
 

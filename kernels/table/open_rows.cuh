@@ -10,7 +10,7 @@
 namespace dg {
 
 /// Up to 256 MiB of buckets stay in the L2 cache; those of larger tables leave it first, so that the
-/// overflow filter stays. Measured on an H200; MEASUREMENTS.md has the figures.
+/// overflow filter stays. Measured on an H200; docs/decisions/005-cache-policy.md has the figures.
 inline constexpr u64 kStayingBuckets = 1 << 22;
 /// 48 MiB.
 inline constexpr u64 kSettledBuckets = 3 << 18;

@@ -11,9 +11,9 @@ namespace dg {
 ///
 /// Lines of 64 bytes read for an absent key by simulation, with 0, 1, 2, 4, 8 bits a bucket of eight
 /// slots: 1.71, 1.39, 1.25, 1.15, 1.08 at load 0.8; 2.89, 2.09, 1.69, 1.38, 1.20 at 0.9; 5.3, 3.4, 2.4,
-/// 1.74, 1.36 at 0.95. Eight bits are 1/64 of the table; MEASUREMENTS.md says what they cost. Buckets
-/// of few slots are full more often, so that their filter is read more often: it is kept small enough
-/// for the L2 cache.
+/// 1.74, 1.36 at 0.95. Eight bits are 1/64 of the table; docs/decisions/002-overflow-filter.md says what
+/// they cost. Buckets of few slots are full more often, so that their filter is read more often: it is
+/// kept small enough for the L2 cache.
 DG_FN constexpr u32 overflow_bits(u32 slots_per_bucket) { return slots_per_bucket < 8 ? 2 : 8; }
 
 template <u32 per_bucket>
