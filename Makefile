@@ -6,7 +6,7 @@ INSTALLED = $(VENV)/.installed
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES = pyproject.toml CMakeLists.txt scripts/install $(shell find kernels -type f)
 
-.PHONY: help demo test ucx rounds check kernels compile bench gpu wheel clean
+.PHONY: help demo test ucx rounds check docs kernels compile bench gpu wheel clean
 
 help:                       ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## */\1 /p' $(MAKEFILE_LIST) | while read -r target said; do \
@@ -27,6 +27,9 @@ rounds: $(INSTALLED)        ## play rounds of faults: processes killed, stopped,
 check: $(INSTALLED)         ## lint, types, format, spelling, layering, age of the GPU proof
 	scripts/check
 
+docs: $(INSTALLED)          ## build the documentation and run its notebooks; EXECUTE=off: without running them
+	EXECUTE=$(EXECUTE) scripts/docs
+
 kernels: $(INSTALLED)       ## lockstep tests of the kernels under ThreadSanitizer and AddressSanitizer
 	scripts/kernels.sh
 
@@ -43,7 +46,7 @@ wheel: $(INSTALLED)         ## build the wheel and try it in an environment of i
 	scripts/wheel
 
 clean:                      ## remove the environment and everything that was built
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist docs/api/generated .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(INSTALLED): $(SOURCES)
