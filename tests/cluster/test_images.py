@@ -124,7 +124,7 @@ def test_the_image_has_what_the_build_needs(folder):
 
 def test_documents_name_files_that_exist(folder):
     text = (folder / "README.md").read_text()
-    named = set(re.findall(r"\]\(([^)#:]+)\)", text))
+    named = set(re.findall(r"\]\((?:\./)?([^)#:]+)\)", text))
     assert all((folder / name).exists() for name in named)
     started = {path.name for path in folder.iterdir() if path.is_file()}
     assert started - named - {"README.md", "Dockerfile.dockerignore"} == set()

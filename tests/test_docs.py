@@ -1,0 +1,73 @@
+"""The pages of docs/ name what exists, and their examples give what they show."""
+
+from __future__ import annotations
+
+import doctest
+import re
+from pathlib import Path
+
+import pytest
+from distributed import Client
+
+from dgpuhash.cli import main
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+PAGES = sorted(page for page in DOCS.rglob("*.md") if "generated" not in page.parts)
+FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL
+
+
+def shown_by(page):
+    return str(page.relative_to(DOCS))
+
+
+def examples_in(page):
+    """Return the examples of the page's code blocks as one session."""
+    blocks = re.findall(r"^```pycon\n(.+?)^```", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    return "\n".join(blocks)
+
+
+def run(text, name, names):
+    test = doctest.DocTestParser().get_doctest(text, names, name, name, 0)
+    said = []
+    outcome = doctest.DocTestRunner(optionflags=FLAGS).run(test, out=said.append, clear_globs=False)
+    assert outcome.failed == 0, "".join(said)
+    return test.globs
+
+
+@pytest.fixture(scope="module")
+def session():
+    """What the examples of the user guide go on from, with its client."""
+    names = run(examples_in(DOCS / "guide" / "index.md"), "guide/index.md", {})
+    assert isinstance(names["client"], Client)
+    yield names
+    names["client"].close()
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if examples_in(page) and page.stem != "index"], ids=shown_by
+)
+def test_examples_give_what_they_show(page, session):
+    run(examples_in(page), shown_by(page), session)
+
+
+def test_getting_started_runs():
+    text = (DOCS / "getting-started.md").read_text()
+    cells = re.findall(r"^```{code-cell}[^\n]*\n(.+?)^```", text, flags=re.DOTALL | re.MULTILINE)
+    assert len(cells) > 4
+    # `make docs` runs them as they are; here workers are threads, which start at once.
+    program = "\n".join(cells).replace("LocalCluster(", "LocalCluster(processes=False, ")
+    exec(compile(program, "getting-started.md", "exec"), {})
+
+
+def test_commands_in_pages_exist():
+    makefile = (ROOT / "Makefile").read_text()
+    for page in PAGES:
+        text = page.read_text()
+        for target in re.findall(r"`make ([a-z]+)", text):
+            assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), f"{page}: {target}"
+        shells = "".join(re.findall(r"^```sh\n(.+?)^```", text, flags=re.DOTALL | re.MULTILINE))
+        for command in re.findall(r"^dgpuhash (\w+)", shells, flags=re.MULTILINE):
+            assert command in main.commands, f"{page}: {command}"
+        for command in re.findall(r"`dgpuhash (\w+)", text):
+            assert command in main.commands, f"{page}: {command}"
