@@ -68,6 +68,13 @@ def public_name(app: Sphinx, env: Any, node: Any, contnode: Any) -> Any:
     return None
 
 
+def shown_signature(app: Sphinx, what: str, name: str, *_: Any) -> tuple[str, None] | None:
+    """Return no signature for classes that are made by their class methods."""
+    made_otherwise = {"DistributedIndex", "FrameIndex", "Lookup", "IndexAccessor", "Placement"}
+    return ("", None) if what == "class" and name.split(".")[-1] in made_otherwise else None
+
+
 def setup(app: Sphinx) -> None:
-    """Have docstrings name public objects as their own module knows them."""
+    """Connect the functions above to the build."""
     app.connect("missing-reference", public_name)
+    app.connect("autodoc-process-signature", shown_signature)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from dgpuhash.cli import main
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 PAGES = sorted(page for page in DOCS.rglob("*.md") if "generated" not in page.parts)
+# Its examples are what those of all other pages may go on from.
+GUIDE = DOCS / "guide" / "index.md"
 FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL
 
 
@@ -38,14 +41,14 @@ def run(text, name, names):
 @pytest.fixture(scope="module")
 def session():
     """What the examples of the user guide go on from, with its client."""
-    names = run(examples_in(DOCS / "guide" / "index.md"), "guide/index.md", {})
+    names = run(examples_in(GUIDE), shown_by(GUIDE), {})
     assert isinstance(names["client"], Client)
     yield names
     names["client"].close()
 
 
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if examples_in(page) and page.stem != "index"], ids=shown_by
+    "page", [page for page in PAGES if examples_in(page) and page != GUIDE], ids=shown_by
 )
 def test_examples_give_what_they_show(page, session):
     run(examples_in(page), shown_by(page), session)
@@ -67,7 +70,8 @@ def test_commands_in_pages_exist():
         for target in re.findall(r"`make ([a-z]+)", text):
             assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), f"{page}: {target}"
         shells = "".join(re.findall(r"^```sh\n(.+?)^```", text, flags=re.DOTALL | re.MULTILINE))
-        for command in re.findall(r"^dgpuhash (\w+)", shells, flags=re.MULTILINE):
-            assert command in main.commands, f"{page}: {command}"
+        for line in re.findall(r"^dgpuhash (.+)", shells, flags=re.MULTILINE):
+            command, *arguments = shlex.split(line)
+            main.commands[command].make_context(command, arguments, resilient_parsing=True)
         for command in re.findall(r"`dgpuhash (\w+)", text):
             assert command in main.commands, f"{page}: {command}"
