@@ -76,3 +76,11 @@ def test_commands_in_pages_exist():
             assert {one for one in arguments if one.startswith("-")} <= known, f"{page}: {line}"
         for command in re.findall(r"`dgpuhash (\w+)", text):
             assert command in main.commands, f"{page}: {command}"
+
+
+@pytest.mark.parametrize("page", sorted((DOCS / "how-it-works").glob("*.md")), ids=shown_by)
+def test_files_that_explain_exist(page):
+    package = ROOT / "dgpuhash"
+    for name in re.findall(r"`([\w/-]+\.(?:py|cuh|inc))`", page.read_text()):
+        roots = [ROOT, package, package / "distributed"]
+        assert any((root / name).exists() for root in roots), name
