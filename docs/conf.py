@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
@@ -70,8 +71,8 @@ def public_name(app: Sphinx, env: Any, node: Any, contnode: Any) -> Any:
 
 def shown_signature(app: Sphinx, what: str, name: str, *_: Any) -> tuple[str, None] | None:
     """Return no signature for classes that are made by their class methods."""
-    made_otherwise = {"DistributedIndex", "FrameIndex", "Lookup", "IndexAccessor", "Placement"}
-    return ("", None) if what == "class" and name.split(".")[-1] in made_otherwise else None
+    made_otherwise = r"\.(DistributedIndex|FrameIndex|Searchable|Lookup|IndexAccessor|Placement)$"
+    return ("", None) if what == "class" and re.search(made_otherwise, name) else None
 
 
 def setup(app: Sphinx) -> None:
