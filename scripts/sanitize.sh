@@ -28,7 +28,7 @@ split --number=r/$((2 * $(nproc))) --additional-suffix=.part "$FOLDER/tests" "$F
 # Memory that a test asks for and cannot have is no fault.
 part() {
     if ! compute-sanitizer --tool "$TOOL" --error-exitcode 99 --report-api-errors no --print-limit 20 \
-        --target-processes application-only ${ONLY} "$PYTHON" scripts/gpu_unpooled.py ${TIMED} "@$1" \
+        --target-processes application-only ${ONLY} "$PYTHON" tests/backend/unpooled.py ${TIMED} "@$1" \
         -q -p no:cacheprovider --junitxml="${1%.part}.xml" >"${1%.part}.log" 2>&1; then
         echo "== $TOOL failed on a part of the tests"
         tail -n 60 "${1%.part}.log"
