@@ -24,6 +24,7 @@ def kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copytree(kernel_folder() / "core", folder / "core")
     (folder / "grid").mkdir()
     shutil.copy(kernel_folder() / "grid/shared_memory.cuh", folder / "grid")
+    (folder / "launch").mkdir()
     (folder / "launch/put.cuh").write_text(
         "namespace dg { template <class Word> __global__ void put(Word* out) { out[0] = 7; } }\n"
     )

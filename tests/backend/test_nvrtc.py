@@ -25,6 +25,7 @@ def kernels(tmp_path: Path) -> Path:
     (tmp_path / "grid").mkdir()
     shutil.copy(compiler.kernel_folder() / "grid/shared_memory.cuh", tmp_path / "grid")
     (tmp_path / "core/number.cuh").write_text("namespace dg { constexpr int number = 7; }\n")
+    (tmp_path / "launch").mkdir()
     (tmp_path / "launch/put.cuh").write_text(SOURCE)
     return tmp_path
 

@@ -337,12 +337,12 @@ def list_scatter(value: DTypeLike) -> Kernel:
 
 def run_count(key: DTypeLike) -> Kernel:
     """Counts runs of equal keys; takes `RUN_COUNT`, a row is a segment of the batch."""
-    return _by_warp("run_count", key, "runs")
+    return _by_warp("run_count", key, "group_runs")
 
 
 def run_mixed(key: DTypeLike) -> Kernel:
     """Finds the rows around mixed ones; takes `RUN_MIXED`, a row is a mixed row."""
-    return _by_warp("run_mixed", key, "runs")
+    return _by_warp("run_mixed", key, "group_runs")
 
 
 def run_mend(key: DTypeLike, value: DTypeLike) -> Kernel:
@@ -352,7 +352,7 @@ def run_mend(key: DTypeLike, value: DTypeLike) -> Kernel:
 
 def run_write(key: DTypeLike) -> Kernel:
     """Writes where runs of equal keys begin; takes `RUN_WRITE`, a row is a segment of the batch."""
-    return _by_warp("run_write", key, "runs")
+    return _by_warp("run_write", key, "group_runs")
 
 
 def float_words(word: DTypeLike) -> Kernel:
