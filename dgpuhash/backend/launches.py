@@ -95,9 +95,9 @@ class Launches(ABC):
         Examples
         --------
         >>> from dgpuhash import backend
-        >>> from dgpuhash.backend import args
+        >>> from dgpuhash.backend.structs import core
         >>> cpu, owners = backend.get("cpu"), np.zeros(2, np.uint32)
-        >>> owner_of = cpu.bound(args.owner_of(), args.OWNER_OF)
+        >>> owner_of = cpu.bound(core.owner_of(), core.OWNER_OF)
         >>> owner_of(2, np.array([1, 2**63], np.uint64), owners, 2, 2)
         >>> owners.tolist()
         [0, 1]

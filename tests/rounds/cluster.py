@@ -22,7 +22,9 @@ __all__ = ["Cluster"]
 TESTS = Path(__file__).resolve().parents[1]
 OPTIONS = ("--no-nanny", "--no-dashboard", "--nthreads", "1", "--memory-limit", "0")
 SETTINGS = {
-    "PYTHONPATH": os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH")])),
+    "PYTHONPATH": os.pathsep.join(
+        filter(None, [str(TESTS), str(TESTS / "support"), os.environ.get("PYTHONPATH")])
+    ),
     "DASK_DATAFRAME__CONVERT_STRING": "False",
     # How long Dask keeps a host that is silent, and a worker whose process is stopped; its defaults
     # are 30 s and 5 minutes. It looks as seldom, so tasks of a stopped worker go to others after

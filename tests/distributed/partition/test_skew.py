@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from clusters import assert_same, joined, lazy
+from local_exchange import LocalExchange
 
 from dgpuhash.distributed import DistributedIndex
 from dgpuhash.distributed.cluster.host import host_of
-from dgpuhash.distributed.ingest.local import LocalExchange
 from dgpuhash.distributed.ingest.shuffle_tasks import put_rows
 from dgpuhash.distributed.ingest.skew_repair import let_go, moved_on
 from dgpuhash.distributed.partition.change import Change

@@ -324,7 +324,7 @@ def test_without_memory_for_all_each_asks_for_itself(threads, monkeypatch, step,
 
 
 def test_batches_are_bounded(threads, unstolen, monkeypatch):
-    for module in ("ahead", "probe"):
+    for module in ("shards.secession", "query.merge_tasks"):
         monkeypatch.setattr(f"dgpuhash.distributed.{module}.parcel_nbytes", lambda device: 8 * 100)
     sizes, ask = [], Probe._ask
 

@@ -249,10 +249,10 @@ def test_a_local_name_may_look_like_a_pattern(threads, frame, tmp_path):
 @pytest.mark.parametrize(
     "moment",
     [
-        "checkpoint.check_sizes",
-        "checkpoint.records",
-        "checkpoint.changes_in",
-        "history.partitions_in",
+        "storage.checkpoint.check_sizes",
+        "storage.checkpoint.records",
+        "storage.checkpoint.changes_in",
+        "ingest.history.partitions_in",
     ],
 )
 def test_saved_to_while_it_is_loaded(threads, frame, tmp_path, monkeypatch, moment):
@@ -264,7 +264,7 @@ def test_saved_to_while_it_is_loaded(threads, frame, tmp_path, monkeypatch, mome
         index.insert(frame[300:350])
         index.insert(frame[350:])
         wanted = iter([index.save] * 2)
-        whole = getattr(importlib.import_module(module.rpartition(".")[0]), moment.split(".")[1])
+        whole = getattr(importlib.import_module(module.rpartition(".")[0]), moment.split(".")[-1])
 
         def meanwhile(*args):
             # A save looks for records, too.

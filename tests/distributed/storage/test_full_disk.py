@@ -103,7 +103,7 @@ def test_a_small_disk(tmp_path):
         capture_output=True,
         text=True,
         timeout=280,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])},
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2] / "support")},
     )
     assert found.stdout.endswith("done\n"), (found.returncode, found.stdout, found.stderr)
 
