@@ -9,11 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from clusters import assert_same, joined, lazy
-from local_exchange import LocalExchange
+from local_exchange import LocalExchange, put_rows
 
 from dgpuhash.distributed import DistributedIndex
 from dgpuhash.distributed.cluster.host import host_of
-from dgpuhash.distributed.ingest.shuffle_tasks import put_rows
 from dgpuhash.distributed.ingest.skew_repair import let_go, moved_on
 from dgpuhash.distributed.partition.change import Change
 from dgpuhash.distributed.partition.descriptor import ShardAddress
