@@ -1,8 +1,8 @@
-"""A hash index that lives on GPUs and CPUs: build it once, look up and join against it.
+"""A hash index on GPUs and CPUs: build once, look up and join against it.
 
-On CPUs a process works with one thread for each CPU that it may use, or, with workers of a Dask
-cluster in it, with as many as these were given together. The environment variable
-``DGPUHASH_NUM_THREADS`` says otherwise, when it is set before the first work.
+On CPUs a process uses one thread per CPU that it may use; a process with Dask workers uses as many
+threads as its workers have in total. The environment variable ``DGPUHASH_NUM_THREADS``, set before
+the first use, overrides both.
 """
 
 from __future__ import annotations
@@ -51,36 +51,36 @@ __all__ = [
     "value_counts",
 ]
 
-# Imported at first use, since they need pandas or Dask, which take long to load.
+# Imported at first use, because pandas and Dask take long to import.
 _LATER = {"DistributedIndex": "dgpuhash.distributed", "FrameIndex": "dgpuhash.frames"}
 
 
 def load(
     path: str | os.PathLike[str], device: str | None = None, *, client: Client | None = None
 ) -> Any:
-    """What was saved under `path`, whichever table or index it is, as an object of its class.
+    """Load the table or index saved under `path`, as an object of its class.
 
     Parameters
     ----------
     path : path or fsspec URL
         A file that ``save`` of a `HashSet`, `HashMap`, `MultiMap` or `FrameIndex` wrote; or a
-        folder that one of a `DistributedIndex`, `DistributedSet`, `DistributedMap` or
-        `DistributedMultiMap` did, which is loaded onto the workers of a cluster.
+        folder that ``save`` of a `DistributedIndex`, `DistributedSet`, `DistributedMap` or
+        `DistributedMultiMap` wrote, which is loaded onto the workers of a cluster.
     device : {"cpu", "cuda"}, optional
-        Where it shall live; None for the CPU.
+        Device of the object; None for the CPU.
     client : distributed.Client, optional
-        For folders; default: the current one.
+        Client for folders; default: the current client.
 
     Raises
     ------
     FormatError
-        When the file or folder is foreign, truncated or damaged.
+        When the file or folder is not dgpuhash's, truncated or damaged.
     UnsupportedError
-        When it is a folder of a cluster's, and there is no client.
+        When `path` is a distributed object's folder, and there is no client.
     OSError
-        When there is nothing, or it cannot be read.
+        When `path` does not exist, or cannot be read.
     DeviceError
-        When there is no such device.
+        When the device does not exist.
 
     Examples
     --------

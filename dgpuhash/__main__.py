@@ -1,4 +1,4 @@
-"""`python -m dgpuhash` is the command `dgpuhash`."""
+"""Entry point of `python -m dgpuhash`, the same as the command `dgpuhash`."""
 
 from __future__ import annotations
 

@@ -7,19 +7,19 @@
     ├── ShapeError        (ValueError)    dimensions or lengths that do not fit, or nulls
     ├── SpecError         (ValueError)    a table was described with impossible settings
     ├── UnsupportedError  (ValueError)    a request that is understood and refused
-    ├── ColumnError       (ValueError)    a column that is missing, doubled or of the wrong type
-    ├── CapacityError     (MemoryError)   a table that cannot hold what it was asked to hold
+    ├── ColumnError       (ValueError)    a column that is missing, duplicated or of the wrong type
+    ├── CapacityError     (MemoryError)   a table that cannot hold the requested number of entries
     ├── OutOfMemoryError  (MemoryError)   the host or the device has not enough memory
     ├── DeviceError       (RuntimeError)  no such device, too old, or arrays on different ones
     │   └── CompileError                  a kernel or the extension could not be built
-    ├── FormatError       (ValueError)    a saved file that is foreign, truncated or damaged
-    ├── ExistsError       (FileExistsError)  a place for a file that is taken
+    ├── FormatError       (ValueError)    a saved file that is not dgpuhash's, truncated or damaged
+    ├── ExistsError       (FileExistsError)  a file or folder to write that already exists
     ├── ClosedError       (RuntimeError)  an index that was closed
-    ├── ReentranceError   (RuntimeError)  a table that its own thread is in the middle of using
-    ├── TableBroken       (RuntimeError)  a table in which a change was cut off half-way
-    └── IndexLost         (RuntimeError)  shards that are gone, or of another epoch than was asked
-        ├── IndexChanged                  newer than the handle, or than what was made with it
-        └── IndexNotFound                 a name, or the index of a handle, that is not known
+    ├── ReentranceError   (RuntimeError)  a re-entrant use of a table that would deadlock
+    ├── TableBroken       (RuntimeError)  a table in which a change was interrupted midway
+    └── IndexLost         (RuntimeError)  an index whose shards are lost or of another epoch
+        ├── IndexChanged                  an index that is newer than the handle
+        └── IndexNotFound                 an unknown index name, or a handle of a closed index
 
 Each message says what happened, to what, and what to do next.
 """
@@ -49,7 +49,7 @@ __all__ = [
 
 
 class DgpuhashError(Exception):
-    """The base of every error that dgpuhash raises on purpose."""
+    """Base class of every error that dgpuhash raises on purpose."""
 
 
 class KeyTypeError(DgpuhashError, TypeError):
@@ -57,7 +57,7 @@ class KeyTypeError(DgpuhashError, TypeError):
 
 
 class ShapeError(DgpuhashError, ValueError):
-    """Wrong number of dimensions, lengths that differ, or nulls where none may be."""
+    """Wrong number of dimensions, unequal lengths, or forbidden nulls."""
 
 
 class SpecError(DgpuhashError, ValueError):
@@ -65,21 +65,26 @@ class SpecError(DgpuhashError, ValueError):
 
 
 class UnsupportedError(DgpuhashError, ValueError):
-    """A request that is understood and refused; the message says how to get it."""
+    """A request that is understood and refused.
+
+    The message tells how to get the result another way.
+    """
 
 
 class ColumnError(DgpuhashError, ValueError):
-    """A column that is missing, doubled or of the wrong type."""
+    """A column that is missing, duplicated or of the wrong type."""
 
 
-# MemoryError comes first: it makes its instances in a way of its own, which must be that of the
-# class for an error that travels from a worker to be made anew.
+# MemoryError comes first: unpickling an error that a worker sent needs MemoryError's own `__new__`.
 class CapacityError(MemoryError, DgpuhashError):
-    """A table that cannot hold what it was asked to hold."""
+    """A table that cannot hold the requested number of entries."""
 
 
 class OutOfMemoryError(MemoryError, DgpuhashError):
-    """The host or the device has not enough memory; the message says needed and free bytes."""
+    """Not enough memory on the host or on the device.
+
+    The message tells the bytes needed and free.
+    """
 
 
 class DeviceError(DgpuhashError, RuntimeError):
@@ -91,12 +96,12 @@ class CompileError(DeviceError):
 
 
 class FormatError(DgpuhashError, ValueError):
-    """A saved file that is foreign, truncated or damaged."""
+    """A saved file that is not dgpuhash's, truncated or damaged."""
 
 
 # FileExistsError comes first for the same reason as MemoryError.
 class ExistsError(FileExistsError, DgpuhashError):
-    """Something is where a file, or a folder, was to be written, and would be replaced."""
+    """A file or folder to write that already exists."""
 
 
 class ClosedError(DgpuhashError, RuntimeError):
@@ -104,23 +109,32 @@ class ClosedError(DgpuhashError, RuntimeError):
 
 
 class ReentranceError(DgpuhashError, RuntimeError):
-    """A table used by a thread that is in the middle of using it, which would wait for itself."""
+    """A re-entrant use of a table by one thread that would deadlock."""
 
 
 class TableBroken(DgpuhashError, RuntimeError):
-    """A table in which a change was interrupted or failed half-way.
+    """A table in which a change was interrupted or failed midway.
 
     Load it from a save, build it anew, or clear it.
     """
 
 
 class IndexLost(DgpuhashError, RuntimeError):
-    """A distributed index whose shards are gone, or of another epoch than was asked for."""
+    """A distributed index whose shards are lost or of another epoch.
+
+    The epoch differs from the one that the caller asked for.
+    """
 
 
 class IndexChanged(IndexLost):
-    """A distributed index that is newer than the handle, or than what was made with it."""
+    """A distributed index that is newer than the handle.
+
+    Or it is newer than an object made with the handle.
+    """
 
 
 class IndexNotFound(IndexLost):
-    """A name that no index of the cluster has, or a handle whose index was closed elsewhere."""
+    """An index name that the cluster does not know.
+
+    Or a handle whose index was closed elsewhere.
+    """

@@ -1,4 +1,7 @@
-"""Seeds of hash functions: drawn anew for each table, unless the environment fixes them."""
+"""Seeds of hash functions.
+
+Each table draws a new seed, unless the environment fixes it.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ _FACTORS = (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53)
 
 
 def draw_seed() -> int:
-    """A seed that nobody can foresee; that of the variable ``DGPUHASH_SEED`` where it is set.
+    """Return an unpredictable seed, or ``DGPUHASH_SEED`` if it is set.
 
     Raises
     ------
@@ -43,7 +46,7 @@ def draw_seed() -> int:
 
 
 def seed_of_generation(seed: int, generation: int) -> int:
-    """The seed that a table goes on with after as many changes of its own: `seed` itself before.
+    """Return a table's seed after `generation` reseeds; `seed` for none.
 
     Examples
     --------
@@ -56,7 +59,9 @@ def seed_of_generation(seed: int, generation: int) -> int:
 
 
 def spread_seed(seed: int) -> int:
-    """What hash functions mix keys with: the function of this name in the kernels.
+    """Return the word with which hash functions mix keys.
+
+    The kernels have a function of the same name.
 
     Examples
     --------

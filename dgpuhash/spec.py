@@ -1,4 +1,4 @@
-"""The frozen, validated description of one table."""
+"""Frozen, validated description of one table."""
 
 from __future__ import annotations
 
@@ -41,12 +41,15 @@ def _as_dtype(dtype: DTypeLike, what: str) -> np.dtype[Any]:
 
 
 def native_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """`dtype` in this machine's byte order; texts of any length have none."""
+    """Return `dtype` in this machine's byte order.
+
+    Variable-width text (StringDType) has no byte order.
+    """
     return dtype if dtype.kind == "T" else dtype.newbyteorder("=")
 
 
 def key_dtype_of(dtype: DTypeLike) -> np.dtype[Any]:
-    """The native form of `dtype` when tables can be keyed by it.
+    """Return the native form of a `dtype` that keys can have.
 
     Raises
     ------
@@ -69,7 +72,9 @@ def key_dtype_of(dtype: DTypeLike) -> np.dtype[Any]:
 
 
 def value_dtype_of(dtype: DTypeLike) -> np.dtype[Any]:
-    """The native form of `dtype` when tables can store it as a value: any fixed size, no objects.
+    """Return the native form of a `dtype` that values can have.
+
+    Values can have any fixed size, but cannot be objects.
 
     Raises
     ------
@@ -94,13 +99,13 @@ def value_dtype_of(dtype: DTypeLike) -> np.dtype[Any]:
             f"values of dtype {made} cannot be described ({error}); pass "
             "numpy.lib.recfunctions.repack_fields(values, recurse=True)"
         ) from error
-    # Specs cannot say it, and NumPy would warn.
+    # A spec cannot store metadata, and NumPy would warn.
     return np.lib.format.drop_metadata(made)
 
 
 @dataclass(frozen=True, slots=True)
 class TableSpec:
-    """What a table is, apart from its contents.
+    """Settings of a table: all that defines it apart from its content.
 
     Parameters
     ----------
@@ -108,11 +113,11 @@ class TableSpec:
     key_dtype : str
         dtype string such as ``"<i8"``.
     value_dtype : str or list, optional
-        What `numpy.lib.format.dtype_to_descr` says of the values' dtype; None for sets.
+        The values' dtype as `numpy.lib.format.dtype_to_descr` describes it; None for sets.
     max_load : float
-        Share of slots in use above which the table grows; in [0.01, 1).
+        Load factor (share of slots in use) above which the table grows; in [0.01, 1).
     seed : int, optional
-        Seed of the hash function, 64 bits; drawn anew when there is none (see `dgpuhash.seeds`).
+        Seed of the hash function, 64 bits; by default a new one (see `dgpuhash.seeds`).
     initial_bucket : int
         First bucket of a key's value list (multimaps; s0 of WarpCore §IV-C).
     growth : float
@@ -145,7 +150,10 @@ class TableSpec:
         seed: int | None = None,
         **settings: Any,
     ) -> TableSpec:
-        """A spec from dtypes in any form that NumPy takes; see the class for `settings`."""
+        """Return a spec from dtypes in any form that NumPy accepts.
+
+        See the class for `settings`.
+        """
         if seed is not None:
             settings["seed"] = seed
         value = None
@@ -189,12 +197,14 @@ class TableSpec:
         return None if self.value_dtype is None else _described(self.value_dtype)
 
     def to_json(self) -> str:
-        """The spec as JSON text."""
+        """Return the spec as JSON text."""
         return json.dumps(asdict(self), sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> TableSpec:
-        """The spec that `to_json` wrote; every field is validated again.
+        """Return the spec that `to_json` wrote.
+
+        Every field is validated again.
 
         Raises
         ------
@@ -213,12 +223,12 @@ class TableSpec:
 
 
 def check_capacity(capacity: int, what: str = "capacity") -> int:
-    """`capacity` as an int when a table could have that many keys.
+    """Return `capacity` as an int, if a table could have that many keys.
 
     Raises
     ------
     SpecError
-        When it is negative, absurdly large or no integer.
+        When `capacity` is negative, absurdly large or no integer.
     """
     made = _integer(capacity, what)
     if not 0 <= made <= MAX_CAPACITY:
@@ -230,7 +240,7 @@ def check_capacity(capacity: int, what: str = "capacity") -> int:
 
 
 def _described(descr: Any) -> np.dtype[Any]:
-    """The dtype of which `numpy.lib.format.dtype_to_descr` says `descr`."""
+    """Return the dtype that `numpy.lib.format.dtype_to_descr` described."""
     try:
         return np.lib.format.descr_to_dtype(descr)
     except (TypeError, ValueError, IndexError, SyntaxError) as error:
@@ -240,7 +250,7 @@ def _described(descr: Any) -> np.dtype[Any]:
 
 
 def _descr(fields: list[Any]) -> list[tuple[Any, ...]]:
-    """`dtype.descr` with the tuples that JSON turned into lists."""
+    """Return `dtype.descr` with the tuples that JSON turned into lists."""
     made = []
     for name, kind, *shape in fields:
         kind = _descr(kind) if isinstance(kind, list) else kind

@@ -1,4 +1,4 @@
-"""The device fixture: every table test runs on the CPU, and on a GPU where there is one.
+"""Fixtures: the device of a table test, the CPU and a GPU if there is one.
 
 ``-m gpu`` asks for the GPU half. Without a GPU that fails; it does not skip.
 ``--hypothesis-profile=search`` draws other examples, and other seeds, in each run.
@@ -32,14 +32,14 @@ settings.load_profile("dgpuhash")
 
 
 class Device:
-    """One device, and the way of host arrays to it and back."""
+    """One device, and copies of host arrays to it and back."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.backend = backends.get(name)
 
     def array(self, host: Any, dtype: Any = None) -> Any:
-        """A host array as the tables take it on this device: dates as int64, records as bytes."""
+        """Copy a host array to the device: dates as int64, records as bytes."""
         array = np.asarray(host, dtype)
         if self.name == "cuda":
             if array.dtype.kind in "mM":
@@ -50,7 +50,7 @@ class Device:
         return self.backend.from_host(array)
 
     def host(self, result: Any, dtype: Any) -> np.ndarray:
-        """A result on the host, with the dtype that it stands for."""
+        """Copy a result to the host, with its logical dtype."""
         array = self.backend.to_host(result)
         if array.dtype != np.dtype(dtype):
             array = np.ascontiguousarray(array).view(dtype).reshape(len(array))
@@ -59,14 +59,14 @@ class Device:
 
 @pytest.fixture(autouse=True)
 def seeds_of_the_test(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is drawn in this process is the same in each run of a test, as examples are."""
+    """Seed every draw of this process, so that each run of a test is equal."""
     if settings.default.derandomize:
         monkeypatch.setenv(VARIABLE, str(zlib.crc32(request.node.nodeid.encode())))
 
 
 @pytest.fixture(autouse=True)
 def files_in_memory_of_the_test() -> Iterator[None]:
-    """What a test wrote to fsspec's memory:// is not there for the next one."""
+    """Remove the files that a test wrote to fsspec's memory://."""
     yield
     if memory := sys.modules.get("fsspec.implementations.memory"):
         memory.MemoryFileSystem.store.clear()
@@ -75,18 +75,18 @@ def files_in_memory_of_the_test() -> Iterator[None]:
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def device(request: pytest.FixtureRequest) -> Device:
-    """Each device in turn."""
+    """Yield each device in turn."""
     return Device(request.param)
 
 
 @pytest.fixture
 def host() -> Device:
-    """The CPU, whatever the device under test is."""
+    """Return the CPU, whatever the device under test is."""
     return Device("cpu")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the GPU tests out where there is no GPU, unless they were asked for."""
+    """Skip the GPU tests if there is no GPU, unless ``-m gpu`` asks for them."""
     if "gpu" in config.option.markexpr or _gpu_present():
         return
     needing = [item for item in items if item.get_closest_marker("gpu")]

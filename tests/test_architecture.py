@@ -1,4 +1,4 @@
-"""ARCHITECTURE.md and the pages of internals name rooms, files and tests that exist."""
+"""Rooms, files and tests named by ARCHITECTURE.md and internals exist."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def rooms(folder: Path) -> set[str]:
 
 
 def contracts() -> list[list[str]]:
-    """The paths that each row of the contracts names."""
+    """Return the paths that each row of the contracts names."""
     table = TEXT.partition("## Contracts")[2].partition("\n## ")[0]
     rows = [row.split("|") for row in re.findall(r"^\| .+ \|$", table, flags=re.MULTILINE)]
     return [re.findall(r"`([\w/.]+)`", "".join(row[2:])) for row in rows[1:]]

@@ -1,4 +1,4 @@
-"""The records of decisions are numbered, short, listed with links, and name what exists."""
+"""Decision records: numbered, short, linked, with existing names."""
 
 from __future__ import annotations
 

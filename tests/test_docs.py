@@ -1,4 +1,4 @@
-"""The pages of docs/ name what exists, and their examples give what they show."""
+"""Pages of docs/: existing names, and examples with the shown output."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def run(text, name, names):
 
 @pytest.fixture(scope="module")
 def session():
-    """What the examples of the user guide go on from, with its client."""
+    """Yield the names that the user guide's examples start from."""
     names = run(examples_in(GUIDE), shown_by(GUIDE), {})
     assert isinstance(names["client"], Client)
     yield names

@@ -1,4 +1,4 @@
-"""Errors that a worker raises arrive as what they are."""
+"""Errors of a worker keep their type at the client."""
 
 from __future__ import annotations
 

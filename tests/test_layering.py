@@ -1,4 +1,4 @@
-"""Arrows between rooms point one way, modules and folders stay short, GPU libraries in their rooms.
+"""Layering of rooms, length of modules and folders, GPU library imports.
 
 Rooms are the modules and folders of `dgpuhash`, and those of its larger folders.
 """
@@ -117,7 +117,7 @@ def room_of(path: Path) -> str:
 
 
 def without_types(tree: ast.Module) -> ast.Module:
-    """The module without what only type checkers read."""
+    """Return the module without code for type checkers."""
 
     class Runtime(ast.NodeTransformer):
         def visit_If(self, node: ast.If) -> ast.AST | None:
@@ -128,7 +128,10 @@ def without_types(tree: ast.Module) -> ast.Module:
 
 
 def upward_within(path: str, imported: set[str]) -> list[str]:
-    """The imports of a file in one of the larger folders that point to a room above its own."""
+    """Return the imports of a file that point to a room above its own.
+
+    The file is in one of the larger folders.
+    """
     _, folder, *rest = Path(path).with_suffix("").parts
     if folder not in ROOMS_WITHIN or rest == ["__init__"]:
         return []
@@ -148,7 +151,7 @@ def upward_within(path: str, imported: set[str]) -> list[str]:
 
 
 def imports(tree: ast.AST) -> set[str]:
-    """Dotted names of everything that `tree` imports, wherever in the file."""
+    """Return the dotted names of all imports of `tree`."""
     names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -161,7 +164,7 @@ def imports(tree: ast.AST) -> set[str]:
 
 
 def upward(room: str, imported: set[str]) -> list[str]:
-    """The imports that point to a room above `room`."""
+    """Return the imports that point to a room above `room`."""
     rank = PYTHON_ROOMS[room]
     found = []
     for name in imported:
@@ -197,7 +200,7 @@ def test_ties_are_there():
 
 
 def importers() -> dict[str, set[str]]:
-    """The modules that import each module."""
+    """Return the modules that import each module."""
     found: dict[str, set[str]] = {}
     for path in MODULES:
         own = ".".join(path.relative_to(ROOT).with_suffix("").parts)

@@ -1,4 +1,4 @@
-"""What `import dgpuhash` promises: a complete sorted list of names, no GPU, documented names."""
+"""Promises of `import dgpuhash`: sorted names, no GPU, docstrings."""
 
 from __future__ import annotations
 

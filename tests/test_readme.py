@@ -1,4 +1,4 @@
-"""The documents show what the receipts say, name what exists, and their examples run."""
+"""Documents: figures from receipts, existing names, running examples."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DOCUMENTS = (
 
 @pytest.fixture
 def scripts(monkeypatch):
-    """The modules of scripts/ that write the figures, by name."""
+    """Return the modules of scripts/ that write the figures, by name."""
     monkeypatch.syspath_prepend(ROOT / "scripts")
     import benchmarks
     import figures

@@ -1,4 +1,4 @@
-"""Where seeds come from."""
+"""Sources of seeds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SEEDED = {"hash_keys": 1, "hash_strings": 2, "hash": 0, "default_rng": 0, "KeySe
 
 
 def is_number(node):
-    """Whether `node` is a number, or computed of numbers alone."""
+    """Return whether `node` is a number, or computed from numbers alone."""
     if isinstance(node, ast.Constant):
         return type(node.value) is int
     if isinstance(node, ast.UnaryOp):
@@ -31,7 +31,7 @@ def is_number(node):
 
 
 def literal_seeds(tree):
-    """The names of all seeds that `tree` gives a number to, with their lines."""
+    """Return the names and lines of all seeds that are set to a number."""
     found = []
 
     def given(name, value):

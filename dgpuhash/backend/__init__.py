@@ -1,4 +1,4 @@
-"""Two backends behind one protocol: NumPy + compiled kernels, CuPy + NVRTC."""
+"""CPU and GPU backends behind one protocol: NumPy/C++ and CuPy/NVRTC."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["Backend", "Deal", "Kernel", "default_device", "device_of", "get", "r
 
 
 def get(device: str | None = None, *arrays: Any) -> Backend:
-    """The backend for `device`, or for the device where `arrays` live.
+    """Return the backend for `device`, or for the device of `arrays`.
 
     Parameters
     ----------
     device : {"cpu", "cuda", None}
-        None: where the arrays are; ``"cpu"`` when nothing says otherwise.
+        None: the device of the arrays, or ``"cpu"`` if no array has one.
     *arrays
-        Arrays, Series, DLPack or Arrow objects that the work takes; lists and scalars fit anywhere.
+        Arrays, Series, DLPack or Arrow objects to work on; lists and scalars fit any device.
 
     Raises
     ------
@@ -56,7 +56,7 @@ def get(device: str | None = None, *arrays: Any) -> Backend:
 
 
 def default_device() -> str:
-    """``"cuda"`` where there is a usable GPU with CuPy, else ``"cpu"``."""
+    """Return ``"cuda"`` if CuPy and a usable GPU exist, else ``"cpu"``."""
     try:
         return get("cuda").name
     except DeviceError:

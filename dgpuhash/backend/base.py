@@ -1,4 +1,4 @@
-"""What every backend offers: arrays, one way to launch a kernel, batch operations."""
+"""Interface of a backend: arrays, kernel launches and batch operations."""
 
 from __future__ import annotations
 
@@ -38,11 +38,17 @@ class Backend(Launches):
 
     @property
     def region_shift(self) -> int:
-        """A region, which a block builds in its own memory, has 2 to this power buckets."""
+        """Log2 of the number of buckets in a region.
+
+        A region is the piece of a table that one block builds in shared memory.
+        """
         return REGION_SHIFT
 
     def guard(self) -> Callable[[], None] | None:
-        """What raises DeviceError wherever work would not meet memory made here and now.
+        """Return a check that the current device is still the same, or None.
+
+        The check raises DeviceError where work could not use memory that is allocated now. None
+        where no check is needed.
 
         None where there is no such place.
         """
@@ -55,16 +61,19 @@ class Backend(Launches):
 
     @property
     def partition_blocks(self) -> int:
-        """Segments of a batch that are worth being partitioned at once."""
+        """Segments of a batch to partition at the same time."""
         return CPU_BLOCKS
 
     @property
     def part_rows(self) -> int:
-        """Rows that a part of a batch may have, for a block to group them in its own memory."""
+        """Most rows of a part that one block groups in its shared memory."""
         return PART_ROWS
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled by name: each process has its own modules and loaded kernels."""
+        """Pickle the backend by its name.
+
+        Each process has its own modules and loaded kernels.
+        """
         from dgpuhash.backend import get
 
         return get, (self.name,)
@@ -75,7 +84,7 @@ class Backend(Launches):
         """The array module: NumPy or CuPy."""
 
     def load(self, *kernels: Kernel) -> None:
-        """Do now what the first launch of `kernels` would do before, if anything.
+        """Compile and load `kernels` now instead of at their first launch.
 
         Raises
         ------
@@ -87,7 +96,7 @@ class Backend(Launches):
 
     @abstractmethod
     def empty(self, shape: Shape, dtype: DTypeLike) -> Any:
-        """An uninitialised array, aligned to 64 bytes.
+        """Return an uninitialised array, aligned to 64 bytes.
 
         Raises
         ------
@@ -97,7 +106,9 @@ class Backend(Launches):
 
     @abstractmethod
     def asarray(self, data: Any, dtype: DTypeLike | None = None) -> Any:
-        """`data` (array, Series, DLPack or Arrow array, list) as this device's C-contiguous array.
+        """Return `data` as a C-contiguous array of this device.
+
+        `data` is an array, a Series, a DLPack or Arrow array, or a list.
 
         Host data is never moved to a GPU, nor back, except for lists and scalars.
 
@@ -111,26 +122,38 @@ class Backend(Launches):
 
     @abstractmethod
     def from_host(self, data: Any) -> Any:
-        """A host array copied to this device (no copy on the CPU)."""
+        """Return a copy of a host array on this device (no copy on the CPU)."""
 
     @abstractmethod
     def to_host(self, data: Any) -> np.ndarray:
-        """This device's array as a NumPy array; waits for the work that fills it."""
+        """Return this device's array as a NumPy array.
+
+        Waits for the work that fills the array.
+        """
 
     def fetch(self, data: Any) -> Callable[[], np.ndarray]:
-        """As `to_host`, but goes on: what comes back waits for the copy, and for no later work.
+        """Start an asynchronous copy to the host; return a function that waits.
 
-        `data` stays as it is until then.
+        The function returns the array as `to_host` does; it waits for the copy and for no later
+        work.
+
+        Do not change `data` until then.
         """
         return lambda: self.to_host(data)
 
     def mark(self) -> Any:
-        """An event of what the current stream of a GPU was given so far; None on a CPU."""
+        """Record an event on the GPU's current stream and return it.
+
+        The event covers all work given to the stream so far. None on a CPU.
+        """
         return None
 
     @abstractmethod
     def stable_order(self, keys: Any) -> Any:
-        """The int64 row order that sorts `keys`, equal keys in input order."""
+        """Return the row numbers (int64) that sort `keys`.
+
+        Equal keys stay in input order.
+        """
 
     @abstractmethod
     def synchronize(self) -> None:
@@ -138,25 +161,27 @@ class Backend(Launches):
 
     @abstractmethod
     def memory(self) -> tuple[int, int]:
-        """Free and total bytes of the device's memory."""
+        """Return the free and total bytes of the device's memory."""
 
     @abstractmethod
     def device_name(self) -> str:
-        """The device in words."""
+        """Return a readable name of the device."""
 
     def zeros(self, shape: Shape, dtype: DTypeLike) -> Any:
-        """As `empty`, all elements zero."""
+        """Return an array as from `empty`, with every element zero."""
         return self.full(shape, 0, dtype)
 
     def full(self, shape: Shape, value: Any, dtype: DTypeLike) -> Any:
-        """As `empty`, all elements `value`."""
+        """Return an array as from `empty`, with every element `value`."""
         made = self.empty(shape, dtype)
         # CuPy takes Python integers as int64, which does not hold all of uint64.
         made.fill(np.asarray(value, made.dtype)[()])
         return made
 
     def multisplit(self, destinations: Any, parts: int) -> tuple[Any, np.ndarray]:
-        """The rows by destination, those of one destination in input order.
+        """Return the row order by destination, and the rows of each destination.
+
+        Rows of one destination stay in input order.
 
         Parameters
         ----------
@@ -184,11 +209,11 @@ class Backend(Launches):
     def partition(
         self, keys: Any, values: Any = None, *, parts: int, seed: int, numbered: bool = False
     ) -> Partitioned:
-        """The batch in the order of its keys' hashes: the rows of each of `parts` equal ranges.
+        """Return a batch hash-partitioned into `parts` equal ranges of the hash.
 
-        A row's part is that of `owner_of`, of the hash of `hash_keys`; rows of one part stay in
-        input order. On a GPU the copy and 10 MB are all the memory that it
-        takes with 256 parts; there is a second copy for more than `partition_args.PASS_PARTS`.
+        A row's part is the `owner_of` its key's hash (`hash_keys`); rows of one part stay in input
+        order. On a GPU this takes memory for one copy of the batch and 10 MB with 256 parts, and
+        for a second copy with more parts than `PASS_PARTS` of backend/structs/partition.py.
 
         Parameters
         ----------
@@ -201,7 +226,7 @@ class Backend(Launches):
         seed : int
             Of the hash.
         numbered : bool
-            Whether to give the rows' numbers too.
+            Whether to return the rows' numbers too.
 
         Examples
         --------
@@ -216,7 +241,9 @@ class Backend(Launches):
     def split(
         self, keys: Any, values: Any = None, *, parts: int, seed: int, numbered: bool = False
     ) -> tuple[Partitioned, Any]:
-        """As `partition`; also where each part begins and the last ends, an array on this device.
+        """Partition as `partition` does; return the bounds of the parts too.
+
+        The bounds are an array on this device: where each part begins, and where the last one ends.
 
         Examples
         --------
@@ -237,7 +264,9 @@ class Backend(Launches):
         seed: int,
         counted: Callable[[Any], object] | None = None,
     ) -> Deal:
-        """The batch in the order of its keys' owners, and the way back; see `Deal`.
+        """Return the batch in the order of its keys' owners.
+
+        The `Deal` also brings results back to the input order.
 
         Examples
         --------
@@ -254,10 +283,10 @@ class Backend(Launches):
         return Deal(self, keys, values, parts=parts, seed=seed, counted=counted)
 
     def sort_by_hash(self, keys: Any, values: Any, *, bits: int, seed: int) -> tuple[Any, Any]:
-        """Keys and values in the order of the keys' hashes, as far as `bits` bits tell them apart.
+        """Return keys and values sorted by `bits` bits of the keys' hashes.
 
-        Those are the `owner_of` each hash among ``2**bits - 1``; rows with the same owner stay in
-        input order. Takes the memory of two copies.
+        The sort key is the `owner_of` each hash among ``2**bits - 1`` owners; rows of one owner
+        stay in input order. Takes memory for two copies of the batch.
 
         Parameters
         ----------
@@ -271,7 +300,9 @@ class Backend(Launches):
         return sort_by_hash(self, keys, values, bits=bits, seed=seed)
 
     def hash_keys(self, keys: Any, seed: int) -> Any:
-        """Hashes (uint64) of uint32 or uint64 keys; different keys never share a hash.
+        """Return the hashes (uint64) of uint32 or uint64 keys.
+
+        Different keys never share a hash.
 
         Raises
         ------
@@ -290,7 +321,7 @@ class Backend(Launches):
         return hashes
 
     def hash_strings(self, offsets: Any, chars: Any, seed: int) -> Any:
-        """Hashes (uint64) of strings.
+        """Return the hashes (uint64) of strings.
 
         Parameters
         ----------
@@ -311,7 +342,9 @@ class Backend(Launches):
         return hashes
 
     def hash_combine(self, first: Any, second: Any) -> Any:
-        """One hash of two columns' hashes; depends on their order.
+        """Return one hash for each row from the hashes of two columns.
+
+        The result depends on the order of the columns.
 
         Raises
         ------
@@ -331,7 +364,10 @@ class Backend(Launches):
         return hashes
 
     def owner_of(self, hashes: Any, parts: int) -> Any:
-        """Which of `parts` owns each hash, as uint32; equal shares of the hashes' range."""
+        """Return the owner (uint32) of each hash, below `parts`.
+
+        Each owner has an equal share of the range of hashes.
+        """
         hashes = self.asarray(hashes)
         owners = self.empty(len(hashes), np.uint32)
         kernel = structs.owner_of()

@@ -1,4 +1,7 @@
-"""Compiled kernels on disk: a file for each instance, named by a digest of all it depends on."""
+"""Cache of compiled kernels on disk, one file per kernel instance.
+
+A file is named by a digest of everything that the machine code depends on.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ _MAGIC = b"dgpuhash-cubin-1\n"
 
 @dataclass(frozen=True, slots=True)
 class CacheInfo:
-    """What the kernel cache holds."""
+    """Folder, number of files and size of the kernel cache."""
 
     folder: Path
     files: int
@@ -41,12 +44,12 @@ class CacheInfo:
 
 
 def cache_folder() -> Path:
-    """``$DGPUHASH_CACHE_DIR``, or the user's cache folder of this platform."""
+    """Return ``$DGPUHASH_CACHE_DIR``, or the user's cache folder."""
     return Path(os.environ.get("DGPUHASH_CACHE_DIR") or platformdirs.user_cache_dir("dgpuhash"))
 
 
 def info() -> CacheInfo:
-    """The cache's folder, number of compiled kernels and size.
+    """Return the cache's folder, number of compiled kernels and size.
 
     Examples
     --------
@@ -62,7 +65,10 @@ def info() -> CacheInfo:
 
 
 def clear() -> CacheInfo:
-    """Delete the compiled kernels; returns what was deleted. Loaded kernels keep running."""
+    """Delete the compiled kernels; return what was deleted.
+
+    Loaded kernels keep running.
+    """
     before = info()
     for pattern in ("*.cubin", "*.partial"):
         for path in before.folder.glob(pattern):
@@ -72,17 +78,19 @@ def clear() -> CacheInfo:
 
 @functools.cache
 def _installed() -> str:
-    # Some ms of reading; a process goes on with the kernels that it began with.
+    # Reading the sources takes some ms; a process keeps the kernels that it started with.
     return folder_digest(kernel_folder())
 
 
 def load_or_compile(kernel: Kernel, arch: int, root: Path | None = None) -> Cubin:
-    """`kernel` for `arch`, from the cache when it is there and whole.
+    """Return `kernel` compiled for `arch`, from the cache if possible.
+
+    A damaged or missing cache file is compiled and written again.
 
     Raises
     ------
     CompileError
-        When it must be compiled and cannot be.
+        When the kernel must be compiled and cannot be.
     """
     sources = kernel_folder() if root is None else root
     digest = _installed() if root is None else folder_digest(root)

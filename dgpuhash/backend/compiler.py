@@ -1,4 +1,7 @@
-"""NVRTC: kernel sources in, cubins out. Needs neither a GPU nor a driver."""
+"""Compilation of kernel sources to cubins by NVRTC.
+
+Needs neither a GPU nor a driver.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +27,10 @@ __all__ = [
     "options_for",
 ]
 
-# What `make compile` builds for; other GPUs get the nearest older one of their generation.
+# Targets of `make compile`; other GPUs get the nearest older one of their generation.
 ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
 
-# kernels/grid/shared_memory.cuh: the bytes of shared memory that a block asks for are in a name.
+# kernels/grid/shared_memory.cuh encodes a block's bytes of shared memory in a symbol's name.
 _SHARING = "grid/shared_memory.cuh"
 _SHARED_NBYTES = "&dg::named_number<dg::shared_nbytes({})>"
 _NAMED_NUMBER = re.compile(r"named_numberILy(\d+)E")
@@ -46,7 +49,7 @@ class Cubin:
     shared_nbytes : dict
         From C++ name expression to the bytes of shared memory that a launch gives each block.
     log : str
-        What NVRTC and ptxas said (warnings, registers and spills).
+        Output of NVRTC and ptxas (warnings, registers and spills).
     """
 
     image: bytes
@@ -57,12 +60,14 @@ class Cubin:
 
 @functools.cache
 def kernel_folder() -> Path:
-    """The folder of the kernel sources: inside the installed package, or beside it in a checkout.
+    """Return the folder of the kernel sources.
+
+    It is inside the installed package, or beside the package in a checkout.
 
     Raises
     ------
     CompileError
-        When there is neither.
+        When neither folder exists.
     """
     package = Path(__file__).resolve().parents[1]
     for folder in (package / "kernels", package.parent / "kernels"):
@@ -75,9 +80,10 @@ def kernel_folder() -> Path:
 
 
 def folder_digest(folder: Path) -> str:
-    """A digest of the names and contents of all files below `folder`, hidden ones left out.
+    """Return a digest of the names and contents of all files in `folder`.
 
-    CuPy's own cache key ignores the contents of included headers; this one does not.
+    Includes files in subfolders, but no hidden ones. CuPy's own cache key ignores the contents of
+    included headers; this digest does not.
     """
     digest = hashlib.blake2b(digest_size=20)
     for path in sorted(folder.rglob("*")):
@@ -98,7 +104,7 @@ def _nvrtc() -> ModuleType:
     except CompileError:
         raise
     except Exception as error:
-        # cuda-pathfinder and the loader raise several unrelated kinds when libnvrtc is not there.
+        # cuda-pathfinder and the loader raise several unrelated kinds if libnvrtc is missing.
         raise CompileError(
             f"NVRTC, CUDA's run-time compiler, cannot be loaded ({type(error).__name__}: {error}); "
             "install it with \"pip install 'dgpuhash[cu13]'\" (CUDA 12: 'dgpuhash[cu12]')"
@@ -116,7 +122,7 @@ def _check(nvrtc: ModuleType, answer: tuple[Any, ...]) -> Any:
 
 
 def nvrtc_version() -> tuple[int, int]:
-    """Major and minor version of NVRTC.
+    """Return the major and minor version of NVRTC.
 
     Raises
     ------
@@ -129,12 +135,14 @@ def nvrtc_version() -> tuple[int, int]:
 
 
 def architecture_for(capability: int) -> int:
-    """The newest architecture that NVRTC knows and a GPU of compute `capability` (90: 9.0) runs.
+    """Return the newest architecture that both NVRTC and the GPU support.
+
+    `capability` is the GPU's compute capability, 90 for 9.0.
 
     Raises
     ------
     CompileError
-        When NVRTC knows none of the GPU's generation.
+        When NVRTC knows no architecture of the GPU's generation.
     """
     nvrtc = _nvrtc()
     known = [int(arch) for arch in _check(nvrtc, nvrtc.nvrtcGetSupportedArchs())]
@@ -149,7 +157,10 @@ def architecture_for(capability: int) -> int:
 
 
 def options_for(arch: int) -> tuple[str, ...]:
-    """NVRTC's options for `arch`, the include folder left out (it depends on the machine)."""
+    """Return NVRTC's options for `arch`.
+
+    The include folder is left out because it depends on the machine.
+    """
     return (
         f"--gpu-architecture=sm_{arch}",
         "--std=c++20",
@@ -161,7 +172,7 @@ def options_for(arch: int) -> tuple[str, ...]:
 def compile_kernels(
     files: Sequence[str], expressions: Sequence[str], arch: int, folder: Path | None = None
 ) -> Cubin:
-    """Machine code for the kernel instances `expressions` that the headers `files` define.
+    """Compile the kernel instances `expressions` of the headers `files`.
 
     Parameters
     ----------
@@ -172,7 +183,7 @@ def compile_kernels(
     arch : int
         90 for sm_90.
     folder : Path, optional
-        The kernel sources; by default those of this installation.
+        The kernel sources; by default the sources of this installation.
 
     Raises
     ------

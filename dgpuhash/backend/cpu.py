@@ -1,4 +1,4 @@
-"""The CPU backend: NumPy arrays and the kernels in the extension module `dgpuhash._native`."""
+"""CPU backend: NumPy arrays and the kernels in `dgpuhash._native`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from dgpuhash.errors import CompileError, OutOfMemoryError
 __all__ = ["VARIABLE", "CpuBackend", "Shares", "native"]
 
 ALIGNMENT = 64
-# Threads of a process that uses the extension, whatever else says how many.
+# Environment variable: threads of the process; overrides every other setting.
 VARIABLE = "DGPUHASH_NUM_THREADS"
 _NOT_STARTED = (KeyError, IndexError, ValueError, TypeError)
 _REBUILD = (
@@ -35,7 +35,7 @@ _REBUILD = (
 
 @functools.cache
 def native() -> ModuleType:
-    """The extension module.
+    """Return the extension module.
 
     Raises
     ------
@@ -52,12 +52,12 @@ def native() -> ModuleType:
 
 
 class Shares:
-    """The threads that the workers of a cluster which are in this process may have.
+    """Thread-pool sizes claimed by the Dask workers of this process.
 
-    All of them share one pool, which has as many threads as they have together, and no more than
-    the process has CPUs: so neither workers beside each other in one process nor several processes
-    of one host take more than they were given. When none is left it has one for each CPU again, as
-    where there is no worker. Where ``DGPUHASH_NUM_THREADS`` is set, that counts alone.
+    The workers share one pool of as many threads as they have in total, but at most one per CPU
+    of the process. So neither several workers of one process nor several processes of one host use
+    more threads than they were given. Without workers the pool has one thread per CPU. If
+    ``DGPUHASH_NUM_THREADS`` is set, it alone decides.
 
     Examples
     --------
@@ -73,13 +73,13 @@ class Shares:
         self._taken: dict[str, int] = {}
 
     def take(self, worker: str, threads: int) -> None:
-        """A worker that has so many threads begins."""
+        """Register a worker that starts with `threads` threads."""
         with self._lock:
             self._taken[worker] = threads
             self._apply()
 
     def give_back(self, worker: str) -> None:
-        """It ends."""
+        """Unregister a worker that stops."""
         with self._lock:
             if self._taken.pop(worker, None) is not None:
                 self._apply()
@@ -87,14 +87,14 @@ class Shares:
     def _apply(self) -> None:
         if os.environ.get(VARIABLE):
             return
-        # None of them stands for as many as are usual.
+        # Zero threads select the default: one per CPU.
         threads = min(sum(self._taken.values()), len(os.sched_getaffinity(0)))
         if threads != native().threads():
             native().set_threads(threads)
 
 
 class CpuBackend(Backend):
-    """NumPy arrays, kernels on a thread pool."""
+    """Backend with NumPy arrays and a pool of threads for kernels."""
 
     name = "cpu"
 
@@ -157,7 +157,7 @@ class CpuBackend(Backend):
         return np.argsort(keys, kind="stable").astype(np.int64, copy=False)
 
     def synchronize(self) -> None:
-        """Nothing to wait for: a launch returns when its work is done."""
+        """Return at once: a launch returns when its work is done."""
 
     def memory(self) -> tuple[int, int]:
         page = os.sysconf("SC_PAGE_SIZE")

@@ -1,4 +1,7 @@
-"""The CUDA backend: CuPy's arrays, streams and allocator; kernels compiled at first use."""
+"""CUDA backend: CuPy's arrays, streams and allocator.
+
+Kernels are compiled at their first use.
+"""
 
 from __future__ import annotations
 
@@ -29,38 +32,38 @@ from dgpuhash.errors import DeviceError, OutOfMemoryError
 __all__ = ["CudaBackend"]
 
 OLDEST_CAPABILITY = 75
-# From here on a block may have more than 64 KiB of shared memory.
+# From this capability on, a block may have more than 64 KiB of shared memory.
 ROOMY_CAPABILITY = 80
 
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """A kernel on a device."""
+    """A kernel loaded on a device."""
 
     function: Any
     resident_blocks: int
     """Blocks that fill the device."""
     shared_nbytes: int
-    """Of each block."""
+    """Dynamic shared memory of each block."""
 
     def blocks(self, kernel: Kernel, n: int) -> int:
-        """As many as `n` rows are worth."""
+        """Return the number of blocks to launch for `n` rows."""
         wanted = -(-n * kernel.tile // kernel.threads)
         return wanted if kernel.in_order else min(wanted, self.resident_blocks)
 
 
 class CudaBackend(Backend):
-    """CuPy arrays on the current device, kernels on CuPy's current stream.
+    """Backend with arrays and kernels on CuPy's current device and stream.
 
     Raises
     ------
     DeviceError
-        When CuPy or a GPU of compute capability 7.5 or newer is missing; from all that is done with
-        memory or kernels in a process that was forked from one that uses a GPU.
+        When CuPy or a GPU of compute capability 7.5 or newer is missing. In a process that was
+        forked from a process that uses a GPU: also from every use of memory or kernels.
     """
 
     name = "cuda"
-    # Whether this process was forked from one that has made a backend.
+    # Whether this process was forked from a process that has made a backend.
     _forked: ClassVar[bool] = False
 
     def __init__(self) -> None:
@@ -75,9 +78,12 @@ class CudaBackend(Backend):
         os.register_at_fork(after_in_child=self._after_fork)
 
     def _after_fork(self) -> None:
-        """In a forked child, where CUDA fails in ways that tell little."""
+        """Make every use of CUDA raise DeviceError in a forked child.
+
+        CUDA's own failures there are hard to understand.
+        """
         CudaBackend._forked = True
-        # What is called often does not ask.
+        # Replace hot methods, so that they need no check per call.
         vars(self).update(dict.fromkeys(("_device", "empty", "to_host", "memory"), _refuse_forked))
 
     @property
@@ -124,7 +130,7 @@ class CudaBackend(Backend):
             if device not in passed.devices:
                 self._enter(device)
             passed.put(args)
-            # CuPy's own call of a function takes 2 µs longer, to look at what it is given.
+            # CuPy's own call of a function takes 2 µs longer, to inspect its arguments.
             cuda.driver.launchKernel(
                 loaded.function.ptr, blocks, 1, 1, kernel.threads, 1, 1,
                 loaded.shared_nbytes, cuda.get_current_stream().ptr, passed.parameters, 0,
@@ -149,7 +155,7 @@ class CudaBackend(Backend):
             loaded.function.ptr, loaded.blocks(kernel, n), 1, 1, kernel.threads, 1, 1,
             loaded.shared_nbytes, cuda.get_current_stream().ptr, argument.parameters, 0,
         )  # fmt: skip
-        # Lives as long as the step.
+        # Keeps the argument alive as long as the step.
         step.argument = argument  # type: ignore[attr-defined]
         return step
 
@@ -217,7 +223,7 @@ class CudaBackend(Backend):
         return np.asarray(self._cupy.asnumpy(data))
 
     def fetch(self, data: Any) -> Callable[[], np.ndarray]:
-        # Copies to other than pinned memory would wait here.
+        # A copy to pageable memory would block.
         pinned = self._cupy.cuda.alloc_pinned_memory(data.nbytes)
         host = np.frombuffer(pinned, data.dtype, data.size).reshape(data.shape)
         data.get(out=host, blocking=False)
@@ -259,11 +265,14 @@ class CudaBackend(Backend):
         return _device_name(self._cupy, self._device())
 
     def _ordered(self, data: Any) -> Any:
-        """An array in device memory as CuPy's, for whose maker's stream the current one waits."""
+        """Return an array in device memory as a CuPy array.
+
+        The current stream waits for the stream of the array's producer.
+        """
         if isinstance(data, self._cupy.ndarray):
             return data
         interface = getattr(data, "__cuda_array_interface__", None)
-        # PyTorch's says nothing of streams; by DLPack the maker lets the current one wait.
+        # PyTorch's interface names no stream; through DLPack it makes the current stream wait.
         if interface is None or (interface.get("stream") is None and hasattr(data, "__dlpack__")):
             return self._cupy.from_dlpack(data)
         return self._cupy.asarray(data)
@@ -279,7 +288,7 @@ class CudaBackend(Backend):
         return (MemoryError, *self._cuda_errors())
 
     def _enter(self, device: int) -> None:
-        # Any call of the runtime that needs a context makes the device's the thread's own.
+        # Any runtime call that needs a context makes the device's context current in this thread.
         self._cupy.cuda.runtime.memGetInfo()
         self._passed.devices.add(device)
 
@@ -296,7 +305,7 @@ class CudaBackend(Backend):
         return self._capability(self._device()) >= ROOMY_CAPABILITY
 
     def _processors(self, device: int) -> int:
-        # CuPy asks for all attributes at once.
+        # Cached, because CuPy queries all attributes at once.
         found = self._processor_counts.get(device)
         if found is None:
             found = int(self._cupy.cuda.Device(device).attributes["MultiProcessorCount"])
@@ -304,7 +313,7 @@ class CudaBackend(Backend):
         return found
 
     def _load(self, kernel: Kernel, device: int) -> _Loaded:
-        # A string keeps its hash, a kernel makes it anew.
+        # A string caches its hash, a dataclass does not.
         key = device, kernel.expression, kernel.threads
         found = self._loaded.get(key)
         if found is None:

@@ -1,4 +1,4 @@
-"""Where data lives: host or GPU memory, told without importing anything."""
+"""Detection of where data lives, host or GPU memory, without imports."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ _DLPACK_GPU = frozenset({2, 13})
 
 
 def device_of(data: Any) -> str | None:
-    """``"cpu"`` or ``"cuda"`` for data in some memory; None for lists, scalars and the like.
+    """Return ``"cpu"`` or ``"cuda"``, the device on which `data` lives.
+
+    None for lists, scalars and other objects that fit any device.
 
     Raises
     ------
     DeviceError
-        For memory that is neither.
+        For memory that is neither host nor CUDA memory.
 
     Examples
     --------
@@ -75,7 +77,10 @@ def require_gpu(data: Any) -> None:
 
 
 def reject_nulls(data: Any) -> None:
-    """Raise ShapeError when `data` is masked or counts nulls, which a plain array cannot hold."""
+    """Raise ShapeError when `data` has masked elements or nulls.
+
+    A plain array cannot hold them.
+    """
     if isinstance(data, np.ma.MaskedArray):
         missing = int(np.ma.count_masked(data))
     else:

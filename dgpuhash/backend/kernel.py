@@ -1,4 +1,4 @@
-"""The name of one kernel instance."""
+"""Identity of one kernel instance."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ class Kernel:
     threads : int
         Threads of a block on a GPU.
     in_order : bool
-        Whether rows that are worked on at one time shall be neighbours on a GPU: blocks of few rows
-        start in order, instead of as many blocks as fill it, which drift apart.
+        Whether a GPU launches one small block per few rows, in order, so that rows processed at
+        the same time are neighbours. Otherwise a grid-stride loop runs on as many blocks as fill
+        the GPU, and these drift apart.
     """
 
     expression: str

@@ -1,4 +1,4 @@
-"""What the driver copies a kernel's argument from."""
+"""Host memory from which the driver copies a kernel's argument."""
 
 from __future__ import annotations
 
@@ -7,47 +7,49 @@ import threading
 
 __all__ = ["Argument", "Passed"]
 
-# The most that a kernel may take on GPUs before sm_70 and with drivers before CUDA 12.1.
+# Most bytes of arguments on GPUs before sm_70 and with drivers before CUDA 12.1.
 _MOST_NBYTES = 4096
 
 
 class Passed(threading.local):
-    """Memory of each thread: a launch gives Python's lock away while the driver copies it.
+    """Reusable argument buffer, one for each thread.
+
+    The buffer is thread-local because a launch releases the GIL while the driver copies from it.
 
     Attributes
     ----------
     parameters : int
         The address of the address of the argument, as ``cuLaunchKernel`` takes it.
     devices : set of int
-        Those on which this thread has a context.
+        Devices on which this thread has a context.
     """
 
     def __init__(self) -> None:
         self._argument = bytearray(_MOST_NBYTES)
-        # As long as this stands, the memory stays where it is, and as long.
+        # While this view exists, the bytearray can be neither moved nor resized.
         self._there = (ctypes.c_char * _MOST_NBYTES).from_buffer(self._argument)
         self._addresses = (ctypes.c_void_p * 1)(ctypes.addressof(self._there))
         self.parameters = ctypes.addressof(self._addresses)
         self.devices: set[int] = set()
 
     def put(self, argument: bytes) -> None:
-        """Let `argument` be what `parameters` stand for.
+        """Write `argument` to the memory that `parameters` point to.
 
         Raises
         ------
         BufferError
-            When it is too long.
+            When `argument` is too long.
         """
         self._argument[: len(argument)] = argument
 
 
 class Argument:
-    """Memory of one launch that is done later, with its argument.
+    """Argument of one launch that happens later, in memory of its own.
 
     Attributes
     ----------
     parameters : int
-        As those of `Passed`.
+        The address of the address of the argument, as ``cuLaunchKernel`` takes it.
     """
 
     def __init__(self, argument: bytes) -> None:

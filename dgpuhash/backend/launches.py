@@ -1,4 +1,4 @@
-"""How a kernel is launched: at once, bound to a table, or together with others."""
+"""Kernel launches: immediate, prepared for later, or several in one call."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from dgpuhash.backend.structs.packing import packing, words_of
 
 __all__ = ["Launches", "Step"]
 
-# Made so that its call runs no line of Python: a `prepare`d launch, a `functools.partial` of what
-# is written in C.
+# Calling a step runs no Python code: it is a `prepare`d launch, or a `functools.partial` of a
+# function written in C.
 Step = Callable[[], object]
 
 
@@ -26,10 +26,11 @@ class Launches(ABC):
 
     @abstractmethod
     def launch(self, kernel: Kernel, args: bytes, n: int) -> None:
-        """Run `kernel` over `n` rows with a struct passed by value, whose bytes `args` are.
+        """Run `kernel` over `n` rows with a struct passed by value.
 
-        On a GPU this is asynchronous on CuPy's current stream; the arrays whose pointers they
-        hold must live until the caller's next work on that stream.
+        `args` are the bytes of that struct. On a GPU the launch is asynchronous on CuPy's current
+        stream; the arrays whose pointers `args` hold must live until the caller's next work on
+        that stream.
 
         Raises
         ------
@@ -39,19 +40,26 @@ class Launches(ABC):
 
     @abstractmethod
     def prepare(self, kernel: Kernel, args: bytes, n: int) -> functools.partial[Any]:
-        """What does as `launch` when it is called, in one call of C; raises what that does."""
+        """Return a callable that launches as `launch` does, in one call of C.
+
+        The callable raises what that C call raises.
+        """
 
     def prepared(self, kernel: Kernel, struct: np.dtype[Any], n: int, **fields: Any) -> Step:
-        """The step that does as `run` when it is called; has the arrays as long as it lives."""
+        """Return a step that does what `run` does, when it is called.
+
+        The step holds a reference to every array among `fields`.
+        """
         step = self.prepare(kernel, self.pack(struct, n=n, **fields), n)
         step.fields = fields  # type: ignore[attr-defined]
         return step
 
     def in_one_call(self, steps: Iterable[Step]) -> None:
-        """Do all `steps` one after the other in one call of C.
+        """Run all `steps` in order within one call of C.
 
-        Python looks for signals, and for exceptions that other threads have raised here, between
-        its own instructions only. So these find all steps done or none, unless one of them fails.
+        Python handles signals, and exceptions that other threads raise in this one, only between
+        its own instructions. An interrupt therefore finds all steps done or none of them, unless a
+        step fails.
 
         Examples
         --------
@@ -66,31 +74,32 @@ class Launches(ABC):
 
     @abstractmethod
     def pointer(self, data: Any) -> int:
-        """The address of the first element; 0 for None and for empty arrays."""
+        """Return the address of the first element; 0 for None or empty arrays."""
 
     def run(self, kernel: Kernel, struct: np.dtype[Any], n: int, **fields: Any) -> None:
-        """Launch `kernel` with a `struct` of `fields`: arrays (as pointers) and numbers.
+        """Launch `kernel` with a `struct` whose `fields` are arrays or numbers.
 
-        A struct in it comes as bytes, or as a tuple of arrays and numbers where it only has words.
-        Fields that are left out are 0.
+        Arrays are passed as pointers. A nested struct is given as bytes, or as a tuple of arrays
+        and numbers if it has only words. Omitted fields are 0.
         """
         self.launch(kernel, self.pack(struct, n=n, **fields), n)
 
     def pack(self, struct: np.dtype[Any], **fields: Any) -> bytes:
-        """The bytes of a `struct` of `fields`, as `run` takes them."""
+        """Return the bytes of a `struct` of `fields`, given as to `run`."""
         nested, names, pack = packing(struct)
         structs = [self._struct(fields.pop(name), nbytes) for name, nbytes in nested.items()]
         take, word = fields.pop, self._word
-        # Plain numbers take no call each.
+        # Plain numbers skip the call.
         words = [it if type(it := take(name, 0)) is int else word(it) for name in names]
         if fields:
             raise TypeError(f"{', '.join(fields)}: no such fields, use {', '.join(names)}")
         return pack(*structs, *words)
 
     def bound(self, kernel: Kernel, struct: np.dtype[Any], *structs: bytes) -> Callable[..., None]:
-        """`kernel` with the `structs` inside its struct; called with rows and all words.
+        """Return a callable that launches `kernel` with fixed nested `structs`.
 
-        Those are arrays and numbers, in the order of the struct: what `run` does in less time.
+        The callable takes the number of rows, then every word of the struct in order, each an
+        array or a number. It does what `run` does, with less overhead per call.
 
         Examples
         --------

@@ -1,4 +1,4 @@
-"""Which errors say that memory ran out."""
+"""Detection of errors that report exhausted memory."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ __all__ = ["ran_out"]
 
 
 def ran_out(error: BaseException) -> bool:
-    """Whether `error` says that host or device memory ran out.
+    """Return whether `error` reports exhausted host or device memory.
 
-    CuPy's pool and RMM raise a MemoryError; with no pool, the CUDA runtime's own error arrives. A
-    thread whose stack has no room is a RuntimeError to Python.
+    CuPy's pool and RMM raise a MemoryError; without a pool, CuPy raises the CUDA runtime's error.
+    Python raises a RuntimeError if a new thread's stack does not fit into memory.
 
     Examples
     --------

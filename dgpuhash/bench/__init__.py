@@ -1,4 +1,4 @@
-"""Benchmarks: one question for each file, always with the machine's own limit beside the answer."""
+"""Benchmarks: one question a module, each figure beside a hardware limit."""
 
 from __future__ import annotations
 
@@ -43,33 +43,34 @@ def run(
     quiet: bool = False,
     **options: Any,
 ) -> list[dict[str, Any]]:
-    """Measure, print a table, and return one dictionary for each figure.
+    """Run a benchmark, print its tables and return its rows as dictionaries.
 
     Parameters
     ----------
     name : str
         Which benchmark: one of `BENCHES`.
     device : {"cpu", "cuda", None}
-        None: a GPU where there is one, except for the benchmark ``cpu``.
+        None: a GPU where one exists, except for the benchmark ``cpu``.
     json_path : path, optional
         Where to write the figures, one JSON object a line, as they are measured.
     overwrite : bool
-        Whether to replace a file that is there; it stays until the first figure is.
+        Whether to replace an existing file; it is kept until the first figure is measured.
     quiet : bool
         Print nothing.
     **options
-        What the benchmark's own `run` takes.
+        Arguments of the benchmark's own `run`.
 
     Raises
     ------
     SpecError
-        When there is no such benchmark, it has no such option, or it reads the file of its figures.
+        When no benchmark has this name, it has no such option, or `json_path` is the file that it
+        reads as ``measured``.
     ExistsError
-        When the file is there, and is not to be replaced.
+        When the file exists and `overwrite` is false.
     OSError
         When the file cannot be written.
     DeviceError
-        When there is no such device.
+        When the machine has no such device.
     OutOfMemoryError
         When there is not enough memory for so many rows.
     DgpuhashError
@@ -91,7 +92,7 @@ def run(
     target = None if json_path is None else Path(json_path)
     if target is not None:
         _check_target(target, options.get("measured"), overwrite)
-    # Where there was none, one that has come meanwhile stays.
+    # If there was no file, one that another process writes meanwhile is not replaced.
     fresh = target is not None and not target.exists()
     measured = BENCHES[name](used, **options)
     rows = []
@@ -108,7 +109,10 @@ def run(
 
 
 def _check_target(target: Path, measured: str | Path | None, overwrite: bool) -> None:
-    """Refuse a file for figures that cannot be written, or that is read; it stays as it is."""
+    """Raise if the target cannot be written, or is the benchmark's input.
+
+    The contents of the target stay as they are.
+    """
     if measured is not None and target.resolve() == Path(measured).resolve():
         raise SpecError(f"{target} holds what was measured; give --json another file")
     if target.is_file() and not overwrite:

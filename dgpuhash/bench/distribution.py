@@ -1,4 +1,4 @@
-"""How often each key comes in a batch."""
+"""Distributions of key frequencies in a batch."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ __all__ = ["Distribution", "Sample", "draw"]
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """Which key each row of a batch has.
+    """Distribution of keys over the rows of a batch.
 
     Attributes
     ----------
     name : {"unique", "uniform", "zipf"}
-        ``unique``: every row another key. ``uniform``: each row one of ``n / parameter`` keys.
-        ``zipf``: one of n keys, the one of rank r in proportion to ``r ** -parameter``.
+        ``unique``: every row has its own key. ``uniform``: each row has one of ``n / parameter``
+        keys. ``zipf``: each row has one of n keys, that of rank r with probability proportional to
+        ``r ** -parameter``.
     parameter : float
         Mean rows of a key, or the exponent.
 
@@ -40,12 +41,12 @@ class Distribution:
 
     @classmethod
     def of(cls, text: str) -> Distribution:
-        """What ``unique``, ``uniform:MULTIPLICITY`` or ``zipf:EXPONENT`` says.
+        """Parse ``unique``, ``uniform:MULTIPLICITY`` or ``zipf:EXPONENT``.
 
         Raises
         ------
         SpecError
-            When it says something else.
+            When `text` is none of these.
         """
         name, _, number = text.partition(":")
         try:
@@ -68,7 +69,7 @@ class Distribution:
         return self.name if self.name == "unique" else f"{self.name}:{self.parameter:g}"
 
     def sample(self, backend: Backend, n: int) -> Sample:
-        """`n` rows."""
+        """Draw the key numbers of `n` rows."""
         if self.name == "unique":
             return Sample(backend, backend.xp.arange(1, n + 1, dtype=np.int64), n, every=True)
         if self.name == "uniform":
@@ -84,14 +85,14 @@ class Distribution:
 
 
 class Sample:
-    """The keys' numbers in a batch, from which every answer follows without a hash table.
+    """Key numbers of a batch; they give every answer without a hash table.
 
     Attributes
     ----------
     numbers : array of int64
         The number of each row's key, from 1 to `most`.
     most : int
-        The largest number that may come.
+        The upper bound of the numbers.
     """
 
     def __init__(self, backend: Backend, numbers: Any, most: int, *, every: bool = False) -> None:
@@ -102,7 +103,7 @@ class Sample:
         return len(self.numbers)
 
     def counts(self) -> Any:
-        """Rows of the number at each place, int64; place 0 has none."""
+        """Count the rows of each number from 0 to `most`, int64; 0 has none."""
         if self._every:
             made = self._backend.full(self.most + 1, 1, np.int64)
             made[0] = 0
@@ -110,18 +111,18 @@ class Sample:
         return self._backend.xp.bincount(self.numbers, minlength=self.most + 1)
 
     def present(self) -> Any:
-        """The numbers that come, rising."""
+        """Return the distinct numbers of the batch, ascending."""
         if self._every:
             return self.numbers
         return self._backend.xp.flatnonzero(self.counts())
 
     def distinct(self) -> int:
-        """How many numbers come."""
+        """Count the distinct numbers of the batch."""
         return len(self) if self._every else len(self.present())
 
 
 def draw(backend: Backend, n: int, most: int, stream: int = 0) -> Sample:
-    """`n` rows, each of them any of `most` keys.
+    """Draw `n` rows, each with one of `most` equally likely keys.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""A figure beside the machine's limit: one dictionary, the same words in every benchmark."""
+"""Rows of figures: dictionaries with the same fields in every benchmark."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ _PER_SECOND = {"ms": 1e3, "us": 1e6}
 def rate(
     per_second: float, floor: float | None, *, unit: str = "G/s", **what: Any
 ) -> dict[str, Any]:
-    """A rate beside the `floor`, the rate that the machine allows; both in units each second.
+    """Return a row with a rate beside a reference rate, `floor`.
+
+    Both are given in items each second, and are in `unit` in the row. The ratio is `per_second`
+    over `floor`.
 
     Examples
     --------
@@ -32,7 +35,9 @@ def rate(
 def duration(
     seconds: float, floor: float | None, *, unit: str = "ms", **what: Any
 ) -> dict[str, Any]:
-    """A time beside the shortest that the machine allows, `floor` seconds.
+    """Return a row with a time beside a reference time of `floor` seconds.
+
+    The ratio is `floor` over `seconds`.
 
     Examples
     --------
@@ -55,10 +60,11 @@ def memory(
     load: float,
     **what: Any,
 ) -> dict[str, Any]:
-    """What a table takes, at rest and while it is built.
+    """Return a row with a table's memory, at rest and while it is built.
 
-    ``at_rest`` is the table beside the stored keys and values divided by the maximum load;
-    ``while_built`` is what the build took at its worst moment besides the table, beside the batch.
+    ``at_rest`` is the table's bytes over the bytes of the stored keys and values divided by the
+    maximum load; ``while_built`` is the build's peak bytes without the table over the bytes of the
+    batch.
 
     Examples
     --------
@@ -81,12 +87,12 @@ def memory(
 
 
 def require(holds: Any, problem: str, **what: Any) -> None:
-    """Refuse to give a figure for a wrong answer.
+    """Raise if an answer is wrong, so that no figure is given for it.
 
     Raises
     ------
     DgpuhashError
-        When it does not hold.
+        When `holds` is false.
     """
     if not bool(holds):
         where = ", ".join(f"{name} {value}" for name, value in what.items())
@@ -97,5 +103,5 @@ def require(holds: Any, problem: str, **what: Any) -> None:
 
 
 def _short(number: float) -> float:
-    """Four significant digits are more than any of these figures is good for."""
+    """Round to four significant digits, more than the figures' precision."""
     return float(f"{number:.4g}")

@@ -1,4 +1,4 @@
-"""What the memory allows: the accesses of an operation without a table, each of them checked."""
+"""Checked rates of bare memory accesses, the floors of table operations."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ __all__ = [
 
 _FILE = "launch/limits.cuh"
 _WORDS = {4: "dg::u32", 8: "dg::u64"}
-# A copy that takes less than this is repeated inside the launch.
+# A copy of fewer bytes is repeated inside the launch.
 _COPIED_BYTES = {"cuda": 2**31, "cpu": 2**27}
 _MARK = 0x5EED
 _PARTS = 256
-# At once, so that checking takes less memory than what is checked.
+# Rows checked at once, so that the check takes less memory than its input.
 _CHECKED_ROWS = 2**27
 
 
 def copy_rate(backend: Backend, nbytes: int, repeats: int) -> float:
-    """Bytes read and written each second by streaming copies of `nbytes`, a power of two.
+    """Measure the bytes read and written each second by streaming copies.
 
-    Every copied byte is compared with its source.
+    A copy has `nbytes`, a power of two. Every copied byte is compared with its source.
     """
     source, target = backend.empty(nbytes, np.uint8), backend.zeros(nbytes, np.uint8)
     source.fill(_MARK % 256)
@@ -55,10 +55,11 @@ def copy_rate(backend: Backend, nbytes: int, repeats: int) -> float:
 
 
 def gather_rate(backend: Backend, width: int, nbytes: int, n: int, repeats: int) -> float:
-    """Random aligned reads of `width` bytes (32, 64, 128) each second within `nbytes`.
+    """Measure random aligned reads of `width` bytes each second.
 
-    The kernel says when it reads anything but zeros: it must not in the timed runs, and must in one
-    more, where each 16 bytes hold a one.
+    `width` is 32, 64 or 128; the reads are spread over `nbytes`. The kernel reports reads of
+    nonzero bytes: there must be none in the timed runs, and some in a further run, where each 16
+    bytes hold a one.
     """
     lines = backend.zeros(nbytes, np.uint8)
     sink = backend.zeros(1, np.uint64)
@@ -76,9 +77,10 @@ def gather_rate(backend: Backend, width: int, nbytes: int, n: int, repeats: int)
 
 
 def cas_rate(backend: Backend, nbytes: int, n: int, repeats: int) -> float:
-    """Uncontended random 64-bit compare-and-swaps each second within `nbytes`.
+    """Measure uncontended random 64-bit compare-and-swaps each second.
 
-    Each swaps a zero for a zero, so all of them succeed and the memory stays as it is.
+    They are spread over `nbytes`. Each swaps a zero for a zero, so all succeed and the memory stays
+    unchanged.
     """
     words = backend.zeros(nbytes // 8, np.uint64)
     work = partial(
@@ -91,9 +93,10 @@ def cas_rate(backend: Backend, nbytes: int, n: int, repeats: int) -> float:
 
 
 def lookup_floor(backend: Backend, keys: Any, nbytes: int, repeats: int) -> float:
-    """Keys each second when a lookup is: read the key, gather its slot, write its value.
+    """Measure the rate of bare lookups, in keys each second.
 
-    Every slot holds the same value, which every key must get.
+    A bare lookup reads the key, gathers its slot and writes its value. Every slot holds the same
+    value, which every key must get.
     """
     word, width = _WORDS[keys.dtype.itemsize], keys.dtype.itemsize
     slots = backend.full((max(nbytes, 64) // (2 * width), 2), 0, keys.dtype)
@@ -109,10 +112,11 @@ def lookup_floor(backend: Backend, keys: Any, nbytes: int, repeats: int) -> floa
 
 
 def insert_floor(backend: Backend, keys: Any, nbytes: int, repeats: int) -> float:
-    """Pairs each second when an insert is: read the pair, read a sector, swap the pair in there.
+    """Measure the rate of bare inserts, in pairs each second.
 
-    Keys are their own values: the halves of a slot agree, except where rows came to one slot at the
-    same time and the device has no 128-bit swap.
+    A bare insert reads the pair, reads a sector, and swaps the pair in there. Keys are their own
+    values: the halves of a slot are equal, except where two rows write one slot at the same time
+    and the device has no 128-bit compare-and-swap.
     """
     word, width = _WORDS[keys.dtype.itemsize], keys.dtype.itemsize
     empty = keys.dtype.type(-1 % 2 ** (8 * width))
@@ -129,10 +133,11 @@ def insert_floor(backend: Backend, keys: Any, nbytes: int, repeats: int) -> floa
 
 
 def partition_rate(backend: Backend, bits: int, nbytes: int, repeats: int) -> float:
-    """Pairs each second that one pass puts in the order of 256 ranges of their keys' hashes.
+    """Measure the pairs each second of one partition pass.
 
-    Keys and values of `bits` bits take `nbytes` in all. Values are row numbers: each must come
-    once, beside its key, and the keys' ranges must never fall.
+    The pass orders pairs by 256 ranges of their keys' hashes. Keys and values of `bits` bits take
+    `nbytes` in all. Values are row numbers: each must occur once, beside its key, and the keys'
+    ranges must be in ascending order.
     """
     word = np.dtype(f"u{bits // 8}")
     rows = nbytes // (2 * word.itemsize)
@@ -160,17 +165,23 @@ def partition_rate(backend: Backend, bits: int, nbytes: int, repeats: int) -> fl
 
 
 def lookup_kernel(word: str) -> Kernel:
-    """The lookup floor for keys and values of the C++ type `word`."""
+    """Return the kernel of bare lookups.
+
+    Keys and values have the C++ type `word`.
+    """
     return Kernel(f"dg::limit_lookup<{word},1>", _FILE)
 
 
 def insert_kernel(word: str) -> Kernel:
-    """The insert floor for keys and values of the C++ type `word`."""
+    """Return the kernel of bare inserts.
+
+    Keys and values have the C++ type `word`.
+    """
     return Kernel(f"dg::limit_insert<{word},1>", _FILE)
 
 
 class Floors:
-    """The floors of one run, each measured once and kept for rows of the same size."""
+    """Floors of one run, each measured once and cached by its sizes."""
 
     def __init__(self, backend: Backend, repeats: int) -> None:
         self._backend, self._repeats = backend, repeats
@@ -179,7 +190,10 @@ class Floors:
         self._copy = functools.cache(self._copied)
 
     def copy(self, nbytes: int) -> float:
-        """Bytes each second of a copy of about `nbytes`, at most 2 GiB of them."""
+        """Return the bytes each second of a copy of about `nbytes`.
+
+        The copy has at least 64 KiB and at most 2 GiB.
+        """
         return self._copy(2 ** min(31, max(16, nbytes.bit_length() - 1)))
 
     def _copied(self, nbytes: int) -> float:

@@ -1,4 +1,4 @@
-"""Random keys made on the device: a bijective mix of numbers (murmur3's finalizers)."""
+"""Random keys made on the device by MurmurHash3's bijective finalizers."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ _WORDS = {4: np.dtype(np.uint32), 8: np.dtype(np.uint64)}
 
 
 def keys_of(numbers: Any, dtype: np.dtype[Any]) -> Any:
-    """The key that each number stands for: different numbers have different keys.
+    """Return a pseudo-random key for each number, by a bijective mix.
+
+    Different numbers have different keys.
 
     Parameters
     ----------
     numbers : array of integers
-        Less than 2**32 where keys have 32 bits.
+        Numbers to mix, below 2**32 for 32-bit keys.
     dtype : dtype
         An integer dtype of 32 or 64 bits.
 
@@ -42,7 +44,7 @@ def keys_of(numbers: Any, dtype: np.dtype[Any]) -> Any:
 
 
 def unique_keys(backend: Backend, first: int, n: int, dtype: np.dtype[Any]) -> Any:
-    """`n` different keys: those of the numbers `first` to ``first + n - 1``.
+    """Return the `n` distinct keys of ``first`` to ``first + n - 1``.
 
     Examples
     --------
@@ -55,12 +57,15 @@ def unique_keys(backend: Backend, first: int, n: int, dtype: np.dtype[Any]) -> A
 
 
 def values_of(keys: Any, dtype: np.dtype[Any]) -> Any:
-    """The value that goes with each key, so that an answer can be checked without the input."""
+    """Derive the value of each key.
+
+    An answer can then be checked without the input.
+    """
     return (keys ^ (keys >> keys.dtype.type(7))).astype(dtype)
 
 
 def shares(backend: Backend, n: int, stream: int) -> Any:
-    """`n` random float64 in [0, 1), others for each `stream`.
+    """Return `n` random float64 in [0, 1), different for each `stream`.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""How fast can this machine touch random memory? The floors that every table is compared with."""
+"""Benchmark of bare memory accesses, the floors of all table benchmarks."""
 
 from __future__ import annotations
 
@@ -38,15 +38,16 @@ def run(
     n: int | None = None,
     repeats: int | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """One row for each limit and footprint.
+    """Yield one row for each kind of access and footprint.
 
     Parameters
     ----------
     backend : Backend
         The device to measure.
     footprints : sequence of int, optional
-        Bytes that the accesses are spread over, powers of two. By default five that fit the
-        caches and the memory of this kind of device, without those that its memory has no room for.
+        Bytes that the accesses are spread over, powers of two. By default five sizes that fit the
+        caches and the memory of this kind of device, without those that exceed a quarter of its
+        free memory.
     n : int, optional
         Random accesses in one launch.
     repeats : int, optional
@@ -57,13 +58,12 @@ def run(
     SpecError
         When a footprint is no power of two or out of bounds.
     DgpuhashError
-        When an access did not do what it should: see `dgpuhash.bench.floors` for how each of them
-        is checked.
+        When the check of an access fails: `dgpuhash.bench.floors` describes each check.
     """
     repeats = repeats or REPEATS[backend.name]
     operations = _OPERATIONS[backend.name] if n is None else n
     if footprints is None:
-        # The partition pass takes most: the pairs, those of two runs, and what checks them.
+        # The partition pass takes most: its input, the outputs of two runs, and the check.
         footprints = [each for each in FOOTPRINTS[backend.name] if 4 * each < backend.memory()[0]]
     for nbytes in footprints:
         if nbytes & (nbytes - 1) or not _LEAST <= nbytes <= _MOST:

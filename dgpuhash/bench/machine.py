@@ -1,4 +1,4 @@
-"""The machine and the software that a figure was measured on."""
+"""Hardware and software versions that a figure was measured on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PACKAGES = (
 
 
 def describe(backend: Backend) -> dict[str, str]:
-    """Device, driver, versions and commit, for beside a figure."""
+    """Return the device, driver, package versions and commit by name."""
     found = {
         "device": backend.device_name(),
         "system": f"{platform.system()} {platform.release()}",

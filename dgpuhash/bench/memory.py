@@ -1,4 +1,4 @@
-"""The most memory that a piece of work holds at once."""
+"""Peak memory of a function call."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ Result = TypeVar("Result")
 
 
 def peak_bytes(backend: Backend, work: Callable[[], Result]) -> tuple[int, Result]:
-    """Bytes that arrays made by `work` took at the worst moment, and its result.
+    """Return the peak bytes of arrays that `work` allocates, and its result.
 
-    What was there before, such as the input, does not count; what is returned does. On a GPU every
-    allocation from CuPy's pool is seen, on the CPU every one of NumPy's, and not the few bytes that
-    kernels take for themselves.
+    Memory allocated before the call, such as the input, does not count; the result does. On a GPU
+    every allocation from CuPy's pool is counted, on the CPU every one by NumPy, but not the few
+    bytes that kernels allocate for themselves.
 
     Examples
     --------

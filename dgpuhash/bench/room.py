@@ -1,4 +1,4 @@
-"""Sizes that the device has room for."""
+"""Batch sizes that fit the device's free memory."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from dgpuhash.backend import Backend
 
 __all__ = ["fitting"]
 
-# Bytes at the worst moment for each byte of a batch: input, table, peers' copies, checks.
+# Peak bytes for each byte of a batch: input, table, peers' copies, checks.
 _COPIES = 16
 
 
 def fitting(backend: Backend, rows: int, row_bytes: int) -> int:
-    """`rows`, or the largest half, quarter … of it that this device's free memory is enough for.
+    """Halve `rows` until the batch fits the device's free memory.
+
+    The peak memory is taken to be 16 times that of a batch with `row_bytes` bytes a row.
 
     Examples
     --------

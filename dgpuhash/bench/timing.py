@@ -1,4 +1,4 @@
-"""Median times: CUDA events on a GPU, the wall clock on the CPU."""
+"""Median times, by CUDA events on a GPU and the wall clock on the CPU."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REPEATS = {"cuda": 5, "cpu": 3}
 # Short work is called as often as fills this time, so that the host's part overlaps the device's.
 _SHORT_SECONDS = 0.005
 _MOST_CALLS = 64
-# Half a millisecond of copying in 128 KiB, which leaves in the cache what is there.
+# Half a millisecond of copying within 128 KiB, which evicts little from the cache.
 _BUSY_SLOTS, _BUSY_ROWS = 2**12, 2**27
 
 
@@ -34,24 +34,24 @@ def median_time(
     before: Callable[[], object] | None = None,
     again: bool = False,
 ) -> tuple[float, Result]:
-    """The median seconds of `work` over `repeats` runs after one that is not counted.
+    """Return the median seconds of `work`, and the last run's result.
 
-    A GPU is kept busy until the host has launched the first kernels of `work`: what counts is the
-    device's time and every time that it waits for the host, but not the way to the first kernel,
-    which `latency` measures.
+    The median is of `repeats` runs, after one that is not counted. A GPU is kept busy until the
+    host has launched the first kernels of `work`: the time is that of the device, with each wait
+    for the host, but without the launch of the first kernel, which `latency` measures.
 
     Parameters
     ----------
     backend : Backend
         Whose clock to use: events on the current stream, or the wall clock.
     work : callable
-        What is timed.
+        The function to time.
     repeats : int
         Counted runs.
     before : callable, optional
         Run before each `work`, outside the time.
     again : bool
-        Whether `work` may be called again and again in one run, when it is short on a GPU.
+        Whether one run may call `work` several times, when `work` is short on a GPU.
 
     Returns
     -------
@@ -76,12 +76,12 @@ def median_time(
 
 
 def latency(backend: Backend, work: Callable[[], object], *, calls: int) -> tuple[float, float]:
-    """The median wall-clock seconds of a single call with nothing else to do.
+    """Return the median wall-clock seconds of one call on an idle device.
 
     Returns
     -------
     float, float
-        Until the result is there, and until the call returned, which is what it costs to launch.
+        Until the device has finished, and until the call returned, which is the cost of the launch.
     """
     whole, launched = [], []
     work()
@@ -98,9 +98,10 @@ def latency(backend: Backend, work: Callable[[], object], *, calls: int) -> tupl
 
 
 def empty_launch(backend: Backend, *, calls: int) -> float:
-    """The median wall-clock seconds until CuPy has launched a kernel of its own that does nothing.
+    """Return the median seconds of CuPy's launch of an empty kernel.
 
-    What any call of a GPU takes at least, before this package adds anything.
+    This wall-clock time is the least that any call on a GPU takes, without this package's own
+    overhead.
     """
     nothing = backend.xp.RawKernel('extern "C" __global__ void nothing() {}', "nothing")
     return latency(backend, partial(nothing, (1,), (1,), ()), calls=calls)[1]

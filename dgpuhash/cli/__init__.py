@@ -1,4 +1,4 @@
-"""The command `dgpuhash`, also reached as `dask dgpuhash`."""
+"""Command `dgpuhash`, also available as `dask dgpuhash`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["main"]
 )
 @click.version_option(package_name="dgpuhash", prog_name="dgpuhash")
 def main() -> None:
-    """A hash index on the workers of a Dask cluster: build once, join and look up many times."""
+    """Build a hash index on a Dask cluster once; join and look up many times."""
 
 
 def _register() -> None:

@@ -1,4 +1,4 @@
-"""`dgpuhash bench`: one command for each question, and the report."""
+"""`dgpuhash bench`: one subcommand for each benchmark, and the report."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Option = Callable[[Command], Command]
 
 
 class _Number(click.FloatRange):
-    """A range whose numbers are finite."""
+    """Range of finite numbers."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """The number."""
+        """Return the number."""
         number = float(super().convert(value, param, ctx))
         if not math.isfinite(number):
             self.fail(f"{value} is not a finite number", param, ctx)
@@ -28,10 +28,10 @@ class _Number(click.FloatRange):
 
 
 class _Counts(click.IntRange):
-    """Whole numbers from 1 on, up to more rows than any machine has memory for."""
+    """Whole numbers from 1 to a bound beyond the memory of any machine."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """The number."""
+        """Return the number."""
         number = int(super().convert(value, param, ctx))
         if number > _MOST:
             self.fail(f"{value} is more than {_MOST:,}", param, ctx)
@@ -50,33 +50,34 @@ _SPREAD = "unique|uniform:MULTIPLICITY|zipf:EXPONENT"
 
 @click.group()
 def bench() -> None:
-    """Measure this machine's limits, or what dgpuhash reaches beside them."""
+    """Measure this machine's limits, and dgpuhash relative to them."""
 
 
 def _several(*names: str, said: str, **settings: Any) -> Option:
-    """An option that may be given several times."""
+    """Return an option that may be given several times."""
     return click.option(*names, multiple=True, help=f"{said}; several times.", **settings)
 
 
-_DEVICE: Option = click.option("--device", type=click.Choice(["cpu", "cuda"]), help="A GPU if any.")
-_JSON: Option = click.option("--json", "json_path", metavar="FILE", help="For the figures.")
-_FORCE: Option = click.option(
-    "--force", "overwrite", is_flag=True, help="Replace files that are there."
+_DEVICE: Option = click.option(
+    "--device", type=click.Choice(["cpu", "cuda"]), help="Default: a GPU if any."
 )
+_JSON: Option = click.option("--json", "json_path", metavar="FILE", help="File for the figures.")
+_FORCE: Option = click.option("--force", "overwrite", is_flag=True, help="Replace existing files.")
 _REPEATS: Option = click.option("--repeats", type=_COUNT, help="Measurements of each figure.")
-_COMPARE: Option = click.option("--compare", is_flag=True, help="Run installed peers, too.")
+_COMPARE: Option = click.option("--compare", is_flag=True, help="Run other installed libraries.")
 _N = _several("--n", type=_COUNT, said="Rows")
-_KEYS: Option = click.option("--distribution", metavar=_SPREAD, help="How often a key comes.")
-_SPREADS = _several(
-    "--distribution", "distributions", metavar=_SPREAD, said="How often a key comes"
-)
-_RUNS: Option = click.option("--runs", "repeats", type=_COUNT, help="Runs whose median counts.")
+_KEYS: Option = click.option("--distribution", metavar=_SPREAD, help="Rows per key.")
+_SPREADS = _several("--distribution", "distributions", metavar=_SPREAD, said="Rows per key")
+_RUNS: Option = click.option("--runs", "repeats", type=_COUNT, help="Runs; the median is taken.")
 _CLUSTER: tuple[Option, ...] = (
     click.option(
-        "-p", "--protocol", type=click.Choice(["tcp", "ucx", "ucxx"]), help="Of the cluster."
+        "-p",
+        "--protocol",
+        type=click.Choice(["tcp", "ucx", "ucxx"]),
+        help="Protocol of the cluster.",
     ),
     click.option("-d", "--devs", metavar="0,1,…", help="GPUs to use."),
-    click.option("--rmm-pool-size", metavar="BYTES", help="Of each GPU's memory pool, as 40GB."),
+    click.option("--rmm-pool-size", metavar="BYTES", help="RMM pool of each GPU, e.g. 40GB."),
 )
 _HIT_RATE = _several(
     "--hit-rate", "hit_rates", type=_Number(0, 1), said="Share of keys that are stored"
@@ -86,7 +87,10 @@ _HIT_RATE = _several(
 def _question(
     name: str, *options: Option, repeats: Option | None = _REPEATS
 ) -> Callable[[Command], None]:
-    """A command that runs the benchmark `name` with what is given of `options`."""
+    """Return a decorator that registers the benchmark `name` as a command.
+
+    The command passes the given `options` to the benchmark.
+    """
 
     def declare(described: Command) -> None:
         def command(
@@ -94,7 +98,7 @@ def _question(
         ) -> None:
             from dgpuhash.bench import run
 
-            # What was not given is left to the benchmark.
+            # Options that were not given keep the benchmark's defaults.
             chosen = {option: each for option, each in given.items() if each not in (None, ())}
             run(name, device=device, json_path=json_path, overwrite=overwrite, **chosen)
 
@@ -110,135 +114,149 @@ def _question(
 @_question(
     "limits",
     click.option("--n", type=_COUNT, help="Random accesses in one launch."),
-    _several("--footprint", "footprints", type=_COUNT, said="Bytes that they span, a power of two"),
+    _several("--footprint", "footprints", type=_COUNT, said="Bytes accessed, a power of two"),
 )
 def _limits() -> None:
-    """Random and streaming access to memory: the floors that tables are compared with."""
+    """Measure random and streaming memory access, the reference for tables."""
 
 
 @_question(
     "tables",
     _N,
-    _several("--load", "loads", type=_SHARE, said="Share of slots in use"),
+    _several("--load", "loads", type=_SHARE, said="Load factor"),
     _several("--dtypes", type=click.Choice([*_MAPS, "set32", "set64"]), said="Bits of key/value"),
     _KEYS,
     _HIT_RATE,
-    _several("--batch", "batches", type=_COUNT, said="Keys of a small batch, for its latency"),
+    _several("--batch", "batches", type=_COUNT, said="Keys of a batch timed for latency"),
 )
 def _tables() -> None:
-    """Sets and maps: insert, build, find, absent keys, erase, memory, latency of small batches."""
+    """Measure sets and maps: each verb, memory, latency of small batches.
+
+    The verbs are insert, build, find, find of absent keys, and erase.
+    """
 
 
 @_question(
     "multi",
     _N,
-    click.option("--load", type=_SHARE, help="Share of the key slots in use."),
+    click.option("--load", type=_SHARE, help="Load factor of the key slots."),
     _several("--dtypes", type=click.Choice(_MAPS), said="Bits of key/value"),
     _SPREADS,
 )
 def _multi() -> None:
-    """Multimaps: build, read all values, memory, by how often a key comes."""
+    """Measure multimaps: build, reads of all values, memory, by rows per key."""
 
 
 @_question(
     "group",
     _N,
-    _several("--groups", type=_COUNT, said="Keys that each row has any of"),
+    _several("--groups", type=_COUNT, said="Number of groups"),
     _SPREADS,
     _COMPARE,
 )
 def _group() -> None:
-    """Grouping of int64 keys: sum and count, factorize, value_counts, unique."""
+    """Measure group-by of int64 keys: sum and count, factorize, and others.
+
+    The others are value_counts and unique.
+    """
 
 
 @_question(
     "join",
     _N,
-    _several("--build", "builds", type=_COUNT, said="Rows that a table is made of"),
+    _several("--build", "builds", type=_COUNT, said="Rows of the build side"),
     _KEYS,
     _HIT_RATE,
     _COMPARE,
 )
 def _join() -> None:
-    """Joins of int64 columns to row numbers, and against a table that stands."""
+    """Measure joins of int64 columns, and joins against an existing table."""
 
 
 @_question("close", _N)
 def _close() -> None:
-    """Keys in the order of another table, beside random ones: tables and column functions."""
+    """Compare keys in another table's order with keys in random order."""
 
 
 @_question("cpu", click.option("--n", type=_COUNT, help="Distinct keys."), _COMPARE)
 def _cpu() -> None:
-    """The CPU alone: build, probe, join, sums by key, of sizes that pandas is used for."""
+    """Measure build, probe, join and group-by on a CPU at pandas' sizes."""
 
 
 @_question(
     "exchange",
-    _several("--workers", type=_COUNT, said="How many; default: one for each GPU, or CPU"),
-    _several("--bytes", "leaving", type=_COUNT, said="That leave each worker"),
-    _several("--exchange", "ways", type=click.Choice(["comm", "nccl", "peer"]), said="By what"),
+    _several("--workers", type=_COUNT, said="Workers; default: one for each GPU, or CPU"),
+    _several("--bytes", "leaving", type=_COUNT, said="Bytes that leave each worker"),
+    _several("--exchange", "ways", type=click.Choice(["comm", "nccl", "peer"]), said="Transport"),
     *_CLUSTER,
     repeats=_RUNS,
 )
 def _exchange() -> None:
-    """From all workers to all workers: columns exchanged in lockstep."""
+    """Measure the all-to-all exchange of columns between workers."""
 
 
 @_question(
     "scaling",
-    _several("--workers", type=_COUNT, said="How many; default: 1, 2, 4 and so on"),
+    _several("--workers", type=_COUNT, said="Workers; default: 1, 2, 4 and so on"),
     _several(
         "--mode",
         "modes",
         type=_MODES,
-        said="As many rows for each worker, or as many in all",
+        said="weak: fixed rows per worker; strong: fixed rows in all",
     ),
     click.option("-c", "--chunk-size", type=_COUNT, help="Rows of a worker, or in all."),
     click.option("--frac-match", type=_MATCHING, help="Share of rows of the merge that match."),
-    click.option("--multiplicity", type=_COUNT, help="Rows of a key, where it has several."),
+    click.option("--multiplicity", type=_COUNT, help="Rows of a key that has several."),
     _several(
-        "--verb", "verbs", metavar="VERB", said="What to measure; default: all, as build, merge"
+        "--verb", "verbs", metavar="VERB", said="Verb to measure, e.g. build or merge; default: all"
     ),
-    _several("--partitions", type=_COUNT, said="Of a further merge's left frame, in all"),
+    _several("--partitions", type=_COUNT, said="Left partitions of a further merge, in all"),
     *_CLUSTER,
     _COMPARE,
     repeats=_RUNS,
 )
 def _scaling() -> None:
-    """The distributed index with 1, 2, 4 … workers: weak and strong scaling."""
+    """Measure weak and strong scaling of the distributed index."""
 
 
 @_question(
     "model",
     click.option("--measured", metavar="FILE", type=click.Path(exists=True, dir_okay=False),
-                 help="What 'bench scaling --json FILE' wrote: figures, and points to compare."),
-    _several("--workers", type=_COUNT, said="How many; default: 8, 16 … 1,024"),
-    _several("--mode", "modes", type=_MODES, said="As many rows for each worker, or in all"),
+                 help="File from 'bench scaling --json FILE': figures, and points to compare."),
+    _several("--workers", type=_COUNT, said="Workers; default: 8, 16 … 1,024"),
+    _several("--mode", "modes", type=_MODES, said="weak: fixed rows per worker; strong: in all"),
     click.option("-c", "--chunk-size", type=_COUNT, help="Rows of a worker, or in all."),
     click.option("--partition-rate", type=_POSITIVE, help="G/s of a worker."),
     click.option("--insert-rate", type=_POSITIVE, help="G/s of a worker."),
     click.option("--find-rate", type=_POSITIVE, help="G/s of a worker."),
     click.option("--link", type=_POSITIVE, help="GB/s that leave a GPU within a host."),
     click.option("--infiniband", type=_POSITIVE, help="GB/s that leave a GPU to other hosts."),
-    click.option("--gpus-per-host", type=_COUNT, help="Default: 8."),
-    click.option("--latency", type=_Number(0), help="Milliseconds of a message alone."),
-    click.option("--message", type=_Number(0), help="Milliseconds of each of many."),
+    click.option("--gpus-per-host", type=_COUNT, help="GPUs of a host; default: 8."),
+    click.option("--latency", type=_Number(0), help="Milliseconds of a single message."),
+    click.option("--message", type=_Number(0), help="Milliseconds of each of many messages."),
     repeats=None,
 )  # fmt: skip
 def _model() -> None:
-    """A model, no measurement: 8 to 1,024 GPUs over NVLink and InfiniBand."""
+    """Predict times for 8 to 1,024 GPUs over NVLink and InfiniBand.
+
+    This is a model, not a measurement.
+    """
 
 
 @bench.command("report")
 @click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False))
 @click.option(
-    "-o", "--output", "folder", default="bench-report", show_default=True, help="Folder to fill."
+    "-o",
+    "--output",
+    "folder",
+    default="bench-report",
+    show_default=True,
+    help="Folder for the report.",
 )
-@click.option("--plots/--no-plots", default=True, help="Draw PNG files, which takes matplotlib.")
+@click.option("--plots/--no-plots", default=True, help="Draw PNG files; needs matplotlib.")
 @_FORCE
 def _report(files: tuple[str, ...], folder: str, plots: bool, overwrite: bool) -> None:
-    """Tables and plots of FILES that the other commands wrote with --json."""
+    """Write tables and plots of FILES that other commands wrote with --json."""
     from dgpuhash.bench import report
 
     for path in report.write(files, folder, plots=plots, overwrite=overwrite):

@@ -1,4 +1,4 @@
-"""`dgpuhash build`."""
+"""`dgpuhash build`: build an index of files and save it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ def build(
     dtypes: tuple[tuple[str, str], ...],
     scheduler: str | None,
 ) -> None:
-    """Index SOURCE (Parquet or CSV: a path, a quoted glob or a URL) and save the index."""
+    """Build an index of SOURCE and save it.
+
+    SOURCE is Parquet or CSV: a path, a quoted glob or a URL.
+    """
     from dgpuhash.cli.files import read, write
     from dgpuhash.distributed import DistributedIndex
     from dgpuhash.distributed.storage.checkpoint import check_target

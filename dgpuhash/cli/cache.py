@@ -1,4 +1,4 @@
-"""`dgpuhash cache`."""
+"""`dgpuhash cache`: manage the folder of compiled GPU kernels."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ __all__ = ["cache"]
 
 @click.group()
 def cache() -> None:
-    """Look after the folder of compiled GPU kernels."""
+    """Manage the folder of compiled GPU kernels."""
 
 
 @cache.command()
 def clear() -> None:
-    """Delete the compiled kernels; they are compiled again when they are needed."""
+    """Delete compiled kernels; later runs compile them again as needed."""
     removed = kernel_cache.clear()
     click.echo(f"removed {removed.files} compiled kernels from {removed.folder}")

@@ -1,4 +1,4 @@
-"""Where the commands run: inside this process, or on a cluster that is already there."""
+"""Cluster on which a command runs: in this process, or an existing one."""
 
 from __future__ import annotations
 
@@ -32,14 +32,16 @@ def scheduler_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def client_for(scheduler: str | None) -> Iterator[Client]:
-    """A client of the cluster at `scheduler`, or of a new one inside this process.
+    """Yield a client of the cluster at `scheduler`, or of a new local one.
+
+    Without `scheduler`, a cluster with one worker is started inside this process.
 
     Raises
     ------
     OSError
         When no scheduler answers at that address.
     UnsupportedError
-        When it is no address, or one of a protocol that is not installed.
+        When `scheduler` is not an address, or its protocol is not installed.
     """
     from distributed import Client, LocalCluster
     from distributed.comm import get_address_host_port
@@ -51,7 +53,7 @@ def client_for(scheduler: str | None) -> Iterator[Client]:
                 f"--scheduler {scheduler} takes distributed-ucxx; install it with "
                 "\"pip install 'dgpuhash[ucx]'\" (CUDA 12: 'dgpuhash[cu12]')"
             )
-        # Asked first: a client that is refused its address stays behind half made, as the default.
+        # Checked first: a client with an invalid address stays half made, as the default client.
         try:
             get_address_host_port(scheduler)
         except ValueError as error:
@@ -74,7 +76,7 @@ def client_for(scheduler: str | None) -> Iterator[Client]:
             threads_per_worker=threads,
             processes=False,
             dashboard_address=None,
-            # Any free port: that of a scheduler which runs already is no matter for a warning.
+            # Any free port, so that another running scheduler causes no warning.
             scheduler_kwargs={"dashboard_address": ":0"},
         ) as cluster,
         Client(cluster) as client,
@@ -84,7 +86,7 @@ def client_for(scheduler: str | None) -> Iterator[Client]:
 
 @contextmanager
 def _failures_told_once() -> Iterator[None]:
-    """Keep the worker in this process from logging errors that the command tells by itself."""
+    """Keep the in-process worker from logging errors that the command prints."""
     logger = logging.getLogger("distributed.worker")
     logger.addFilter(_is_no_failure)
     try:

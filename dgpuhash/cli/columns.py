@@ -1,4 +1,4 @@
-"""Options about columns, and about how rows are joined by them."""
+"""Command-line options for columns, column types and kinds of join."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ __all__ = ["ColumnNames", "ColumnTypes", "HowToJoin", "columns_option", "types_o
 
 
 def columns_option(*names: str, **settings: Any) -> Callable[[Callable[..., Any]], Any]:
-    """An option for column names, with commas between them or given several times."""
+    """Return an option for column names.
+
+    Names are separated by commas, or the option is given several times.
+    """
     return click.option(*names, type=ColumnNames(), multiple=True, callback=_together, **settings)
 
 
@@ -24,7 +27,7 @@ def _together(
 
 
 class ColumnNames(click.ParamType):
-    """Names with commas between them.
+    """Option type: column names separated by commas.
 
     Examples
     --------
@@ -37,7 +40,7 @@ class ColumnNames(click.ParamType):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> list[str]:
-        """The names in order."""
+        """Return the names in order."""
         if isinstance(value, list):
             return value
         names = [name.strip() for name in value.split(",")]
@@ -47,7 +50,7 @@ class ColumnNames(click.ParamType):
 
 
 class ColumnTypes(click.ParamType):
-    """One column and its type.
+    """Option type: one column and its dtype.
 
     Examples
     --------
@@ -60,7 +63,7 @@ class ColumnTypes(click.ParamType):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, str]:
-        """The column and the type."""
+        """Return the column and the dtype."""
         if isinstance(value, tuple):
             return value
         name, equals, dtype = value.rpartition("=")
@@ -79,13 +82,16 @@ types_option = click.option(
 
 
 class HowToJoin(click.Choice[str]):
-    """The kinds of join that an index answers; for others, the way to get them."""
+    """Option type: the kinds of join that an index supports.
+
+    The error for any other kind says how to get it.
+    """
 
     def __init__(self) -> None:
         super().__init__(["inner", "left", "semi", "anti"])
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The kind of join."""
+        """Return the kind of join."""
         from dgpuhash.frames.merge_result import check_how
 
         try:

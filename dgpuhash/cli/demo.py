@@ -1,4 +1,4 @@
-"""`dgpuhash demo`."""
+"""`dgpuhash demo`: run the demo."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["demo"]
 @click.option("--workers", type=click.IntRange(1, 64), help="Worker processes.")
 @click.pass_context
 def demo(ctx: click.Context, workers: int | None) -> None:
-    """Join flights and compare with pandas, then many rows many times beside Dask's own merge."""
+    """Join flights and check against pandas; time joins against Dask's merge."""
     from dgpuhash.demo import run
 
     ctx.exit(run(workers))

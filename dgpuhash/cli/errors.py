@@ -1,4 +1,7 @@
-"""User errors as one line on standard error and exit code 2, without a traceback."""
+"""User errors as one line on standard error with exit code 2.
+
+They have no traceback.
+"""
 
 from __future__ import annotations
 
@@ -12,20 +15,21 @@ __all__ = ["OneLineErrors", "one_line"]
 
 
 class UserError(click.ClickException):
-    """A mistake of the user's, in one line."""
+    """Mistake of the user, reported in one line."""
 
     exit_code = 2
 
 
 class OneLineErrors(click.Group):
-    """A group whose commands end a foreseen error with ``Error: …`` and exit code 2.
+    """Command group that reports expected errors in one line, exit code 2.
 
-    Errors of any other type are mistakes of ours: they keep their traceback. Who reads the output,
-    such as ``head``, and has enough, is no error: click ends the command without a word.
+    The line is ``Error: …``. Errors of any other type are bugs of dgpuhash and keep their
+    traceback. When the reader of the output, such as ``head``, closes the pipe, click ends the
+    command silently.
     """
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; see the class."""
+        """Run the command; report expected errors in one line."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
@@ -44,7 +48,7 @@ class OneLineErrors(click.Group):
 
 
 def one_line(error: BaseException) -> str:
-    """The error's message on one line.
+    """Return the error's message on one line.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""`dgpuhash info`."""
+"""`dgpuhash info`: show versions, backends, devices and transports."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dgpuhash.tables.stats import bytes_in_words
 
 __all__ = ["info"]
 
-# Distributions whose versions decide what works; of names in one row, the first installed is shown.
+# Packages whose versions decide what works; of the names in a row, the first installed is shown.
 PACKAGES = [
     ("dgpuhash",),
     ("dask",),
@@ -38,7 +38,7 @@ PACKAGES = [
 ]
 
 
-# What InfiniBand and RoCE go over.
+# Prefixes of the UCX transports over InfiniBand and RoCE.
 _VERBS = ("rc", "dc", "ud")
 
 
@@ -49,7 +49,7 @@ _VERBS = ("rc", "dc", "ud")
     help="Show the workers of this Dask cluster, too, and what UCX has there.",
 )
 def info(scheduler: str | None) -> None:
-    """Show versions, backends, devices, the kernel cache, and by what workers can talk."""
+    """Show versions, backends, devices, the kernel cache and UCX transports."""
     console = Console()
     console.print(_versions())
     console.print(_backends())
@@ -69,13 +69,16 @@ def info(scheduler: str | None) -> None:
 
 
 def transports_here() -> str:
-    """By what UCX can send in this process, and over which devices; or why it cannot."""
+    """Return the UCX transports and devices of this process, or an error.
+
+    Runs on each worker; the error says why UCX is not available.
+    """
     try:
         core = importlib.import_module("ucxx.core")
         library = importlib.import_module("ucxx._lib.libucxx")
     except ImportError as error:
         return "no UCXX" if error.name == "ucxx" else f"no UCXX: {one_line(error)}"
-    # That of a cluster over UCX, with its settings; one over TCP has none.
+    # A cluster over UCX has a context with its settings; a cluster over TCP has none.
     used = getattr(core, "_ctx", None)
     try:
         context = library.UCXContext({}) if used is None else used.context
@@ -85,7 +88,7 @@ def transports_here() -> str:
 
 
 def transports_in(told: str) -> str:
-    """Transports and their devices, as UCX tells of a context.
+    """Return the transports and their devices from the info of a UCX context.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""`dgpuhash join`."""
+"""`dgpuhash join`: join files with a saved index."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dgpuhash.errors import ColumnError
 
 __all__ = ["join"]
 
-# Which row of its partition a row is, while its partners are looked for.
+# Column with the position of each row in its partition, during a left join.
 ROW = "dgpuhash row"
 
 
@@ -86,11 +86,11 @@ def join(
 
 
 def _left_join(merge: Callable[..., Any], frame: Any) -> Any:
-    """A left join whose partitions have the same dtypes, in which nulls make no number another one.
+    """Return a left join with the same exact dtypes in all partitions.
 
-    It must be one that `merge` takes: errors would name a column of the join's own.
-
-    Merged as pandas does it, the integers of partitions in which a row has no partner are floats.
+    pandas' left join turns the integers of a partition into floats when a row has no partner, which
+    can round them; here such columns get nullable dtypes. The caller has run `merge` before, so
+    that errors do not name the join's own column.
     """
     if ROW in frame.columns:
         raise ColumnError(f"a column is called {ROW!r}, as one of the join's own; rename it")
@@ -105,7 +105,7 @@ def _numbered(part: pd.DataFrame) -> pd.DataFrame:
 
 
 def _together(found: pd.DataFrame, alone: pd.DataFrame) -> pd.DataFrame:
-    """The rows of a partition that have partners, and those that have none, in their order."""
+    """Return the matched and unmatched rows of a partition in row order."""
     width = alone.shape[1]
     added = found.columns[width:]
     nullable = {
@@ -114,7 +114,7 @@ def _together(found: pd.DataFrame, alone: pd.DataFrame) -> pd.DataFrame:
         if isinstance(dtype, np.dtype) and dtype.kind in "biu"
     }
     found = found.astype(nullable)
-    # Overlapping labels have got their endings.
+    # `found` has the labels with suffixes.
     alone = alone.set_axis(found.columns[:width], axis=1).reindex(columns=found.columns)
     joined = pd.concat([found, alone.astype(found[added].dtypes)])
     return joined.sort_values(ROW, kind="stable", ignore_index=True).drop(columns=ROW)

@@ -1,4 +1,4 @@
-"""`dgpuhash lookup`."""
+"""`dgpuhash lookup`: print the rows of a saved index for some keys."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ __all__ = ["lookup"]
 )
 @scheduler_option
 def lookup(index: str, keys: tuple[str, ...], form: str, scheduler: str | None) -> None:
-    """Print the rows that the saved INDEX has under KEYS; exit code 1 when there are none.
+    """Print the rows of the saved INDEX for KEYS; exit code 1 if none.
 
-    Parts of a key of several columns have commas between them: EWR,2013-01-01T06:00:00Z. A part
-    with a comma in it has quotes around it, as in CSV; keys that begin with - come after --.
+    Separate the parts of a key of several columns by commas: EWR,2013-01-01T06:00:00Z. Quote a part
+    that has a comma in it, as in CSV; put keys that begin with - after --.
     """
     from dgpuhash.distributed import DistributedIndex
 
     with client_for(scheduler) as client, DistributedIndex.load(index, client) as loaded:
         asked = parse_keys(keys, loaded.meta[loaded.on])
         found = loaded.contains(asked)
-        # Keys that are not there would turn integer columns into floats.
+        # Absent keys would turn integer columns into floats.
         rows = loaded.lookup(asked[found])
     if form == "csv":
         rows.to_csv(sys.stdout, index=False)
     elif form == "json":
-        # Of no rows pandas makes an empty line.
+        # pandas writes an empty line for a frame without rows.
         if len(rows):
             click.echo(rows.to_json(orient="records", lines=True, date_format="iso"), nl=False)
     else:
@@ -59,12 +59,12 @@ def lookup(index: str, keys: tuple[str, ...], form: str, scheduler: str | None) 
 
 
 def _exact(column: pd.Series) -> Iterable[str]:
-    """Values as they are, which can be asked for; nulls as a dash."""
+    """Return the values as text that a later lookup accepts; nulls as a dash."""
     return column.astype(str).where(column.notna(), "-")
 
 
 def parse_keys(keys: tuple[str, ...], meta: pd.DataFrame) -> pd.DataFrame:
-    """`keys` as a frame with the columns and dtypes of `meta`.
+    """Return `keys` as a frame with the columns and dtypes of `meta`.
 
     Raises
     ------
@@ -93,7 +93,7 @@ def parse_keys(keys: tuple[str, ...], meta: pd.DataFrame) -> pd.DataFrame:
     for position, name in enumerate(names):
         dtype = meta[name].dtype
         if isinstance(dtype, pd.CategoricalDtype):
-            # Of the values: the categories may be unknown here, as Dask calls it.
+            # The dtype of the values: the categories may be unknown in Dask's sense.
             dtype = dtype.categories.dtype
         texts = pd.Series([split[position] for split in parts])
         try:
@@ -105,7 +105,7 @@ def parse_keys(keys: tuple[str, ...], meta: pd.DataFrame) -> pd.DataFrame:
 
 def _parsed(texts: pd.Series, dtype: Any) -> pd.Series:
     if pd.api.types.is_bool_dtype(dtype):
-        # astype takes every text for true.
+        # astype converts every text to True.
         values = texts.str.lower().map({"true": True, "false": False})
         if values.isna().any():
             raise ValueError(f"{texts[values.isna()].iloc[0]!r} is neither true nor false")

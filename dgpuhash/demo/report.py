@@ -1,4 +1,4 @@
-"""What the demo prints: a bar for each phase while it runs, and tables at the end."""
+"""Output of the demo: a progress bar for each phase, tables at the end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ __all__ = ["Phase", "Report", "rounded", "table_of"]
 
 @dataclass(frozen=True)
 class Phase:
-    """One finished phase: `rows` in `seconds`; no rows where a speed means nothing."""
+    """Finished phase: its name, seconds and rows.
+
+    `rows` is None where a speed means nothing.
+    """
 
     name: str
     seconds: float
@@ -27,7 +30,7 @@ class Phase:
 
 
 class Report:
-    """Collects phases and prints them.
+    """Collector and printer of phases.
 
     Examples
     --------
@@ -61,7 +64,10 @@ class Report:
     def phase(
         self, name: str, rows: int | None = None, steps: int = 1
     ) -> Iterator[Callable[[int], None]]:
-        """Time the block as one phase; it may call what it is given to move the bar by steps."""
+        """Time the block as one phase, with a progress bar.
+
+        Yields a function that advances the bar by a number of steps.
+        """
         task = self._progress.add_task(name, total=steps)
         start = time.perf_counter()
         yield lambda count: self._progress.advance(task, count)
@@ -69,16 +75,19 @@ class Report:
         self._progress.update(task, completed=steps)
 
     def note(self, text: str) -> None:
-        """Have a sentence printed at the end: above bars that move it would be lost."""
+        """Add a sentence that `print_notes` prints at the end.
+
+        Text printed above moving bars would be lost.
+        """
         self.notes.append(text)
 
     def print_notes(self) -> None:
-        """Print what was noted, in its order."""
+        """Print the notes in the order in which they were added."""
         for text in self.notes:
             self.console.print(Text(text))
 
     def print_phases(self) -> None:
-        """Print what each phase took, and its rows a second."""
+        """Print the seconds, rows and rows per second of each phase."""
         table = Table("phase", title="What it took")
         for name in ("seconds", "rows", "rows/s"):
             table.add_column(name, justify="right")
@@ -89,12 +98,15 @@ class Report:
         self.console.print(table)
 
     def print_frame(self, frame: pd.DataFrame, title: str) -> None:
-        """Print `frame` as a table, its numbers aligned right."""
+        """Print `frame` as a table with right-aligned numbers."""
         self.console.print(table_of(frame, title))
 
 
 def rounded(column: pd.Series) -> Iterable[str]:
-    """Values to read: thousands separated, floats with one decimal, nulls as a dash."""
+    """Return values as text for display.
+
+    Thousands are separated, floats have one decimal, and nulls become a dash.
+    """
     return map(_text, column)
 
 
@@ -103,14 +115,14 @@ def table_of(
     title: str | None = None,
     texts: Callable[[pd.Series], Iterable[str]] = rounded,
 ) -> Table:
-    """`frame` as a rich table, its numbers aligned right.
+    """Return `frame` as a rich table with right-aligned numbers.
 
     Parameters
     ----------
     frame : pandas.DataFrame
     title : str, optional
     texts : callable
-        What to print of the values of a column.
+        Returns a column's values as text.
 
     Examples
     --------

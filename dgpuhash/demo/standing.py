@@ -1,4 +1,4 @@
-"""What an index is for: one that is built once, joined with many batches, beside Dask's merge."""
+"""Repeated joins: an index that is built once, against Dask's own merge."""
 
 from __future__ import annotations
 
@@ -17,26 +17,28 @@ from dgpuhash.distributed import DistributedIndex
 
 __all__ = ["Standing"]
 
-# Prime to any number of rows that is no multiple of it, so that it permutes them.
+# A prime: its multiples modulo the number of rows are a permutation, unless it divides that number.
 _STEP = 1_000_003
-# Of sums that stay exact.
+# Keeps sums small enough to be exact.
 _MODULUS = 1 << 20
 
 
 @dataclass(frozen=True)
 class Standing:
-    """Generated rows, and batches of others that come one after the other to be joined with them.
+    """Generated rows, and batches of other rows that are joined with them.
+
+    The batches are joined one after the other.
 
     Attributes
     ----------
     rows : int
-        Each with a key of its own.
+        Stored rows, each with a key of its own.
     batch_rows : int
-        Of each batch; every other one has a partner.
+        Rows of each batch; about every other one has a partner.
     times : int
-        How many batches.
+        Number of batches.
     partitions : int
-        Of the rows; batches have half as many.
+        Partitions of the stored rows; batches have half as many.
 
     Examples
     --------
@@ -53,21 +55,21 @@ class Standing:
     partitions: int = 8
 
     def stored(self) -> Any:
-        """The rows, as a Dask DataFrame that nobody has computed."""
+        """Return the stored rows as a lazy Dask DataFrame."""
         return self._frame(_stored, self.rows, self.partitions)
 
     def batch(self, number: int) -> Any:
-        """One of the batches."""
+        """Return batch `number` as a lazy Dask DataFrame."""
         parts = max(1, self.partitions // 2)
         return self._frame(_asked, self.batch_rows, parts, seed=number)
 
     def run(self, client: Client, report: Report, *, on_gpus: bool = False) -> pd.DataFrame:
-        """Join all batches by an index and by Dask's merge: what both took, in seconds.
+        """Join all batches with an index and with Dask's merge; return seconds.
 
         Raises
         ------
         Difference
-            When their rows are not the same.
+            When the two joins have different rows.
         """
         stored = self._placed(client, self.stored(), on_gpus)
         batches = [
@@ -131,7 +133,7 @@ def _asked(start: int, stop: int, rows: int, seed: int) -> pd.DataFrame:
 
 
 def _summary(joined: Any) -> pd.Series:
-    """The number of a join's rows, and sums that tell them from any others."""
+    """Return a join's row count, and sums that identify its rows."""
     meta = pd.DataFrame({"rows": [0], "pairs": [0], "others": [0]})
     return joined.map_partitions(_sums, meta=meta).compute().sum()
 

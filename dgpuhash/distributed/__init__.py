@@ -1,22 +1,22 @@
-"""A hash index, and hash tables, on the workers of a Dask cluster.
+"""Hash index and hash tables on the workers of a Dask cluster.
 
 The rooms, each of which imports only those above it:
 
-* `cluster`: remote calls, broadcasts, liveness and data locality; what knows Dask's internals.
-* `partition`: which worker owns which rows, at which epoch; the registry on the scheduler.
-* `collective`, `storage`: all-to-all between ranks; saves and the durable log of changes.
-* `pruning`: Bloom filters and deduplicated keys, before anything is sent.
-* `shards`: what one worker owns, and the plugin `ShardHost` that holds it.
+* `cluster`: RPC, broadcasts, liveness and data locality; the room that knows Dask's internals.
+* `partition`: which shard owns which rows, at which epoch; the registry on the scheduler.
+* `collective`, `storage`: all-to-all between ranks; saves and the write-ahead log of changes.
+* `pruning`: Bloom filters and deduplicated keys, which reduce the rows that are sent.
+* `shards`: the shards of one worker, and the plugin `ShardHost` that holds them.
 * `pipeline`, `ingest`: a collective verb in overlapping slices; builds and two-phase changes.
 * `query`, `tables`: merges and lookups; `DistributedSet`, `DistributedMap`, `DistributedMultiMap`.
-* `handle`, `reads`, `rebuild`, `index`, `accessor`, `load`: what users hold.
+* `handle`, `reads`, `rebuild`, `index`, `accessor`, `load`: the public classes and functions.
 
 A key belongs to shard ``owner_of(hash(code), shards)``. A `Descriptor` says which worker holds
 which shard, in which incarnation and at which epoch; the scheduler keeps the newest one under the
 name of the index. Requests name epoch and incarnation: a shard at another one raises `IndexChanged`
-or `IndexLost`. A change opens an inbox on all owners, puts rows into it, prepares all that can
-fail, publishes the descriptor of the next epoch, which is the moment of the change, and applies.
-Before it is published, any failure leaves all as it was.
+or `IndexLost`. A change opens an inbox on all owners, puts rows into it, prepares every step that
+can fail, publishes the descriptor of the next epoch, which commits the change, and applies it.
+If it fails before it is published, the index stays as it was.
 """
 
 from __future__ import annotations

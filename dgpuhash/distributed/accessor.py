@@ -1,4 +1,4 @@
-"""``ddf.dgpuhash``: the verbs of an index on the Dask DataFrame that is merged with it."""
+"""``ddf.dgpuhash``: Dask DataFrame accessor with the verbs of an index."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["IndexAccessor"]
 
 @register_dataframe_accessor("dgpuhash")
 class IndexAccessor:
-    """What ``ddf.dgpuhash`` offers, once `dgpuhash.distributed` is imported.
+    """Accessor ``ddf.dgpuhash``, registered by importing this package.
 
     Examples
     --------
@@ -50,20 +50,20 @@ class IndexAccessor:
         bloom_filter: Switch = "auto",
         deduplicate: Switch = "auto",
     ) -> Any:
-        """A lazy Dask DataFrame: each partition of this frame merged with `index`.
+        """Merge each partition of this frame with `index`; return it lazily.
 
-        Its order and labels are those of `DistributedIndex.merge`.
+        The result is a Dask DataFrame, with order and labels as in `DistributedIndex.merge`.
 
         Parameters
         ----------
         index : DistributedIndex
         on, left_on, how, columns, suffixes, persist, bloom_filter, deduplicate
-            As for `DistributedIndex.merge`, whose `left` this frame is.
+            As for `DistributedIndex.merge`; this frame is its `left`.
 
         Raises
         ------
         UnsupportedError
-            When `index` is no index, and as for `DistributedIndex.merge`.
+            When `index` is no `DistributedIndex`, and as for `DistributedIndex.merge`.
         ColumnError, KeyTypeError, ClosedError, SpecError
             As for `DistributedIndex.merge`.
 

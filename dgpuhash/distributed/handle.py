@@ -1,4 +1,4 @@
-"""What a handle of an index knows, and how it moves from epoch to epoch."""
+"""Handle of an index: its descriptor, and how that moves between epochs."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ __all__ = ["Handle"]
 
 Result = TypeVar("Result")
 
-# Epochs at which a call asks, each of which another client ended meanwhile.
+# Epochs at which a read is tried, when other clients end each of them.
 READS = 16
-# Columns that a handle names when it is shown.
+# Columns that the repr of a handle names.
 SHOWN = 8
 
 
 class Handle:
-    """The base of `DistributedIndex`: identity, figures, epochs, and the end of it."""
+    """Base of `DistributedIndex`: identity, statistics, epochs, and closing."""
 
     def __init__(self, descriptor: Descriptor, client: Client | None) -> None:
         self._descriptor = descriptor
@@ -53,8 +53,8 @@ class Handle:
         self._merging: Merging | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        # Neither a client nor the futures of a source travel: where the handle arrives, the
-        # client there is used, and `rebuild` needs a save.
+        # Neither a client nor the futures of a source are pickled: the unpickled handle uses the
+        # client of its process, and its `rebuild` needs a save.
         return self.__dict__ | {
             "_given_client": None,
             "_history": History(),
@@ -71,49 +71,50 @@ class Handle:
 
     @property
     def name(self) -> str:
-        """The name under which `open` finds the index."""
+        """Name by which `open` finds the index."""
         return self._descriptor.name
 
     @property
     def on(self) -> list[Hashable]:
-        """The key columns."""
+        """Labels of the key columns."""
         return list(self._descriptor.encoder.names)
 
     @property
     def meta(self) -> Any:
-        """An empty frame like the stored rows."""
-        # Indexes that are alike share theirs.
+        """Empty frame like the stored rows."""
+        # Indexes of one schema share one empty frame.
         return self._descriptor.meta.copy()
 
     @property
     def epoch(self) -> int:
-        """The number of changes that this handle knows of, the build and moves included."""
+        """Number of changes that this handle knows of: builds, updates, moves."""
         return self._descriptor.epoch
 
     @property
     def placement(self) -> Placement:
-        """Which workers hold a row."""
+        """Placement mode: which workers hold a row."""
         return self._descriptor.placement
 
     @property
     def durable(self) -> str | None:
-        """The URL of the log; None without one."""
+        """URL of the write-ahead log; None without one."""
         return self._descriptor.log
 
     @property
     def workers(self) -> list[str]:
-        """The addresses of the workers that hold the shards."""
+        """Addresses of the workers that hold the shards."""
         return self._descriptor.workers
 
     def __len__(self) -> int:
         return self._reading(partial(row_count, self._client))
 
     def stats(self) -> pd.DataFrame:
-        """One row for each shard: ``part``, ``worker``, rows, bytes and the kind of its table.
+        """Return a row for each shard, with its worker, rows and bytes.
 
-        ``filter_nbytes``: what the worker's copy of a Bloom filter takes. ``absent_rows``,
-        ``repeated_rows``: rows that merges and lookups there asked no shard about since the last
-        change, as the filter had no such key, and as other rows had the same.
+        Columns are ``part`` (the shard), ``worker``, rows, bytes and the kind of the table.
+        ``filter_nbytes``: bytes of the worker's replica of a Bloom filter. ``absent_rows`` and
+        ``repeated_rows``: rows of merges and lookups on the worker since the last change for which
+        no shard was queried, as the filter excludes their keys, or other rows have the same keys.
         """
 
         def ask(descriptor: Descriptor) -> pd.DataFrame:
@@ -140,7 +141,7 @@ class Handle:
         self._go_to(self._registry.find(self.name))
 
     def close(self) -> None:
-        """Free the shards and the name. Closing twice is no error."""
+        """Free the shards and the name; a second call does nothing."""
         if self._closed:
             return
         newest = self._registry.remove(self._descriptor)
@@ -186,13 +187,13 @@ class Handle:
         return placed
 
     def _columns_in_words(self) -> str:
-        """Those beside the keys."""
+        """Return the names of the columns beside the keys."""
         names = [label for label in self._descriptor.meta if label not in self.on]
         more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
         return f"columns {names[:SHOWN]!r}{more}"
 
     def _held_in_words(self) -> str:
-        """Rows and bytes, as far as this handle was told; nobody is asked."""
+        """Return the last known rows and bytes, without a call to the cluster."""
         held = self._held
         if held is None or held.epoch != self.epoch:
             return "rows and bytes unknown before stats()"
@@ -200,7 +201,7 @@ class Handle:
         return f"{held.rows:,} rows, {nbytes}"
 
     def _kept_in_words(self) -> str:
-        """Where rows are read again when shards are lost."""
+        """Return where rows are read again when shards are lost."""
         if self._descriptor.log is not None:
             return f"durable at {self._descriptor.log}"
         ways = self._history.ways_to(self._descriptor)
@@ -236,10 +237,11 @@ class Handle:
     def _compares(
         self, verb: str, given: Any, names: Sequence[Hashable], current: Descriptor
     ) -> bool:
-        """Whether keys like `given` may be stored; raises KeyTypeError where they cannot be asked.
+        """Return whether an insert or erase of keys like `given` is a change.
 
-        An erase of keys that only an index without rows bears is no change, as no log could tell
-        it to others.
+        Raises KeyTypeError where the types of the keys do not compare. Keys of any type compare
+        with an index without rows; an erase of keys that compare only therefore is no change, as no
+        log could record it.
         """
         given = given[list(key_names(given, list(names)))]
 
@@ -250,9 +252,9 @@ class Handle:
         return check(current) if verb == "insert" else self._while_empty(current, check)
 
     def _while_empty(self, descriptor: Descriptor, read: Callable[[Descriptor], Result]) -> Result:
-        """What `read` answers, of an index without rows for keys of all types.
+        """Return what `read` returns; an empty index takes keys of any type.
 
-        Whether it has rows is asked only where the types of keys do not compare.
+        The shards are asked whether they have rows only where key types do not compare.
         """
         try:
             return read(descriptor)
@@ -272,10 +274,10 @@ class Handle:
         moved: Callable[[], list[Receipt]] | None = None,
         write: Callable[[Descriptor], None] = lambda newest: None,
     ) -> int:
-        """Move the index, and this handle, to `end`, and remember `step`; rows added or erased.
+        """Commit a change to `end`, record `step`, and return the changed rows.
 
-        What `write` does is done when all is prepared, and before anything is seen. `before` is
-        None where the index is new.
+        `write` runs when all shards are prepared, before any client sees the change. `before` is
+        None for a new index.
         """
 
         def publish(heavy: Heavy) -> None:
@@ -307,10 +309,10 @@ class Handle:
         return self._descriptor
 
     def _reading(self, read: Callable[[Descriptor], Result]) -> Result:
-        """What `read` answers, all of it at one epoch.
+        """Return the answer of `read`, all of it at one epoch.
 
-        That is the handle's, or the newest where another client has changed the index: then the
-        handle is brought up to date, and asks again.
+        The epoch is the handle's. Where another client has changed the index since, the handle is
+        brought to the newest epoch and `read` is called again.
         """
         for _ in range(READS):
             descriptor = self._current()
@@ -325,9 +327,10 @@ class Handle:
         )
 
     def _refreshed(self, before: Descriptor, error: IndexLost | None = None) -> bool:
-        """Bring the handle up to date; whether there was a newer epoch than that of `before`.
+        """Bring the handle to the newest epoch; return whether that is newer.
 
-        Nobody waits long for the scheduler after an `error`, which is the better one to raise.
+        The result is whether there is a newer epoch than that of `before`. After an `error`, which
+        is the better one to raise, the wait for the scheduler is short.
         """
         try:
             newest = self._registry.newest(before, None if error is None else SILENCE)
@@ -337,7 +340,7 @@ class Handle:
             if error is None:
                 raise
             return False
-        # Another thread may have made a change of its own since.
+        # Another thread may have changed the index by this handle since.
         if newest.epoch > self._descriptor.epoch:
             self._descriptor = newest
         return newest.epoch > before.epoch

@@ -1,4 +1,4 @@
-"""DistributedIndex: the handle of a client."""
+"""DistributedIndex: a hash index of rows on a Dask cluster."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ __all__ = ["DistributedIndex"]
 
 
 class DistributedIndex(Reading, Upkeep):
-    """Rows on the workers of a Dask cluster, found by the values of some of their columns.
+    """Hash index of rows on the workers of a Dask cluster, by key columns.
 
-    Make one with `build`, `load` or `open`. It lives on the workers until it is closed, and any
-    client of the cluster finds it by its name. Every change moves it to the next epoch. Each answer
-    is of one epoch: a handle from before a change of another client is brought up to date by its
-    next verb, as by `refresh`; computing a lazy merge from before a change raises `IndexChanged`.
-    Verbs of one that was closed, or whose client is, raise `ClosedError`.
-    A handle can be pickled and given to tasks; there it uses the client that it finds, and reads at
-    once. A task that changes an index leaves its worker's thread to other tasks until it is done.
+    Make one with `build`, `load` or `open`. The index stays on the workers until it is closed, and
+    any client of the cluster finds it by its name. Every change moves it to the next epoch, and
+    each answer is of one epoch: a handle from before a change of another client is brought up to
+    date by its next verb, as by `refresh`; computing a lazy merge from before a change raises
+    `IndexChanged`. The verbs of a closed handle, or of one whose client is closed, raise
+    `ClosedError`. A handle can be pickled and passed to tasks; there it uses the task's client, and
+    reads at once. While a task changes an index, it secedes from its worker's thread pool.
 
     Examples
     --------
@@ -78,58 +78,58 @@ class DistributedIndex(Reading, Upkeep):
         durable: str | None = None,
         single_writer: bool = False,
     ) -> DistributedIndex:
-        """An index of the rows of `data`.
+        """Build an index of the rows of `data`.
 
         Parameters
         ----------
         data : Dask, pandas or cuDF DataFrame, mapping of arrays, or array
-            A Dask DataFrame is read where it lies, a partition at a time. The handle keeps a
-            reference to it, and to what is inserted, for `rebuild`.
+            A Dask DataFrame is read by its workers, a partition at a time. The handle keeps a
+            reference to it, and to inserted rows, for `rebuild`.
         on : label or list of labels
             The key columns.
         columns : list of labels, optional
-            The columns kept beside the key columns; default: all. Others are not moved.
+            The columns stored beside the key columns; default: all. Others are not moved.
         unique : bool, optional
-            True: refuse a second row of a key, now and in `insert`. None, False: allow it.
+            True: refuse a second row of a key, here and in `insert`. None, False: allow it.
         mode : {"distributed", "independent", "replicated", "auto"}
-            Where rows lie. Distributed: each key has one owner, where its rows and questions for it
-            travel. Independent: rows stay with the workers that read their partitions; questions
-            go to all, and answers are put in the order in which rows came (8 bytes a row more).
-            Replicated: every worker holds all rows and answers what it is asked by its own tasks,
-            so nothing travels. Auto: replicated when `data` is known to have at most 16 MiB, else
+            Where rows are stored. Distributed: each key has one owner, which its rows and queries
+            are sent to. Independent: rows stay on the workers that read their partitions; queries
+            go to all, and answers are sorted by the arrival of the rows (8 bytes a row more).
+            Replicated: every worker holds all rows and answers its own tasks' queries, so no row or
+            query is sent. Auto: replicated when `data` is known to have at most 16 MiB, else
             distributed; `repr` says why.
         replicated : bool
             The same as ``mode="replicated"``.
         conflict : {"error", "first", "last", "min", "max", "sum"}
-            What a second row of a unique key does when rows are independent. Error: it is refused,
-            and each build or insert compares its keys with those of all workers. Others: it is
-            stored, and answers have one row a key: the one that came first or last, or the least,
-            greatest or summed values of each column, nulls left out.
+            How a second row of a unique key is resolved when rows are independent. Error: it is
+            refused, and each build or insert compares its keys with those of all workers. Others:
+            it is stored, and answers have one row a key: the first or last to arrive, or the least,
+            greatest or summed values of each column, without nulls.
         client : distributed.Client, optional
             Default: the current one.
         name : str, optional
-            Under which `open` finds the index; default: a new one.
+            Name by which `open` finds the index; default: a generated one.
         workers : list of str, optional
-            Addresses of the workers that shall hold the shards; default: all.
+            Addresses of the workers that are to hold the shards; default: all.
         device : {"cpu", "cuda"}, optional
-            Where the key tables live; default: where the rows do.
+            Device of the key tables; default: that of the rows.
         durable : str or path, optional
-            As `save` takes it, of an empty folder or none. Rows, and
-            those of each insert and erase, are written there by their workers before the call
-            returns (and are on the disk, where the file system is local). `rebuild` and `load` read
-            them: no change whose call returned is lost, whatever processes are; one whose call did
-            not return is there whole or not at all. `save` to the same URL makes the log short
-            again. Two processes and a local disk take 5 million rows of 16 bytes a second in
-            batches of 2 million, 8 without a log; a batch of 10 rows takes 10 ms longer.
+            URL of a write-ahead log, as for `save`: an empty folder, or a new one. Workers write
+            the rows there, and those of each insert and erase, before the call returns (and sync
+            them to disk, where the file system is local). `rebuild` and `load` read the log: no
+            change whose call returned is lost, whichever processes are lost; a change whose call
+            did not return is made whole or not at all. `save` to the same URL compacts the log. Two
+            processes and a local disk take 5 million rows of 16 bytes a second in batches of
+            2 million, 8 without a log; a batch of 10 rows takes 10 ms longer.
         single_writer : bool
-            True: `durable` may be on a file system that cannot create a file only where none is.
-            Of two indexes or clients that write to the log at the same time there, none is refused,
-            and what one of them writes is lost: make sure yourself that there is but one.
+            True: `durable` may be on a file system without exclusive creation of files. Of two
+            indexes or clients that write to the log there at the same time, none is refused, and
+            the rows of one are lost: make sure yourself that there is only one writer.
 
         Raises
         ------
         ColumnError
-            When a column is missing or doubled, or `unique` keys are not.
+            When a column is missing or doubled, or `unique` keys have several rows.
         KeyTypeError
             When a column cannot be a key.
         ShapeError
@@ -137,9 +137,9 @@ class DistributedIndex(Reading, Upkeep):
         SpecError
             When there is an index of this name, or an option is unknown or contradicts another.
         UnsupportedError
-            When there is no client, or the cluster does not have these workers; when Arrow, in
-            which `durable` has rows, has no type for a column, or two writers of that log would
-            not be told apart.
+            When there is no client, or the cluster does not have these workers; when Arrow, the
+            format of the log, has no type for a column, or the file system could not refuse a
+            second writer of the log.
         DeviceError
             When a worker has no such device.
         ExistsError, OSError
@@ -147,8 +147,8 @@ class DistributedIndex(Reading, Upkeep):
         IndexLost
             When a worker is lost; nothing remains of the index then.
         OutOfMemoryError
-            When a worker's memory, or a device's, does not hold the rows, or what makes them;
-            nothing remains then, either.
+            When a worker's memory, or a device's, does not hold the rows, or the tasks that
+            compute them; nothing remains of the index then, either.
         """
         client = client_of(client)
         check_name(name)
@@ -187,29 +187,31 @@ class DistributedIndex(Reading, Upkeep):
         durable: str | None = None,
         single_writer: bool = False,
     ) -> DistributedIndex:
-        """The index that was saved to `url`, or has its log there, onto the workers of now.
+        """Load the index that was saved, or has its log, at `url`.
+
+        Its shards are spread over the cluster's current workers.
 
         Parameters
         ----------
         url : str
-            As `save` takes it; an archive too, such as ``"zip://saved::saved.zip"``, and a server
-            that sends whole files only by ``"simplecache::http://…"``.
+            As for `save`; also an archive, such as ``"zip://saved::saved.zip"``. A server that
+            sends only whole files needs ``"simplecache::http://…"``.
         client, name, workers
             As in `build`.
         device : {"cpu", "cuda"}, optional
             ``"cuda"`` reads the rows into cuDF.
         durable : str, optional
-            As in `build`; or `url`, to go on with the log that is there: an index that wrote it
-            before can be read then, but changed no more.
+            As in `build`; or `url`, to continue its log: the index that wrote the log before can
+            still be read then, but no longer changed.
         single_writer : bool
             As in `build`.
 
         Raises
         ------
         FormatError
-            When there is no saved index, or it is damaged; nothing is changed then.
+            When there is no saved index, or the save is damaged; nothing is changed then.
         IndexChanged
-            When the index whose log it goes on with was changed meanwhile.
+            When the index whose log is continued was changed during the call.
         IndexLost
             When a worker is lost.
         SpecError, UnsupportedError, DeviceError, OutOfMemoryError, OSError
@@ -250,18 +252,18 @@ class DistributedIndex(Reading, Upkeep):
 
     @classmethod
     def open(cls, name: str, client: Client | None = None) -> DistributedIndex:
-        """The index of this name on the client's cluster, whichever client made it.
+        """Return a handle of the index of this name, whichever client built it.
 
         Raises
         ------
         IndexNotFound
-            When there is none.
+            When the cluster has no index of this name.
         IndexLost
-            When the scheduler is gone, or a worker meanwhile.
+            When the scheduler is gone, or a worker is lost during the call.
         UnsupportedError
             When there is no client, or a process of the cluster cannot import this library.
         SpecError
-            When `name` is no text.
+            When `name` is no text, or empty.
         """
         client = client_of(client)
         check_name(name)
@@ -299,7 +301,7 @@ class DistributedIndex(Reading, Upkeep):
             Folder(descriptor.log).check_exclusive()
         registry = index._registry
         step = Step("build", rows, descriptor.revision)
-        # Nobody else knows a name that was just drawn.
+        # No other client knows a generated name.
         drawn = descriptor.name == drawn_name(descriptor.uid)
         with nullcontext() if drawn else registry.changing(descriptor.name):
             if not drawn and registry.find(descriptor.name) is not None:
@@ -315,7 +317,7 @@ class DistributedIndex(Reading, Upkeep):
                     write=lambda newest: checkpoint.begin(client, newest, change, continued),
                 )
             except BaseException:
-                # Nothing is left of it, even when a worker is lost right after it was published.
+                # Nothing is left of the index, even when a worker is lost after it was published.
                 with suppress(DgpuhashError, OSError):
                     index.close()
                     if continued is None:
@@ -324,19 +326,19 @@ class DistributedIndex(Reading, Upkeep):
         return index
 
     def insert(self, rows: Any) -> int:
-        """Add rows, all of them or none; returns how many.
+        """Add rows, all of them or none; return their number.
 
-        The rows are added to the index as it is now, whoever has changed it.
+        The rows are added to the newest epoch of the index, whichever client made it.
 
         Parameters
         ----------
         rows : Dask, pandas or cuDF DataFrame, or mapping of arrays
-            With at least the stored columns.
+            Rows with at least the stored columns.
 
         Raises
         ------
         ColumnError, KeyTypeError
-            When columns are missing or do not fit, or a key of a unique index is there twice.
+            When columns are missing or do not fit, or a key of a unique index has a second row.
         ShapeError, UnsupportedError
             When arrays differ in length, or one array is given for several columns.
         IndexNotFound
@@ -344,17 +346,18 @@ class DistributedIndex(Reading, Upkeep):
         IndexLost
             When a worker is lost.
         IndexChanged
-            When this client stood still in the middle, so that another one went on; the rows were
-            not added.
+            When this client stalled during the change, so that another client took over; the rows
+            were not added.
         OutOfMemoryError
-            When a worker's memory, or a device's, does not hold the rows, or what makes them.
+            When a worker's memory, or a device's, does not hold the rows, or the tasks that compute
+            them.
         OSError
             When the log of a durable index cannot be written.
         """
         return self._change("insert", rows, self._descriptor.meta.columns)
 
     def erase(self, keys: Any) -> int:
-        """Remove all rows with these keys, on all shards or none; returns how many.
+        """Remove all rows with these keys, or none; return the number of rows.
 
         Parameters
         ----------
@@ -363,7 +366,7 @@ class DistributedIndex(Reading, Upkeep):
         Raises
         ------
         ColumnError, KeyTypeError, ShapeError, UnsupportedError
-            When keys do not fit the key columns, or are lazy in another way.
+            When keys do not fit the key columns, or are of another lazy type.
         IndexLost, OutOfMemoryError, OSError
             As for `insert`.
         """

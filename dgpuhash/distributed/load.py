@@ -1,4 +1,4 @@
-"""Whatever was saved to a folder, as what it was."""
+"""Load an index or a table from a folder, by the kind that was saved."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _TABLES = {each.kind: each for each in (DistributedSet, DistributedMap, Distribu
 def load(
     url: str | os.PathLike[str], device: str | None = None, *, client: Client | None = None
 ) -> Any:
-    """The index or table that was saved to `url`, whichever it is, on the workers of now.
+    """Load the index or table that was saved to `url`, whichever it is.
 
-    ``load`` of its class takes more options.
+    Its rows go to the cluster's current workers. ``load`` of each class has more options.
 
     Parameters
     ----------
     url : str or path
-        What ``save`` of a `DistributedIndex`, `DistributedSet`, `DistributedMap` or
+        Folder that ``save`` of a `DistributedIndex`, `DistributedSet`, `DistributedMap` or
         `DistributedMultiMap` wrote.
     device : {"cpu", "cuda"}, optional
         Default: the CPU.
@@ -41,11 +41,11 @@ def load(
     Raises
     ------
     FormatError
-        When there is no such save, or it is damaged.
+        When there is no such save, or the save is damaged.
     UnsupportedError
         When there is no client.
     IndexLost, SpecError, DeviceError, OutOfMemoryError, OSError
-        As ``load`` of its class.
+        As ``load`` of the class that was saved.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Reading: the verbs of an index on workers that change nothing."""
+"""Read verbs of an index on workers: merge, lookup, contains and find."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Reading"]
 
 
 class Reading(Handle):
-    """The verbs of `DistributedIndex` that change nothing: `merge`, and those of `Searchable`."""
+    """Read verbs of `DistributedIndex`: `merge`, and those of `Searchable`."""
 
     def merge(
         self,
@@ -34,14 +34,14 @@ class Reading(Handle):
         bloom_filter: Switch = "auto",
         deduplicate: Switch = "auto",
     ) -> Any:
-        """A lazy Dask DataFrame: each partition of `left` merged with the index.
+        """Merge each partition of `left` with the index; return it lazily.
 
-        Partitions and the order of their rows are those of `left`; divisions are unknown, and rows
-        are numbered from 0 in each partition (semi and anti keep the labels of `left`). Rows of the
-        index with one key come in the order of insertion; where they are so many that the index has
-        spread them over its shards (thousands, and a sixteenth of a shard), shard by shard.
-        It is of the epoch that is the newest when this is called, and of no other: computing it
-        after a later change raises `IndexChanged`.
+        The result is a Dask DataFrame with the partitions of `left` and their row order; divisions
+        are unknown, and rows are numbered from 0 in each partition (semi and anti keep the labels
+        of `left`). Rows of the index with one key come in the order of insertion; those of a heavy
+        key, which the index has spread over its shards (thousands of rows, and a sixteenth of a
+        shard), come shard by shard. The merge reads the epoch that is the newest at this call:
+        computing it after a later change raises `IndexChanged`.
 
         Parameters
         ----------
@@ -52,36 +52,37 @@ class Reading(Handle):
         left_on : label or list of labels, optional
             Key columns of `left`, where their names differ.
         how : {"inner", "left", "semi", "anti"}
-            Semi: the rows of `left` that have a match; anti: the others.
+            Semi: the rows of `left` with a match; anti: those without.
         columns : list of labels, optional
             Columns of the index to add; default: all. Others are not moved.
         suffixes : tuple
-            For columns of the same name on both sides.
+            Suffixes of columns with the same name on both sides.
         persist : bool
-            Compute it at once and keep it on the workers, as ``persist`` of the lazy merge does.
-            Where `left` is persisted on workers with shards, and the columns that travel are
-            numbers or moments without nulls, all workers do it together in one phase, which takes
-            less than a task for each partition; it is there then, and GPUs are done with it, when
-            this call returns. From one worker, or to replicated rows, no column travels. Tasks do
-            it where a worker has spilled data, or would have to for the results.
+            Compute the merge at once and keep it on the workers, as ``persist`` of the lazy merge.
+            Where `left` is persisted on workers with shards, and the columns that are sent are
+            numbers or datetimes without nulls, all workers merge in one collective, faster than a
+            task for each partition; the result is then computed, on GPUs too, when this call
+            returns. With one worker, or replicated rows, no column is sent. Tasks do the merge
+            where a worker has spilled data, or would have to for the results.
         bloom_filter : {"auto", True, False}
-            Whether workers leave rows without a match out before they ask the others, by a filter
-            of 11 bits a row of the index, which each worker with a shard gets at first use and
-            keeps until a change. ``"auto"``: where a quarter of a worker's last rows had no match,
-            on GPUs three quarters of very many, and all those since the last change were as many as
-            its shard has rows; a phase goes by all workers' rows in the phases of this handle.
+            Whether workers drop rows without a match before they query other shards, by a Bloom
+            filter of 11 bits a row of the index, which each worker with a shard gets at first use
+            and keeps until a change. ``"auto"``: where a quarter of a worker's last rows had no
+            match, on GPUs three quarters of very many, and its rows since the last change were as
+            many as its shard has; a collective counts all workers' rows in the collectives of this
+            handle.
         deduplicate : {"auto", True, False}
-            Whether tasks ask for each key of the partitions that they merge together once.
-            ``"auto"``: where a sample says that keys come often enough for that to pay. A phase
-            asks about all rows.
+            Whether tasks query each distinct key of the partitions that they merge together once.
+            ``"auto"``: where a sample shows that keys repeat often enough to pay. A collective
+            queries all rows.
 
         Raises
         ------
         ColumnError, KeyTypeError
-            When columns are missing, never compare or overlap.
+            When columns are missing, overlap, or have types that never compare.
         UnsupportedError
-            For other kinds of join, with the way to get them; when `left` is no frame, or a
-            persisted one of which Dask has lost partitions.
+            For other kinds of join, with the way to get them; when `left` is no frame, or Dask has
+            lost partitions of the persisted `left`.
         ClosedError
             When the index was closed.
         IndexNotFound
@@ -89,19 +90,19 @@ class Reading(Handle):
         IndexLost
             When the scheduler is gone; with `persist` also when a worker is lost.
         SpecError
-            When `bloom_filter` or `deduplicate` is none of the three, `persist` no truth value, or
+            When `bloom_filter` or `deduplicate` is none of the three values, `persist` no bool, or
             `suffixes` no pair of texts.
 
         Warns
         -----
         UserWarning
-            In the task of each partition where `FrameIndex.merge` would: integers meet floats of
-            which some, in the partition or in the index, are no integers.
+            In the task of each partition where `FrameIndex.merge` warns: integers meet floats,
+            and some floats of the partition or of the index are no integers.
 
         Notes
         -----
-        Of independent and replicated rows, and of an index with one shard, there is nothing to
-        leave out; both switches have no effect then.
+        With independent or replicated rows, or one shard, there is nothing to prune: both switches
+        have no effect.
 
         Examples
         --------
@@ -136,7 +137,7 @@ class Reading(Handle):
             merged = self._reading(together)
             if merged is not None:
                 return merged
-        # Tasks that nobody waits for here cannot be asked again at another epoch.
+        # Lazy tasks cannot be retried here at another epoch: refresh first.
         self._refreshed(self._current())
         client = self._client
         plan = self._reading(lambda current: self._merging_at(current).plan(client, *asked))
@@ -152,7 +153,7 @@ class Reading(Handle):
     def lookup(
         self, keys: Any, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
     ) -> Any:
-        """As `FrameIndex.lookup`, with the switches of `merge`.
+        """Return the row of each key; `FrameIndex.lookup` with pruning switches.
 
         Examples
         --------
@@ -176,14 +177,14 @@ class Reading(Handle):
     def contains(
         self, keys: Any, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
     ) -> Any:
-        """As `FrameIndex.contains`, with the switches of `merge`."""
+        """Return whether keys are stored; `FrameIndex.contains`, with switches."""
         sparing = Sparing.of(bloom_filter, deduplicate)
         return self._reading(lambda descriptor: self._asking(descriptor, sparing).contains(keys))
 
     def find(
         self, keys: Any, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
     ) -> Lookup:
-        """As `FrameIndex.find`, with the switches of `merge`."""
+        """Return the matches of keys; `FrameIndex.find` with pruning switches."""
         sparing = Sparing.of(bloom_filter, deduplicate)
         return self._reading(lambda descriptor: self._asking(descriptor, sparing).find(keys))
 

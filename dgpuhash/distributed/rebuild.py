@@ -1,4 +1,4 @@
-"""What keeps an index through the loss, the coming and the going of workers."""
+"""Maintenance of an index: save, rebalance, and rebuild of lost shards."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ from dgpuhash.errors import DgpuhashError, FormatError, IndexLost, UnsupportedEr
 
 __all__ = ["Rebuilt", "Upkeep"]
 
-# What a build is given that moves shards.
+# The input of a build that only moves shards: no rows.
 NOTHING = Act("build", [], [])
 
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """What `DistributedIndex.rebuild` has done.
+    """Result of `DistributedIndex.rebuild`: its shards and rows.
 
     Attributes
     ----------
     parts : tuple of int
-        The numbers of the shards that were made anew, as in `DistributedIndex.stats`.
+        Numbers of the rebuilt shards, as in `DistributedIndex.stats`.
     kept : tuple of int
-        Those of the shards that stayed as they were, where they were.
+        Numbers of the shards that stayed unchanged on their workers.
     rows : int
-        Of the shards that were made anew.
+        Rows of the rebuilt shards.
 
     Examples
     --------
@@ -64,40 +64,44 @@ class Rebuilt:
 
 
 class Upkeep(Handle):
-    """The verbs of `DistributedIndex` that change where its rows are, and not which."""
+    """Maintenance verbs of `DistributedIndex`: they move rows, or store them.
+
+    Which rows the index has does not change.
+    """
 
     def save(self, url: str, *, overwrite: bool = False) -> None:
-        """Write the index to a directory: an Arrow file for each shard, and a manifest.
+        """Save the index to a folder: an Arrow file a shard, and a manifest.
 
-        Any Arrow library reads the columns by their names, or numbered where these are no texts.
+        Any Arrow library reads the columns by name; columns whose names are no texts by number.
 
         Parameters
         ----------
         url : str
-            A path that client and workers see, or such an fsspec URL. What this index saved there
-            before, or was loaded from, is replaced; at the URL of a durable index's log, the log
-            begins anew after the save, and is short again. A client that is killed meanwhile leaves
-            files behind, which nothing reads, and which go with the next save of this index there;
-            from a folder that was there and empty you remove them.
+            A path that client and workers share, or an fsspec URL of one. An earlier save of this
+            index there, or the one that it was loaded from, is replaced; at the URL of a durable
+            index's log, the save compacts the log. A client that is killed during the save leaves
+            files that nothing reads; the next save of this index there removes them, but from a
+            folder that existed and was empty, remove them yourself.
         overwrite : bool
-            Whether to replace a save of another index; nothing else is ever replaced.
+            Whether to replace a save of another index; no other files are ever replaced.
 
         Raises
         ------
         ExistsError
-            When there is something else, as the log of another index; or a save of another index,
-            and no `overwrite`: before anything is written, and where it comes meanwhile.
+            When the folder has other files, as the log of another index; or a save of another
+            index, without `overwrite`. Raised before anything is written, and also when these
+            files appear during the save.
         IndexNotFound
             When another client has closed the index, or the scheduler has forgotten it.
         IndexLost
-            When a worker is lost, or another index goes on with the log that is there.
+            When a worker is lost, or another index continues the log that is there.
         IndexChanged
-            When this client stood still before it made the log short, so that another one went on;
-            the log is as that one left it.
+            When this client stalled before it compacted the log, so that another client took over;
+            the log is as the other client left it.
         OSError
-            When it cannot be written; what was there is as it was.
+            When the save cannot be written; an earlier save is unchanged.
         UnsupportedError
-            When the client does not see there what workers wrote, or Arrow has no type for a
+            When the client does not see the workers' files there, or Arrow has no type for a
             column.
         SpecError
             When fsspec does not know the URL.
@@ -108,34 +112,35 @@ class Upkeep(Handle):
             if fenced is not current:
                 self._publish(fenced, current)
             self._descriptor = checkpoint.save(self._client, fenced, url, overwrite=overwrite)
-            # It is written, whether or not the scheduler still knows the index.
+            # The save is complete, whether or not the scheduler still knows the index.
             self._registry.publish(self._descriptor, after=fenced)
 
     def rebalance(self, workers: Sequence[str] | None = None) -> int:
-        """Spread the index over the workers that are there now; returns the rows that moved.
+        """Move shards to the current workers; return the number of moved rows.
 
-        Rows travel from worker to worker as one change, to the next epoch: until all have arrived,
-        the old shards stay and answer. When the number of shards stays the same, whoever has one
-        keeps it. Of an independent index only the rows of workers that leave move; of a replicated
-        one copies are made.
+        Rows are sent from worker to worker as one change, to the next epoch: until all have
+        arrived, the old shards stay and answer. When the number of shards stays the same, workers
+        that hold a shard keep it. Of an independent index, only the rows of leaving workers move;
+        of a replicated one, copies are made.
 
-        A worker that leaves, by ``client.retire_workers`` too, takes its shard with it, since Dask
-        moves its own data only: call this with the workers that remain first, and `rebuild` when
-        it is too late for that.
+        A worker that leaves, also by ``client.retire_workers``, takes its shard with it, since Dask
+        moves only its own data: call this with the remaining workers first, and `rebuild` when it
+        is too late.
 
         Parameters
         ----------
         workers : list of str, optional
-            Addresses of the workers that shall hold the shards; default: all.
+            Addresses of the workers that are to hold the shards; default: all.
 
         Raises
         ------
         IndexNotFound
             When another client has closed the index, or the scheduler has forgotten it.
         IndexLost
-            When a shard or a worker is lost; the shards that are there are as they were.
+            When a shard or a worker is lost; the remaining shards are unchanged.
         IndexChanged
-            When this client stood still in the middle, so that another one went on; nothing moved.
+            When this client stalled during the change, so that another client took over; nothing
+            moved.
         UnsupportedError
             When the cluster does not have these workers.
         """
@@ -145,7 +150,7 @@ class Upkeep(Handle):
             same_parts = len(shards) == len(current.shards)
             if same_parts and len(staying) == len(shards):
                 return 0
-            # Rows of heavy keys may go to any part.
+            # Rows of heavy keys may go to any shard.
             kept = frozenset() if current.heavy else kept_parts(current, shards, staying)
             end = replace(_on(current, shards), epoch=current.epoch + 1)
             change = replace(change_to(end, "build"), kept=kept, heavy=current.heavy)
@@ -165,20 +170,20 @@ class Upkeep(Handle):
             return moved
 
     def rebuild(self, *, whole: bool = False) -> Rebuilt:
-        """Make the shards that are lost anew on the workers that are there.
+        """Rebuild the lost shards of the index on the current workers.
 
-        Shards that are there stay. Only the rows of lost ones are read again: from the log of a
-        durable index; else from the source and all changes since, where this handle has made them;
-        else, or where that is gone, from the last `save`, when nothing but this handle has changed
-        it since. When there are fewer workers than shards, the stored rows are spread over those
-        there are. Lost copies of a replicated index are made of those that are there. Rows of heavy
-        keys, which all shards have, are read again and spread anew; of independent rows, the
-        partitions that no shard has.
+        Other shards stay. Only the rows of lost shards are read again: from the write-ahead log of
+        a durable index; else from the source and all changes since, if this handle made them all;
+        else, or where the source is gone, from the last `save`, if no other handle has changed the
+        index since. When there are fewer workers than shards, the stored rows are spread over those
+        workers. Lost copies of a replicated index are copied from other shards. Rows of heavy keys,
+        which all shards have, are read again and spread anew; of independent rows, the partitions
+        that no shard has.
 
         Parameters
         ----------
         whole : bool
-            Make all shards anew, on all workers, even if none is lost.
+            Rebuild all shards, on all workers, even if none is lost.
 
         Raises
         ------
@@ -186,14 +191,14 @@ class Upkeep(Handle):
             When another client has closed the index, or the scheduler has forgotten it.
         IndexLost
             When shards are lost, and their rows cannot be read again; or when another worker is
-            lost meanwhile.
+            lost during the rebuild.
         IndexChanged
-            When this client stood still in the middle, so that another one went on; nothing was
-            made anew.
+            When this client stalled during the change, so that another client took over; nothing
+            was rebuilt.
         FormatError
             When the log, or the only save, is damaged or gone.
         UnsupportedError
-            When rows that were persisted are gone, and there is no save.
+            When persisted rows of the source are gone, and there is no save.
         """
         with self._changing() as current:
             there = frozenset() if whole else parts_there(self._client, current)
@@ -212,10 +217,10 @@ class Upkeep(Handle):
                 try:
                     return self._rebuild(current, there, steps)
                 except Exception as error:
-                    # The source, or a save, may be gone and another save be there. That a log is
-                    # damaged is not to be passed over.
+                    # The source, or a save, may be gone and another save exist. A damaged log is
+                    # always an error.
                     gone = isinstance(error, FormatError | UnsupportedError)
-                    # The source may be of another index, which is lost.
+                    # The source may be a merge with another index, which is lost.
                     if isinstance(error, IndexLost):
                         gone = all_answer(self._client)
                     known = isinstance(error, DgpuhashError) and not (gone and not current.log)
@@ -230,7 +235,7 @@ class Upkeep(Handle):
         spare = [shard for shard in places(self._client) if shard not in staying]
         missing = len(current.shards) - len(there)
         enough = bool(there) and len(spare) >= missing
-        # A worker that came back gets its part again.
+        # A worker that came back gets its shard again.
         spare.sort(key=lambda shard: shard.worker not in current.workers)
         shards = spread(current.shards, [*staying, *(spare[:missing] if enough else spare)])
         kept = kept_parts(current, shards, there)
@@ -261,11 +266,14 @@ class Upkeep(Handle):
 
     def _drop_all_but(self, shards: Sequence[ShardAddress], before: Descriptor) -> None:
         left = set(before.workers) - {shard.worker for shard in shards}
-        # Another client may have given them new ones, should this one have stood still.
+        # If this client stalled, another client may have moved new shards to these workers.
         drop_shards(self._client, before.uid, sorted(left), before.epoch)
 
 
 def _on(current: Descriptor, shards: tuple[ShardAddress, ...]) -> Descriptor:
-    """The index on these shards; with more than one, that there was one worker explains nothing."""
+    """Return the descriptor with these shards.
+
+    The reason "one worker" for a placement is dropped when there are more shards.
+    """
     alone = len(current.shards) == 1 and len(shards) > 1
     return replace(current, shards=shards, reason="" if alone else current.reason)

@@ -1,4 +1,7 @@
-"""Rows of one device found by key: key encoding, joins and lookups, for pandas and cuDF frames."""
+"""Single-device index of DataFrame rows (pandas or cuDF), found by key.
+
+This folder holds key encoding, joins and lookups.
+"""
 
 from __future__ import annotations
 

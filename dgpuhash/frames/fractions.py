@@ -1,4 +1,4 @@
-"""The warning that pandas gives where integers are merged with floats that are no integers."""
+"""pandas' warning for merges of integer keys with non-integer float keys."""
 
 from __future__ import annotations
 
@@ -16,18 +16,22 @@ from dgpuhash.frames.keyed_rows import KeyedRows
 
 __all__ = ["Mixed", "are_no", "mixed_columns", "warn_of_fractions", "warn_of_mixed"]
 
-# As pandas says it, so that filters for its warning serve for this one.
+# pandas' own text, so that warning filters match both.
 MESSAGE = (
     "You are merging on int and float columns where the float values are not equal to their int "
     "representation."
 )
-# Whose calls lie between a user's and those here.
+# Packages whose stack frames lie between the user's call and this module.
 _OWN = {"dgpuhash", "contextlib", "functools"}
 
 
 @dataclass(frozen=True, slots=True)
 class Mixed:
-    """A key column of integers on one side, of that dtype, and of floats on the other."""
+    """Key column with integers on one side of a merge and floats on the other.
+
+    `integers` is the dtype of the integer side, and `floats_left` says whether the left side has
+    the floats. `name` labels the column on the left, `key` in the index.
+    """
 
     name: Hashable
     key: Hashable
@@ -36,16 +40,17 @@ class Mixed:
 
 
 def warn_of_fractions(left: Any, left_on: Sequence[Hashable], stored: KeyedRows) -> None:
-    """Warn as pandas' merge does of a key column of floats that are not all whole, or NaN.
+    """Warn, as pandas' merge does, when float keys meet integer keys.
 
-    Of NumPy's dtypes alone: beside nullable integers pandas makes them floats, or fails. cuDF gives
-    no such warning, and looking costs it a synchronisation.
+    The warning is given when some floats are neither whole numbers nor NaN. Only NumPy dtypes are
+    checked: beside nullable integers pandas converts both to floats, or fails. cuDF gives no such
+    warning, and the check would cost it a synchronization.
 
     Parameters
     ----------
     left : DataFrame
     left_on : sequence of labels
-        Its key columns, in the order of those of the index.
+        Key columns of `left`, in the order of the index's key columns.
     stored : KeyedRows
         The rows of the index.
     """
@@ -61,14 +66,14 @@ def warn_of_fractions(left: Any, left_on: Sequence[Hashable], stored: KeyedRows)
 def mixed_columns(
     left: Any, left_on: Sequence[Hashable], meta: Any, names: Sequence[Hashable]
 ) -> list[Mixed]:
-    """The key columns of a merge of which one side has integers, and the other floats.
+    """Return the key columns with integers on one side, floats on the other.
 
     Parameters
     ----------
     left, meta : DataFrame
-        The left side and the index's, of which no row is read.
+        The left frame and an empty frame like the index's rows; no row is read.
     left_on, names : sequence of labels
-        Their key columns.
+        The key columns of `left` and of the index.
     """
     found: list[Mixed] = []
     if frames_of(meta).name != "pandas":
@@ -85,14 +90,17 @@ def mixed_columns(
 
 
 def warn_of_mixed(left: Any, told: Sequence[Mixed]) -> None:
-    """Warn of columns in which `left` has such floats; of those in the index, in any case."""
+    """Warn about the columns `told` that hold floats which are not integers.
+
+    Floats of `left` are checked here; floats of the index were checked by the caller.
+    """
     for each in told if len(left) else ():
         if not each.floats_left or are_no(left[each.name], each.integers):
             warnings.warn(MESSAGE, UserWarning, stacklevel=_outside())
 
 
 def are_no(column: Any, integers: np.dtype[Any]) -> bool:
-    """Whether some floats of a column are neither null nor integers of that dtype.
+    """Return whether some floats are neither null nor integers of that dtype.
 
     Examples
     --------
@@ -107,7 +115,7 @@ def are_no(column: Any, integers: np.dtype[Any]) -> bool:
 
 
 def _outside() -> int:
-    """How many calls up from here the first one is that is not of this package."""
+    """Return the ``stacklevel`` of the first caller outside this package."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back and _root(frame) in _OWN:
         level, frame = level + 1, frame.f_back

@@ -1,4 +1,4 @@
-"""FrameIndex: rows of one device found by their key columns."""
+"""FrameIndex: rows of one device that are found by their key columns."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ __all__ = ["FrameIndex"]
 
 
 class FrameIndex(Searchable):
-    """Rows of a frame, found by the values of some of its columns; pandas or cuDF.
+    """Index of the rows of a pandas or cuDF frame by their key columns.
 
-    Make one with `build`. One of these is a shard of a distributed index; alone it serves a single
-    process. cuDF works on CUDA's default stream: synchronise another current one before and after.
+    Build one with `build`. A distributed index has one `FrameIndex` per shard; alone it serves one
+    process. cuDF works on CUDA's default stream: synchronize another current one before and after.
 
     Examples
     --------
@@ -79,7 +79,7 @@ class FrameIndex(Searchable):
         encoder: KeyEncoder | None = None,
         device: str | None = None,
     ) -> FrameIndex:
-        """An index of the rows of `frame`.
+        """Return an index of the rows of `frame`.
 
         Parameters
         ----------
@@ -92,18 +92,18 @@ class FrameIndex(Searchable):
         unique : bool, optional
             True: refuse a second row of a key, now and in `insert`. None, False: allow it.
         encoder : KeyEncoder, optional
-            That of the distributed index this is a shard of; default: from `frame`.
+            The encoder of the distributed index that this shard belongs to; default: from `frame`.
         device : {"cpu", "cuda"}, optional
-            Where the key table lives; default: where the frame does.
+            Where the key table lives; default: where the frame lives.
 
         Raises
         ------
         ColumnError
-            When a column is missing or doubled, or `unique` keys are not.
+            When a column is missing or duplicated, or `unique` is True and a key has two rows.
         KeyTypeError
             When a column cannot be a key.
         DeviceError, OutOfMemoryError
-            When there is no such device, or no room for the rows or the key table.
+            When there is no such device, or not enough memory for the rows or the key table.
 
         Examples
         --------
@@ -123,12 +123,12 @@ class FrameIndex(Searchable):
 
     @property
     def encoder(self) -> KeyEncoder:
-        """How the key columns become codes."""
+        """Encoder of the key columns."""
         return self._encoder
 
     @property
     def meta(self) -> Any:
-        """An empty frame with the stored columns."""
+        """Empty frame with the stored columns."""
         return self._rows.store.meta
 
     @property
@@ -138,7 +138,7 @@ class FrameIndex(Searchable):
 
     @property
     def is_unique(self) -> bool:
-        """No key has two rows; after a double was seen, this reads all keys once."""
+        """Whether no key has two rows; reads all keys if a code ever repeated."""
         if self._rows.table.one_row_per_code:
             return True
         keys = self._encoder.encode(self.frame(list(self._encoder.names)))
@@ -150,13 +150,13 @@ class FrameIndex(Searchable):
     @call_says_memory
     @reads
     def codes(self) -> Any:
-        """The codes of the keys of all rows, in no particular order."""
+        """Return the key codes of all rows, in no particular order."""
         return self._rows.table.codes()
 
     @call_says_memory
     @reads
     def frame(self, columns: Sequence[Hashable] | None = None) -> Any:
-        """The rows (or `columns` of them) in insertion order, numbered from 0."""
+        """Return the rows, numbered from 0 in insertion order, with `columns`."""
         return self._rows.store.take(self._rows.table.items()[1], columns)
 
     @call_says_memory
@@ -168,11 +168,11 @@ class FrameIndex(Searchable):
         ------
         ColumnError
             When a column is missing or of another type, integers would be rounded beside floats, or
-            a key is there twice and the index is unique; the index is as it was.
+            a key of a unique index would have two rows; the index does not change.
         KeyTypeError
-            When a key value does not fit the index's key column; the index is as it was.
+            When a key value does not fit the index's key column; the index does not change.
         OutOfMemoryError
-            When the key table cannot grow; the index is as it was.
+            When the key table cannot grow; the index does not change.
 
         Examples
         --------
@@ -190,13 +190,13 @@ class FrameIndex(Searchable):
 
     @property
     def store(self) -> RowStore:
-        """The rows that it keeps."""
+        """Row storage of the index."""
         return self._rows.store
 
     @call_says_memory
     @changes
     def insert_arrays(self, arrays: Sequence[Any]) -> None:
-        """As `insert`, for the stored columns as `Frames.arrays` gives them, in their dtypes."""
+        """Add rows as arrays of the stored columns and dtypes (`Frames.arrays`)."""
         self._turns.begin()
         self._rows.insert_arrays(arrays, self._unique)
 
@@ -210,7 +210,7 @@ class FrameIndex(Searchable):
         on: Hashable | Sequence[Hashable] | None = None,
         columns: Sequence[Hashable] | None = None,
     ) -> Matches:
-        """The rows of the index whose keys equal those of `keys`.
+        """Return the rows of the index whose keys equal those of `keys`.
 
         Parameters
         ----------
@@ -218,16 +218,16 @@ class FrameIndex(Searchable):
             A frame with the key columns; others are ignored. Or the key columns as `Frames.arrays`
             gives them, of the stored dtypes.
         how : {"inner", "left", "semi", "anti"}
-            Inner and left are the same here: `assemble` adds the rows that nothing matched.
+            Inner and left are the same here: `assemble` adds the unmatched left rows.
         on : label or list of labels, optional
             The key columns of `keys`; default: those of the index.
         columns : list of labels, optional
-            The columns of the index that are wanted; default: all.
+            The columns of the index to return; default: all.
 
         Raises
         ------
         ColumnError, KeyTypeError, UnsupportedError
-            When columns are missing, the key columns never compare; for other kinds of join.
+            When columns are missing, key columns cannot be compared, or `how` is another join.
 
         Examples
         --------
@@ -257,7 +257,7 @@ class FrameIndex(Searchable):
         plain: bool = False,
         named: bool = True,
     ) -> Page:
-        """As an inner `match`, in pages of `nbytes` at most; `first_page` tells of the options."""
+        """Return an inner `match` in pages of `nbytes`; options as `first_page`."""
         wanted = list(self.meta if columns is None else columns)
         return first_page(self._rows, self._encoded(keys), wanted, nbytes, skip, plain, named)
 
@@ -273,7 +273,7 @@ class FrameIndex(Searchable):
         columns: Sequence[Hashable] | None = None,
         suffixes: Suffixes = DEFAULT_SUFFIXES,
     ) -> Any:
-        """What ``left.merge(index.frame(), …)`` gives, without hashing the index again.
+        """Return ``left.merge(index.frame(), …)`` without hashing the index again.
 
         Parameters
         ----------
@@ -283,7 +283,7 @@ class FrameIndex(Searchable):
         left_on : label or list of labels, optional
             Key columns of `left`, where their names differ.
         how : {"inner", "left", "semi", "anti"}
-            Semi: the rows of `left` that have a match, with their labels; anti: the others.
+            Semi: the rows of `left` with a match, with their labels; anti: those without one.
         columns : list of labels, optional
             Columns of the index to add; default: all.
         suffixes : tuple
@@ -292,17 +292,17 @@ class FrameIndex(Searchable):
         Raises
         ------
         ColumnError, KeyTypeError, UnsupportedError, SpecError
-            When columns are missing, never compare or overlap; for other joins, other suffixes.
+            When columns are missing, incomparable or overlap, or `how` or `suffixes` is invalid.
 
         Warns
         -----
         UserWarning
-            Where integers are compared with floats of which some are no integers, as pandas warns.
+            When integers are compared with floats that are not all integers, as pandas warns.
 
         Notes
         -----
-        Null keys (None, NaN, NaT, NA) match each other; NaN of nullable or Arrow floats is a null,
-        or another key, as pandas has it for the two dtypes. Large integers and floats are compared
+        Null keys (None, NaN, NaT, NA) match each other. NaN of nullable or Arrow floats is a null
+        or a key of its own, as in pandas for the two dtypes. Large integers and floats are compared
         exactly, where pandas rounds the integers to float64.
         """
         check_how(how)
@@ -340,7 +340,7 @@ class FrameIndex(Searchable):
     @call_says_memory
     @changes
     def erase(self, keys: Any, *, on: Hashable | Sequence[Hashable] | None = None) -> int:
-        """Remove all rows with these keys; returns how many, and raises what `match` does.
+        """Remove all rows with these keys; return how many. Raises as `match`.
 
         Parameters
         ----------
@@ -362,11 +362,11 @@ class FrameIndex(Searchable):
 
     @property
     def one_row_per_key(self) -> bool:
-        """Whether each key is known to have one row at most."""
+        """Whether each key is known to have at most one row."""
         return self._rows.table.one_row_per_code
 
     def stats(self) -> FrameStats:
-        """Rows, bytes and how the keys are kept."""
+        """Return rows, bytes, key encoding, table type and device."""
         return FrameStats.of(self._rows, self._encoder.packing, self._device)
 
     @property
@@ -375,14 +375,14 @@ class FrameIndex(Searchable):
         return self._rows.store.nbytes + self._rows.table.nbytes
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write the index to one file, at a path or an fsspec URL, whole or not at all.
+        """Write the index to one file, at a path or an fsspec URL, atomically.
 
         The file holds the rows as an Arrow stream, a JSON description and checksums; no pickle.
 
         Raises
         ------
         ExistsError, OSError
-            When something is there, and no `overwrite`; or it cannot be written. As `HashSet.save`.
+            When `path` exists and `overwrite` is False, or writing fails. As `HashSet.save`.
         UnsupportedError
             When a column cannot be written as Arrow.
         """
@@ -391,18 +391,18 @@ class FrameIndex(Searchable):
     @classmethod
     @call_says_memory
     def load(cls, path: str | os.PathLike[str], *, device: str | None = None) -> FrameIndex:
-        """The index saved under `path`: its rows are read and their keys inserted anew.
+        """Return the index saved at `path`; its keys are inserted anew.
 
         Parameters
         ----------
         path : path or URL
         device : {"cpu", "cuda"}, optional
-            ``"cuda"`` reads the rows into cuDF, default: pandas rows and a table on the CPU.
+            ``"cuda"`` reads the rows into cuDF; default: pandas rows and a table on the CPU.
 
         Raises
         ------
         FormatError, OSError, DeviceError, UnsupportedError
-            When the file is damaged, foreign or not there, or there is no such device, or no cuDF.
+            When the file is damaged, foreign or missing, or the device or cuDF is missing.
         """
         rows, encoder, unique = read_index(path, "cudf" if device == "cuda" else "pandas")
         return cls.build(rows, list(encoder.names), None, unique, encoder=encoder, device=device)

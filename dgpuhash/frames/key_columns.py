@@ -1,4 +1,4 @@
-"""What a key column is, apart from the dataframe library that holds it."""
+"""Key columns, independent of the DataFrame library that holds them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["KeyColumn", "LogicalType", "NormalColumn", "Strings", "check_compara
 
 NUMERIC = frozenset({"bool", "int", "uint", "float"})
 _MOMENTS = {(64, unit) for unit in ("s", "ms", "us", "ns")}
-# Of key columns, by kind.
+# The widths (bits) and units that key columns of each kind can have.
 WIDTHS_AND_UNITS = {
     "bool": {(1, "")},
     "int": {(bits, "") for bits in (8, 16, 32, 64)},
@@ -22,13 +22,13 @@ WIDTHS_AND_UNITS = {
     "date": {(32, "D"), (64, "ms")},
     "string": {(0, "")},
 }
-# Who tells what is missing: NaN or the null of a dtype that has no other, a mask, Arrow.
+# How a dtype marks missing values: NaN or NaT among the values, a mask, or Arrow's validity bits.
 PLAIN, MASKED, ARROW = "", "mask", "arrow"
 
 
 @dataclass(frozen=True, slots=True)
 class LogicalType:
-    """The values a key column holds, whatever library and dtype store them.
+    """Type of the values in a key column, whatever library stores them.
 
     Attributes
     ----------
@@ -38,15 +38,15 @@ class LogicalType:
     bits : int
         Width of a value; 0 for strings.
     unit : str
-        Of datetimes, timedeltas and dates: ``D s ms us ns``.
+        Unit of datetimes, timedeltas and dates: ``D s ms us ns``.
     aware : bool
-        The datetimes carry a time zone (their values are UTC).
+        Whether the datetimes carry a time zone (their values are UTC).
     nullable : bool
-        Nulls may occur that no value of `bits` bits stands for. False for datetimes and NumPy's
-        floats, whose null is one of their own bit patterns.
+        Whether nulls may occur that no pattern of `bits` bits represents. False for datetimes and
+        NumPy's floats, whose null is one of their own bit patterns.
     missing : str
-        Of numbers, who tells what is missing: `PLAIN`, `MASKED` or `ARROW`. With the latter two a
-        float NaN is a value like others, and another key than a null.
+        How numbers mark missing values: `PLAIN`, `MASKED` or `ARROW`. With `MASKED` and `ARROW` a
+        float NaN is an ordinary value, and a different key from a null.
     """
 
     kind: str
@@ -58,21 +58,24 @@ class LogicalType:
 
     @property
     def nan_is_value(self) -> bool:
-        """Whether NaN and a null are two keys; their codes are equal."""
+        """Whether NaN and null are different keys, although their codes are equal."""
         return self.kind == "float" and self.nullable
 
     @property
     def flag_bits(self) -> int:
-        """Bits that a packed key needs beside the value to tell a null."""
+        """Extra bits that a packed key needs to mark a null: 0 or 1."""
         return int(self.nullable and not self.nan_is_value)
 
     def to_json(self) -> dict[str, Any]:
-        """A dictionary of plain values for `from_json`."""
+        """Return a dictionary of plain values for `from_json`."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, saved: dict[str, Any]) -> LogicalType:
-        """The type that `to_json` described; TypeError or ValueError where that is none."""
+        """Return the type that `to_json` described.
+
+        Raises TypeError or ValueError when `saved` describes no type of a key column.
+        """
         made = cls(**saved)
         kinds = str, int, str, bool, bool, str
         fields = made.kind, made.bits, made.unit, made.aware, made.nullable, made.missing
@@ -89,7 +92,7 @@ class LogicalType:
 
 
 class Strings(Protocol):
-    """A column of strings that can be hashed, gathered and compared."""
+    """Protocol of a string column that can be hashed, gathered and compared."""
 
     @property
     def nulls(self) -> Any:
@@ -98,21 +101,23 @@ class Strings(Protocol):
     def __len__(self) -> int: ...
 
     def hash(self, seed: int) -> Any:
-        """A 64-bit hash of each string; nulls give a constant."""
+        """Return a 64-bit hash of each string; nulls give a constant."""
 
     def take(self, rows: Any) -> Strings:
-        """The strings at `rows`."""
+        """Return the strings at positions `rows`."""
 
     def equals(self, other: Any) -> Any:
-        """Mask of the positions with equal strings; two nulls are equal."""
+        """Return a mask of the positions with equal strings; two nulls are equal."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyColumn:
-    """A key column as it came: `values` (or `strings`) of `type`, with a mask of its nulls or None.
+    """Key column as read from a frame: values or strings, type and null mask.
 
-    Dates and times are signed integers in the unit of `type`. What stands in `values` at a null is
-    not defined. `objects` says that pandas compares the values as objects, whose nulls are one.
+    `values` are None for a string column, and `strings` for any other; `nulls` is None where no
+    value is null. Dates and times are signed integers in the unit of `type`. `values` are undefined
+    where `nulls` is True. `objects` says that pandas compares the values as objects, for which NaN
+    and all nulls are the same key.
     """
 
     type: LogicalType
@@ -127,11 +132,11 @@ class KeyColumn:
 
 @dataclass(frozen=True, slots=True)
 class NormalColumn:
-    """A key column converted to the type of the index column it is compared with.
+    """Key column cast to the type of the index column it is compared with.
 
-    Equal keys have equal `bits` (unsigned, as wide as the index column) and equal `nulls`, which do
-    not count in a query with `one_null`, where a float's NaN equals a null. Rows where `valid` is
-    False hold a value that the index column cannot have, so they match nothing.
+    Equal keys have equal `bits` (unsigned, as wide as the index column) and equal `nulls`. A query
+    with `one_null`, where a float's NaN equals a null, does not compare `nulls`. Rows where `valid`
+    is False hold a value that the index column cannot hold, so they match nothing.
     """
 
     type: LogicalType
@@ -142,9 +147,10 @@ class NormalColumn:
     one_null: bool = False
 
     def equal_at(self, rows: Any, other: NormalColumn, other_rows: Any) -> Any:
-        """Mask of the positions where this column at `rows` equals `other` at `other_rows`.
+        """Return a mask of the positions where this column equals `other`.
 
-        None in place of rows means all of them, in order. This column is that of the query.
+        Compares this column at `rows` with `other` at `other_rows`; None in place of rows means all
+        rows, in order. This column belongs to the query, `other` to the index.
         """
         if self.strings is not None and other.strings is not None:
             ours, theirs = self.strings, other.strings
@@ -170,12 +176,12 @@ def _at(array: Any, rows: Any) -> Any:
 
 
 def check_comparable(name: object, index: LogicalType, query: LogicalType) -> None:
-    """Refuse a query column whose values never equal those of the index column.
+    """Raise KeyTypeError when query values can never equal index values.
 
     Raises
     ------
     KeyTypeError
-        With both types and the cast that helps.
+        The message gives both types and the cast that helps.
     """
     if query.kind == "null" or index.kind == "null":
         return

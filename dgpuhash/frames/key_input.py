@@ -1,4 +1,4 @@
-"""Query: keys in any form as a frame, and answers in the form of the keys."""
+"""Conversion of keys in any form to a frame, and of answers to that form."""
 
 from __future__ import annotations
 
@@ -26,20 +26,22 @@ from dgpuhash.tables.arguments.objects import parts_of
 
 __all__ = ["Listed", "Query", "keys_frame", "typed"]
 
-# Up to it, floats of 64 bits hold all integers.
+# float64 represents every integer up to this magnitude.
 _EXACT = 2**53
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """Lists of which some keys are no values of the index's types, and are not asked for.
+    """Keys given as lists, with the rows whose values fit the index's types.
+
+    A key that does not fit is absent, and is left out of the query.
 
     Attributes
     ----------
     given : mapping of list
-        By key column.
+        The values of each key column.
     rows : int64 array
-        The rows that are asked for, on the host.
+        The rows that are queried, on the host.
     """
 
     given: Mapping[Hashable, list[Any]]
@@ -47,17 +49,20 @@ class Listed:
 
     @property
     def count(self) -> int:
-        """The rows of all keys."""
+        """Number of keys, queried or not."""
         return len(next(iter(self.given.values())))
 
     def mask(self, found: np.ndarray) -> np.ndarray:
-        """What was told of the rows that were asked for as what is to be told of all."""
+        """Return the mask `found` of the queried rows as a mask of all keys."""
         whole = np.zeros(self.count, bool)
         whole[self.rows] = found
         return whole
 
     def whole(self, found: Lookup) -> Lookup:
-        """What an index has for all keys: nothing for those that were not asked for."""
+        """Return the `Lookup` of the queried rows as a `Lookup` of all keys.
+
+        Keys that were not queried are absent.
+        """
         frames = frames_of(found.frame)
         device, xp = backend.get(frames.device), frames.xp
         asked = self.mask(device.to_host(found.found))
@@ -68,16 +73,16 @@ class Listed:
         frame = frames.take_or_null(found.frame, xp.asarray(places))
         for label, values in self.given.items():
             if label in frame.columns and frames.name == "pandas":
-                # No other dtype has all of them.
+                # Only object dtype holds all the given values.
                 column = pd.Series([values[row] for row in keys[order]], dtype=object)
                 frame[label] = column
         return Lookup(frame, xp.asarray(keys[order]), xp.asarray(asked))
 
 
 def typed(values: list[Any], type_: LogicalType) -> tuple[Any, np.ndarray] | None:
-    """A list as a column of the type of the index's, and a mask of the keys that it has.
+    """Return a list as a column of the index's type and a mask of valid keys.
 
-    None where what the library makes of the list will do, or says what is wrong with it.
+    None when the library's own conversion of the list is right, or raises the right error.
     """
     dtype = _dtype_of(type_)
     missing = np.array([_is_null(one) for one in values], bool)
@@ -114,7 +119,7 @@ def _dtype_of(type_: LogicalType) -> np.dtype[Any] | None:
 
 
 def _needs(values: Sequence[Any], type_: LogicalType) -> bool:
-    """Whether the library would change some of them, or take none."""
+    """Return whether the library would change some values, or accept none."""
     if type_.kind not in NUMERIC:
         plain = [isinstance(one, datetime.date | np.datetime64) for one in values]
         days = any(not isinstance(one, datetime.datetime | np.datetime64) for one in values)
@@ -137,7 +142,7 @@ def _is_null(one: Any) -> bool:
 
 
 class Form(Enum):
-    """How keys were given."""
+    """Form in which keys were given."""
 
     FRAME = "DataFrame"
     SERIES = "Series"
@@ -147,7 +152,7 @@ class Form(Enum):
 
 
 def form_of(keys: Any) -> Form:
-    """The form of `keys`, of which arrays are `native`."""
+    """Return the form of `keys`, whose arrays are `native`."""
     if hasattr(keys, "iloc"):
         return Form.FRAME if keys.ndim == 2 else Form.SERIES
     if isinstance(keys, Mapping):
@@ -158,19 +163,19 @@ def form_of(keys: Any) -> Form:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Keys as they were given, and how an answer takes their form.
+    """Keys of a query, which also converts its answer to the form of the keys.
 
     Attributes
     ----------
     keys
-        As given.
+        The keys as given.
     form : Form
     frame : DataFrame
-        The key columns, one row a key.
+        The key columns, one row per key.
     stored : tuple of labels
         The columns that the index has beside its key columns.
     listed : Listed or None
-        Of lists of which some keys are not in `frame`, as the index's types lack them.
+        Set for lists when some keys do not fit the index's types and are left out of `frame`.
     """
 
     keys: Any
@@ -181,12 +186,12 @@ class Query:
 
     @classmethod
     def of(cls, keys: Any, encoder: KeyEncoder, index_meta: Any) -> Query:
-        """The query for `keys`; parameters and errors as for `keys_frame`.
+        """Return the query for `keys`; parameters and errors as for `keys_frame`.
 
         Raises
         ------
         DeviceError
-            When keys on the host meet rows on the GPU, or the other way round.
+            When the keys are on the host and the rows on the GPU, or the other way round.
         """
         asked, listed = _asked(keys, encoder, index_meta)
         check_same_library(asked, frames_of(index_meta))
@@ -196,19 +201,19 @@ class Query:
 
     @property
     def columns(self) -> list[Hashable]:
-        """The columns of the left merge that the answer is made of."""
+        """Columns of the left merge from which the answer is made."""
         names = list(self.frame.columns)
         if self.form in {Form.SERIES, Form.ARRAY}:
             return list(self.stored) or names
         return [*names, *self.stored]
 
     def answer(self, found: Lookup) -> Any:
-        """What was found, in the form of the keys.
+        """Return a lookup's rows in the form of the keys.
 
         Parameters
         ----------
         found : Lookup
-            Its frame has at least `columns`.
+            A lookup whose frame has at least `columns`.
         """
         found = self.whole(found)
         frame, frames = found.frame[self.columns], frames_of(found.frame)
@@ -218,7 +223,7 @@ class Query:
             like = next((a for a in self.keys.values() if form_of(native(a)) is Form.ARRAY), None)
             return {label: frames.array(frame[label], like) for label in frame.columns}
         if not self.stored:
-            # The keys stand for themselves, where they are stored.
+            # An index of key columns alone answers with the keys that are stored, else null.
             there = found.found[found.query_rows]
             frame = frames.take_or_null(
                 frame, frames.xp.where(there, frames.xp.arange(len(frame)), -1)
@@ -232,17 +237,17 @@ class Query:
         return arrays[self.columns[0]] if len(arrays) == 1 else arrays
 
     def whole(self, found: Lookup) -> Lookup:
-        """What was found for `frame` as what is to be told of all keys."""
+        """Return the lookup of the rows of `frame` as a lookup of all keys."""
         return found if self.listed is None else self.listed.whole(found)
 
     def mask(self, found: Any) -> Any:
-        """A mask of the keys, in their form."""
+        """Return the mask `found` in the form of the keys."""
         frames = frames_of(self.frame)
         if self.form is Form.FRAME:
             return frames.series(found, self.keys.index)
         dtype = getattr(self.keys, "dtype", None)
         if self.form is Form.SERIES:
-            # As Series.isin has it: nullable for masks, and plain for Arrow.
+            # As Series.isin: nullable booleans for masked dtypes, plain ones for Arrow.
             arrow = hasattr(dtype, "pyarrow_dtype")
             return frames.series(found if arrow else extended(found, dtype), self.keys.index)
         if self.form is Form.VALUES:
@@ -251,13 +256,15 @@ class Query:
         return frames.array(frames.series(extended(found, dtype)), self.keys)
 
     def _labels(self, found: Lookup) -> Any:
-        # Each key has a row or more, so as many rows as keys are one row a key.
+        # Each key has at least one row, so equal counts mean one row per key.
         same = len(found.query_rows) == len(self.keys)
         return (self.keys if same else self.keys.take(found.query_rows)).index
 
 
 def keys_frame(keys: Any, encoder: KeyEncoder, index_meta: Any) -> Any:
-    """Keys in any form as a frame of the key columns, of lists those that the index may have.
+    """Return keys in any form as a frame of the key columns.
+
+    Keys of lists whose values do not fit the index's types are left out.
 
     Parameters
     ----------
@@ -265,7 +272,7 @@ def keys_frame(keys: Any, encoder: KeyEncoder, index_meta: Any) -> Any:
         Scalars, lists, arrays and Series serve an index on one column; tuples have one value for
         each key column.
     encoder : KeyEncoder
-        That of the index.
+        The encoder of the index.
     index_meta : DataFrame
         An empty frame like the index's rows; lists and scalars become frames of its library.
 
@@ -274,15 +281,18 @@ def keys_frame(keys: Any, encoder: KeyEncoder, index_meta: Any) -> Any:
     ColumnError
         When a key column is missing.
     ShapeError
-        When keys have not one value for each key column.
+        When a key does not have one value for each key column.
     UnsupportedError
-        When they are lazy.
+        When the keys are lazy.
     """
     return _asked(keys, encoder, index_meta)[0]
 
 
 def _asked(keys: Any, encoder: KeyEncoder, index_meta: Any) -> tuple[Any, Listed | None]:
-    """As `keys_frame`; also which keys of lists these are, unless all."""
+    """Return the frame of `keys_frame`, and the `Listed` keys or None.
+
+    None when every key is in the frame.
+    """
     names = encoder.names
     if hasattr(keys, "__dask_graph__"):
         raise UnsupportedError(
@@ -328,7 +338,10 @@ def _asked(keys: Any, encoder: KeyEncoder, index_meta: Any) -> tuple[Any, Listed
 def _listed(
     columns: dict[Hashable, Any], encoder: KeyEncoder
 ) -> tuple[dict[Hashable, Any], Listed | None]:
-    """Lists as columns of the index's types where that is needed; what these types lack."""
+    """Return lists as columns of the index's types, where they need a cast.
+
+    The second result tells which keys do not fit the types; None when all fit.
+    """
     made, held = dict(columns), None
     for (name, values), type_ in zip(columns.items(), encoder.types, strict=True):
         read = typed(values, type_) if isinstance(values, list) else None
@@ -341,7 +354,10 @@ def _listed(
 
 
 def _empty(asked: Any, encoder: KeyEncoder, index_meta: Any) -> Any:
-    """No keys, whose columns are those of the index where theirs would not compare with them."""
+    """Return a frame of no keys that can be compared with the index.
+
+    Columns that could not be compared, or have no type, take the index's dtype.
+    """
     frames = frames_of(asked)
     for name, type_ in zip(encoder.names, encoder.types, strict=True):
         try:
@@ -357,13 +373,13 @@ def _empty(asked: Any, encoder: KeyEncoder, index_meta: Any) -> Any:
 def _made(columns: dict[Hashable, Any], index_meta: Any) -> Any:
     asked = make_frame(columns, index_meta)
     if any(isinstance(label, tuple) for label in columns):
-        # Labels of several levels, of which a frame made of columns does not know.
+        # A frame made from columns has no MultiIndex: take the labels of the index.
         asked.columns = index_meta[list(columns)].columns
     return asked
 
 
 def _typed_nulls(asked: Any, index_meta: Any) -> Any:
-    """The keys, of which columns of nulls alone, which have no type, take the index's."""
+    """Return the keys with untyped all-null columns in the index's dtype."""
     frames = frames_of(asked)
     for name in asked.columns:
         if not frames.is_typed(asked[name]) and asked[name].isna().all():
@@ -373,7 +389,10 @@ def _typed_nulls(asked: Any, index_meta: Any) -> Any:
 
 
 def _moments(asked: Any, index_meta: Any) -> Any:
-    """The values of lists, of which dates and times are of the kind that the index has."""
+    """Return the keys of lists with datetimes in the index's kind of dtype.
+
+    See `Frames.moments`.
+    """
     for name in asked.columns:
         asked[name] = frames_of(asked).moments(asked[name], index_meta[name])
     return asked

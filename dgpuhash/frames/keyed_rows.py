@@ -1,4 +1,4 @@
-"""Stored rows together with the table that finds them by key; every hit is a true match."""
+"""Stored rows with the table that finds them by key; hits are verified."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ __all__ = ["KeyedRows", "first_double"]
 
 
 class KeyedRows:
-    """Rows and a table of their key codes; hits that codes do not prove are verified here.
+    """Stored rows and a hash table of their key codes.
+
+    A hit whose code does not prove equal keys is verified against the stored key columns.
 
     Parameters
     ----------
     meta : DataFrame
-        An empty frame like the rows.
+        An empty frame with the columns and dtypes of the rows.
     encoder : KeyEncoder
     device : {"cpu", "cuda"}
         Where the key table lives.
@@ -42,9 +44,9 @@ class KeyedRows:
         return len(self.table)
 
     def asked_by(self, keys: Any) -> KeyEncoder:
-        """How questions are encoded, of which `keys` is a frame.
+        """Return the encoder for a query with these keys, a frame.
 
-        As for pandas, columns that would never be equal compare where one of them has rows alone.
+        As in pandas, key columns of incomparable types are accepted where only one side has rows.
         """
         if bool(len(self)) != bool(len(keys)):
             return self._encoder.untyped()
@@ -52,11 +54,14 @@ class KeyedRows:
 
     @property
     def key_names(self) -> tuple[Hashable, ...]:
-        """The key columns."""
+        """Labels of the key columns."""
         return self._encoder.names
 
     def told(self, label: Hashable, kind: Any, ask: Callable[[Any, Any], bool]) -> bool:
-        """What `ask` says of a column and `kind`, which is found out once, until rows change."""
+        """Return ``ask(column, kind)`` for a stored column, cached until a change.
+
+        `label` names the column; erased rows are left out.
+        """
         asked = label, kind
         if asked not in self._told:
             rows = self.store.frame()
@@ -67,16 +72,19 @@ class KeyedRows:
 
     @property
     def erased(self) -> int:
-        """Rows that cannot be found any more, but still take memory."""
+        """Number of erased rows, which cannot be found but still take memory."""
         return len(self.store) - len(self.table)
 
     def fitting(self, frame: Any, unique: bool | None) -> tuple[Any, EncodedKeys]:
-        """The rows of `frame` as they are stored, and their codes, for `insert`.
+        """Return the rows of `frame` in the stored dtypes, and their codes.
+
+        `insert` takes both.
 
         Raises
         ------
         ColumnError
-            When they are of other types, integers would be rounded, or `unique` keys are not.
+            When a column has another type, integers would be rounded, or `unique` is True and a key
+            has two rows.
         KeyTypeError
             When a key value does not fit.
         """
@@ -88,7 +96,10 @@ class KeyedRows:
         return rows, encoded
 
     def insert(self, rows: Any, encoded: EncodedKeys, arrays: Sequence[Any] | None = None) -> None:
-        """Add rows that have the stored columns, perhaps made of `arrays`, with their codes."""
+        """Add rows with the stored columns, and their codes.
+
+        `arrays` are the columns of `rows` as arrays, where `rows` was made from arrays.
+        """
         first, store = len(self.store), self.store.appended(rows, arrays)
         self.table.insert(
             encoded.codes,
@@ -98,7 +109,11 @@ class KeyedRows:
         )
 
     def insert_arrays(self, arrays: Sequence[Any], unique: bool | None) -> None:
-        """Add rows whose stored columns these are, as `Frames.arrays` gives them."""
+        """Add rows given as arrays of the stored columns (see `Frames.arrays`).
+
+        Raises ColumnError when `unique` is True and a key has two rows, or integers would be
+        rounded.
+        """
         meta = self.store.meta
         frames, columns = frames_of(meta), dict(zip(meta, arrays, strict=True))
         encoded = self._encoder.encode_arrays(
@@ -111,13 +126,16 @@ class KeyedRows:
         self.insert(rows, encoded, arrays)
 
     def pairs(self, encoded: EncodedKeys) -> tuple[Any, Any]:
-        """Who matches what: positions in the query, ascending, and stored row numbers."""
+        """Return the matches as pairs of query position and stored row number.
+
+        The positions ascend.
+        """
         return self.proven(encoded, *self.table.find(encoded.codes, encoded.valid))
 
     def proven(self, encoded: EncodedKeys, query_rows: Any, rows: Any) -> tuple[Any, Any]:
-        """Those of the pairs, found by code, that have equal keys.
+        """Return the pairs that have equal keys, out of pairs found by code.
 
-        `query_rows` may be None for those of all keys, in order.
+        `query_rows` may be None for the positions of all keys, in order.
         """
         if encoded.doubts is False or len(rows) == 0 or self._proved(encoded):
             return query_rows, rows
@@ -140,7 +158,7 @@ class KeyedRows:
         return query_rows[matches], rows[matches]
 
     def _proved(self, encoded: EncodedKeys) -> bool:
-        """Whether codes are equal for equal keys only, since there are no nulls on either side."""
+        """Return whether equal codes prove equal keys as no side has a null."""
         return (
             self._encoder.packing == "reserved"
             and encoded.columns[0].nulls is None
@@ -148,7 +166,7 @@ class KeyedRows:
         )
 
     def found(self, encoded: EncodedKeys) -> Any:
-        """Mask of the queries that match a row."""
+        """Return a mask of the query rows that match a stored row."""
         if encoded.doubts is False:
             found = self.table.contains(encoded.codes)
             return found if encoded.valid is None else found & encoded.valid
@@ -157,7 +175,10 @@ class KeyedRows:
         return found
 
     def erase(self, encoded: EncodedKeys) -> int:
-        """Forget the rows that match; their memory is freed when they outnumber the others."""
+        """Erase the rows whose keys match; return how many were erased.
+
+        Frees their memory when erased rows outnumber the others.
+        """
         self._told = {}
         if encoded.doubts is False:
             valid = encoded.valid
@@ -170,7 +191,7 @@ class KeyedRows:
         return gone
 
     def refuse_doubles(self, rows: Any, encoded: EncodedKeys) -> None:
-        """Raise ColumnError when one of `rows` has the key of another one, or of a stored one."""
+        """Raise ColumnError when a key of `rows` is repeated or already stored."""
         double = first_double(encoded, self._xp)
         if double < 0 and len(self):
             known = self.pairs(encoded)[0]
@@ -184,14 +205,14 @@ class KeyedRows:
             )
 
     def _compact(self) -> None:
-        """Free the memory of erased rows, where there is enough for a copy of the others."""
+        """Free the memory of erased rows, if the other rows can be copied."""
         try:
             codes, rows = self.table.items()
             table = self._new_table()
             table.insert(codes, self._xp.arange(len(rows)))
             store = self.store.kept(rows)
         except Exception as error:
-            # When rows are erased again there may be.
+            # Out of memory for the copy: the next erase tries again.
             if not isinstance(error, OutOfMemoryError) and not ran_out(error):
                 raise
             return
@@ -199,7 +220,7 @@ class KeyedRows:
 
 
 def first_double(encoded: EncodedKeys, xp: Any) -> int:
-    """A row whose key another row of the batch has too; -1 when all are distinct."""
+    """Return a row whose key repeats an earlier row's key, or -1 if none does."""
     rows = xp.arange(len(encoded))
     while len(rows):
         order = rows[xp.argsort(encoded.codes[rows], kind="stable")]
@@ -207,7 +228,7 @@ def first_double(encoded: EncodedKeys, xp: Any) -> int:
         starts = xp.concatenate([xp.ones(1, dtype=bool), codes[1:] != codes[:-1]])
         if bool(starts.all()):
             return -1
-        # The first row of each code stands for it; rows that differ from it are tried again.
+        # Compare each row with the first row of its code; rows that differ go to the next round.
         heads = order[starts][xp.cumsum(starts) - 1]
         later, heads = order[~starts], heads[~starts]
         same = same_keys(encoded.columns, later, encoded.columns, heads)

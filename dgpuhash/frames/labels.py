@@ -1,4 +1,4 @@
-"""Labels of columns as they were asked for: those that a frame has, each once."""
+"""Checks of column labels: each one must name exactly one column."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ __all__ = ["column_labels", "kept_columns", "key_names", "refuse_nulls", "stored
 
 
 def key_names(frame: Any, on: Hashable | Sequence[Hashable]) -> tuple[Hashable, ...]:
-    """`on` as a tuple of labels that each name exactly one column of `frame`.
+    """Return `on` as a tuple of labels that each name one column of `frame`.
 
     Raises
     ------
     ColumnError
-        Listing the columns that are there.
+        When a label is missing, repeated or ambiguous; the message lists the columns of `frame`.
     KeyTypeError
-        When `frame` is no DataFrame.
+        When `frame` is not a DataFrame.
     """
     frames_of(frame)
     if not hasattr(frame, "columns"):
@@ -44,7 +44,7 @@ def key_names(frame: Any, on: Hashable | Sequence[Hashable]) -> tuple[Hashable, 
     doubled = sorted(str(label) for label, count in Counter(there).items() if count > 1)
     if doubled:
         raise ColumnError(f"columns {doubled!r} occur more than once; rename or drop the doubles")
-    # As the frame lists them: NumPy's integers equal Python's, but no file can hold them.
+    # Take the frame's own labels: NumPy integers equal Python's, but no file can hold them.
     known = {label: label for label in there}
     missing = _missing(names, there)
     if missing:
@@ -58,7 +58,9 @@ def key_names(frame: Any, on: Hashable | Sequence[Hashable]) -> tuple[Hashable, 
 
 
 def column_labels(columns: Sequence[Hashable]) -> list[Hashable]:
-    """`columns` as a list; text is one label and not its letters, and so is a number.
+    """Return `columns` as a list of labels.
+
+    Text or a number is one label; text is not split into its letters.
 
     Examples
     --------
@@ -70,7 +72,10 @@ def column_labels(columns: Sequence[Hashable]) -> list[Hashable]:
 
 
 def stored_labels(columns: Sequence[Hashable], meta: Any) -> list[Hashable]:
-    """`columns` as a list; ColumnError when one is none of the stored columns, those of `meta`."""
+    """Return `columns` as a list of labels that the index stores.
+
+    The stored columns are those of `meta`. Raises ColumnError when one of `columns` is not stored.
+    """
     asked, there = column_labels(columns), list(meta)
     missing = _missing(asked, there)
     if missing:
@@ -82,13 +87,13 @@ def stored_labels(columns: Sequence[Hashable], meta: Any) -> list[Hashable]:
 def kept_columns(
     frame: Any, names: Sequence[Hashable], columns: Sequence[Hashable] | None
 ) -> list[Hashable]:
-    """The labels of `frame` that an index on `names` keeps, in their order.
+    """Return the labels of `frame` that an index on `names` stores, in order.
 
     Raises
     ------
     ColumnError
-        When `columns` names one that is not there, a label is a truth value or None, or pandas
-        takes no rows of a column.
+        When `columns` names a column that `frame` lacks, a label is a bool or None, or pandas
+        cannot gather rows of a column.
     """
     there = list(frame.columns)
     asked = there if columns is None else column_labels(columns)
@@ -108,20 +113,26 @@ def kept_columns(
 
 
 def _missing(labels: Sequence[Hashable], there: Sequence[Hashable]) -> list[Hashable]:
-    """Those of `labels` that are not there; a list is no label."""
+    """Return the items of `labels` that are not in `there`.
+
+    An unhashable item, such as a list, counts as missing.
+    """
     known = set(there)
     return [one for one in labels if not isinstance(one, Hashable) or one not in known]
 
 
 def _check_labels(labels: Sequence[Hashable]) -> None:
-    """Refuse truth values, lists of which pandas takes for masks of rows, and None."""
+    """Raise ColumnError for labels that are bools or None.
+
+    pandas takes a list of bools for a mask of rows.
+    """
     odd = [label for label in labels if isinstance(label, bool | np.bool_) or label is None]
     if odd:
         raise ColumnError(f"columns {odd!r} have truth values or None for labels; rename them")
 
 
 def refuse_nulls(labels: Sequence[Hashable]) -> None:
-    """Raise ColumnError for those of `labels` that are NaN or another null.
+    """Raise ColumnError when any of `labels` is NaN or another null.
 
     Examples
     --------

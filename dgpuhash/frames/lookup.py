@@ -1,4 +1,4 @@
-"""Lookup: what an index has for some keys."""
+"""Lookup of keys in an index: left merge, query rows and a found mask."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ __all__ = ["Lookup", "lookup_rows"]
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """What an index has for some keys, in all detail; `FrameIndex.find` gives it.
+    """Result of `FrameIndex.find`: merged rows, query rows and a found mask.
 
     Attributes
     ----------
     frame : DataFrame
-        The left merge of the keys with the index: the key columns as asked, then the stored
-        columns, null where a key is not stored. In input order; one row a key when keys are
+        The left merge of the keys with the index: the key columns as given, then the stored
+        columns, null where a key is not stored. In input order; one row per key when keys are
         unique, else all rows of a key in insertion order. pandas, or cuDF for GPU keys.
     query_rows : int64 array
         For each row of `frame`, the position of its key in the input.
@@ -55,7 +55,7 @@ def lookup_rows(
     match: Callable[[Any, Sequence[Hashable]], tuple[Any, Any]],
     columns: Sequence[Hashable] | None = None,
 ) -> Lookup:
-    """Look keys up.
+    """Return the `Lookup` of the keys in frame `asked`.
 
     Parameters
     ----------
@@ -65,10 +65,10 @@ def lookup_rows(
     index_meta : DataFrame
         An empty frame like the index's rows.
     match : callable
-        From a frame of the key columns and the stored columns wanted to query rows and matched
-        rows: `FrameIndex.match`, or the distributed one.
+        Takes a frame of the key columns and the wanted stored columns; returns query rows and
+        matched rows. `FrameIndex.match`, or the distributed index's.
     columns : list of labels, optional
-        The columns of the left merge that are wanted; default: all.
+        The columns of the left merge to return; default: all.
     """
     names = join_columns(asked, encoder)
     moved = moved_columns(index_meta, encoder, names)

@@ -1,4 +1,4 @@
-"""Searchable: the verbs `lookup`, `contains` and `find`, the same for every index of rows."""
+"""Base class with the verbs `lookup`, `contains` and `find` of an index."""
 
 from __future__ import annotations
 
@@ -13,39 +13,39 @@ __all__ = ["Searchable"]
 
 
 class Searchable(ABC):
-    """An index of rows that are found by key: the base of `FrameIndex` and `DistributedIndex`.
+    """Base of `FrameIndex` and `DistributedIndex`: rows that are found by key.
 
-    Keys are given to its verbs as
+    The verbs accept keys as
 
     * a DataFrame with the key columns; others are ignored;
     * a Series or an array, for an index on one column: pandas, cuDF, NumPy, CuPy, Arrow, or
-      whatever speaks DLPack or the CUDA array interface;
+      any type that supports DLPack or the CUDA array interface;
     * a mapping of arrays, one for each key column;
     * a scalar or a list of scalars, and for several key columns a tuple or a list of tuples.
 
-    Keys are compared by value, whatever their dtypes: one that the index's type does not hold, such
+    Keys are compared by value, whatever their dtypes: a key that the index's type cannot hold, such
     as 2.5 or 2**70 among integers, is absent.
 
-    Keys of an index of cuDF rows are on the GPU, others on the host; lists go where the rows are.
+    Keys for cuDF rows are on the GPU, keys for pandas rows on the host; lists follow the rows.
     """
 
     @abstractmethod
     def _query(self, keys: Any) -> Query:
-        """The query for `keys`."""
+        """Return the query for `keys`."""
 
     @abstractmethod
     def _look_up(self, asked: Any, columns: Sequence[Hashable] | None) -> Lookup:
-        """As `lookup_rows`."""
+        """Return the lookup of a frame of keys, as `lookup_rows` does."""
 
     @abstractmethod
     def _found(self, asked: Any) -> Any:
-        """A mask of the rows of `asked`, a frame of the key columns."""
+        """Return a mask of the stored keys in `asked`, a frame of key columns."""
 
     def lookup(self, keys: Any) -> Any:
-        """The rows stored for each of `keys`, in the form of the keys.
+        """Return the rows stored for each of `keys`, in the form of the keys.
 
         In input order; all rows of a key in insertion order. A key that is not stored has one row
-        of nulls; `contains` and `find` tell it from a key with nulls.
+        of nulls; `contains` and `find` distinguish it from a key with nulls.
 
         Parameters
         ----------
@@ -56,14 +56,14 @@ class Searchable(ABC):
         -------
         DataFrame
             For a DataFrame: ``keys[on].merge(rows, how="left", on=on)``, of the same library. For
-            scalars, lists and tuples, which are of no kind, the same: of pandas, or of cuDF when
-            the rows are.
+            scalars, lists and tuples: the same merge as a pandas frame, or a cuDF one when the rows
+            are cuDF.
         Series or DataFrame
-            For a Series: the stored columns labelled as the keys are, like ``Series.map``. A
+            For a Series: the stored columns with the labels of the keys, like ``Series.map``. A
             Series when the index has one column beside its keys.
         array, or dictionary of arrays by column
-            For an array: the stored columns as arrays of its kind (of what speaks DLPack or the
-            CUDA array interface: NumPy or CuPy), with the dtypes of the left merge. One array when
+            For an array: the stored columns as arrays of its type (NumPy or CuPy for DLPack and
+            CUDA array interface types), with the dtypes of the left merge. One array when
             the index has one column beside its keys. For a mapping of arrays: a dictionary of all
             columns of the left merge.
 
@@ -72,18 +72,18 @@ class Searchable(ABC):
         ColumnError, KeyTypeError, ShapeError
             When keys do not fit the key columns.
         DeviceError
-            When keys on the host meet rows on the GPU, or the other way round.
+            When the keys are on the host and the rows on the GPU, or the other way round.
         UnsupportedError
             When keys are lazy; when a CuPy array cannot hold a column (text, dates, booleans
-            beside nulls): ask with a cuDF Series or DataFrame.
+            with nulls): give the keys as a cuDF Series or DataFrame.
         IndexLost
-            When a shard of a distributed index is lost; as `IndexNotFound`, when another client
-            closed it, and as `IndexChanged`, when others change it all the time.
+            When a shard of a distributed index is lost; `IndexNotFound` when another client closed
+            the index; `IndexChanged` when other clients keep changing it during the lookup.
 
         Notes
         -----
-        An index of key columns alone answers a Series or an array with the keys themselves, null
-        where they are not stored.
+        An index of key columns alone returns the keys themselves for a Series or an array, null
+        where a key is not stored.
 
         Examples
         --------
@@ -123,7 +123,9 @@ class Searchable(ABC):
         return query.answer(self._look_up(query.frame, query.columns))
 
     def contains(self, keys: Any) -> Any:
-        """Whether each of `keys` is stored, in input order; no stored column is read or moved.
+        """Return whether each of `keys` is stored, in input order.
+
+        No stored column beside the keys is read or moved.
 
         Parameters
         ----------
@@ -133,11 +135,11 @@ class Searchable(ABC):
         Returns
         -------
         bool array or Series
-            For a DataFrame or Series, a Series with its labels; for an array, one of its kind; for
-            a mapping of arrays, a NumPy or CuPy one; for scalars, lists and tuples, a NumPy one.
-            Without nulls; a Series of masked integers, floats or booleans gets a ``boolean`` one,
-            others plain bools, as by ``Series.isin``. Arrays of pandas' nullable and Arrow dtypes
-            get those.
+            For a DataFrame or Series, a Series with its labels; for an array, an array of its type;
+            for a mapping of arrays, a NumPy or CuPy array; for scalars, lists and tuples, a NumPy
+            array. It has no nulls. As with ``Series.isin``, a Series of masked integers, floats or
+            booleans gives dtype ``boolean``, any other Series plain bool. An array with one of
+            pandas' nullable or Arrow dtypes gives a boolean array of that dtype family.
 
         Raises
         ------
@@ -162,7 +164,7 @@ class Searchable(ABC):
         return query.mask(self._found(query.frame))
 
     def find(self, keys: Any) -> Lookup:
-        """The rows stored for each of `keys`, which key each is of, and which keys are stored.
+        """Return rows, key positions and a mask of the stored keys, for `keys`.
 
         Parameters
         ----------

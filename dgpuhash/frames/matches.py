@@ -1,4 +1,4 @@
-"""What a query found in an index of rows."""
+"""Matches of a query in an index, and their order by query row."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ __all__ = ["Matches", "in_query_order"]
 
 
 def in_query_order(query_rows: Any, n: int, xp: ModuleType) -> tuple[Any, Any, int]:
-    """The numbers `query_rows`, each below `n`, in order, where each stood, and how many differ.
+    """Sort the row numbers of matches; return rows, order and distinct count.
 
-    Equal ones stay as they come. As a stable sort, in a few passes where equal ones stand together,
-    as they do in what the owner of its key has answered.
+    `query_rows` are row numbers below `n`. Returns the sorted rows, the position from which each
+    one came (as a stable ``argsort`` gives it), and the number of distinct rows. Takes a few linear
+    passes where equal numbers are adjacent, as in the answer of the owner of a key; otherwise it
+    sorts.
 
     Examples
     --------
@@ -43,7 +45,7 @@ def in_query_order(query_rows: Any, n: int, xp: ModuleType) -> tuple[Any, Any, i
     runs = place[rows].astype(np.int64)
     rows_of_run = xp.diff(xp.concatenate([heads, xp.asarray([matches])]))[runs]
     heads = heads[runs]
-    # One further from row to row, and where a run begins, from the end of the last one to its head.
+    # Step by one inside a run, and from the end of one run to the head of the next.
     steps = xp.ones(matches, dtype=xp.int64)
     steps[xp.concatenate([zero, xp.cumsum(rows_of_run[:-1])])] = heads - xp.concatenate(
         [zero, (heads + rows_of_run - 1)[:-1]]
@@ -53,16 +55,16 @@ def in_query_order(query_rows: Any, n: int, xp: ModuleType) -> tuple[Any, Any, i
 
 
 class Matches(NamedTuple):
-    """What a query found.
+    """Query rows and the index rows that they matched.
 
     Attributes
     ----------
     query_rows : int64 array
-        Positions in the query, ascending: of each match for inner and left, of each row that has
-        (semi) or has not (anti) a match.
+        Positions in the query, ascending: one for each match (inner and left joins), or one for
+        each row with a match (semi) or without one (anti).
     frame : DataFrame or None
         The matched rows of the index, one for each of `query_rows`, in insertion order for one
-        query; None for semi and anti.
+        query row; None for semi and anti.
     """
 
     query_rows: Any

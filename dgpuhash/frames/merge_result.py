@@ -1,4 +1,4 @@
-"""A merge result out of the left frame, the matched rows of the index, and who matched whom."""
+"""Merge result from the left frame, the matched index rows and query rows."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ DEFAULT_SUFFIXES: Suffixes = ("_x", "_y")
 
 
 def check_how(how: str) -> str:
-    """`how`, when it is a kind of join that an index answers.
+    """Return `how` when it is a join type that an index answers.
 
     Raises
     ------
     UnsupportedError
-        For others, with the way to get them.
+        For other join types; the message tells how to get them.
     """
     if how in HOWS:
         return how
@@ -46,7 +46,9 @@ def join_columns(
     on: Hashable | Sequence[Hashable] | None = None,
     left_on: Hashable | Sequence[Hashable] | None = None,
 ) -> tuple[Hashable, ...]:
-    """The columns of `left` that are compared with the key columns of the index, in their order.
+    """Return the columns of `left` to compare with the index's key columns.
+
+    They are in the order of the index's key columns.
 
     Parameters
     ----------
@@ -62,9 +64,9 @@ def join_columns(
     ------
     ColumnError
         When columns are missing, their number is wrong, both `on` and `left_on` are given, or
-        pandas takes no rows of a column.
+        pandas cannot gather rows of a column.
     KeyTypeError
-        When a column never compares with its index column.
+        When a column can never equal its index column.
 
     Examples
     --------
@@ -106,9 +108,9 @@ def moved_columns(
     left_on: Sequence[Hashable],
     columns: Sequence[Hashable] | None = None,
 ) -> list[Hashable]:
-    """The columns of the index that a merge result needs, in their order.
+    """Return the columns of the index that a merge result needs, in order.
 
-    A key column with the same name on both sides is not among them: the left one stands for both.
+    Leaves out a key column with the same name on both sides, since the left one stands for both.
 
     Raises
     ------
@@ -141,13 +143,12 @@ def merge_meta(
     how: str = "inner",
     suffixes: Suffixes = DEFAULT_SUFFIXES,
 ) -> Any:
-    """An empty frame with the columns and dtypes that the merge of two frames like these has.
+    """Return the empty merge result (columns and dtypes) of frames like these.
 
-    The dtypes are those of a merge in which every row finds a partner, as Dask's own merge meta:
-    an ``int64`` column of a left merge stays ``int64`` here. As in pandas and Dask, a partition in
-    which a row stays without a partner has that column as ``float64`` (and ``bool`` as
-    ``object``), so that the computed whole equals what pandas gives. Nullable and Arrow dtypes
-    have no such cases.
+    The dtypes are those of a merge in which every row has a match, as in Dask's own merge meta:
+    an ``int64`` column of a left merge stays ``int64`` here. As in pandas and Dask, a partition
+    with an unmatched row has that column as ``float64`` (and ``bool`` as ``object``), so that the
+    computed whole equals pandas' result. Nullable and Arrow dtypes are not promoted.
 
     Parameters
     ----------
@@ -193,32 +194,32 @@ def assemble(
     meta: Any = None,
     alone: bool = False,
 ) -> Any:
-    """The merge result, equal to what `pandas.DataFrame.merge` gives.
+    """Return the merge result, equal to that of `pandas.DataFrame.merge`.
 
     Parameters
     ----------
     left : DataFrame
-        The probing side, or one partition of it.
+        The probe side, or one partition of it.
     query_rows : int64 array
-        For each row of `right` the row of `left` that it matched; in any order between rows of
+        For each row of `right` the row of `left` that it matched; in any order across rows of
         `left`, in the index's order for one row of `left`. For semi and anti: the rows to keep.
     right : DataFrame or None
-        The matched rows, with the columns `moved_columns` (for semi and anti: ignored).
+        The matched rows, with the columns that `moved_columns` returns (ignored for semi and anti).
     index_meta : DataFrame
         An empty frame like the index's rows, with the key columns and those in `right`.
     left_on, right_on, how, suffixes
         As in `merge_meta`.
     meta : DataFrame, optional
-        What `merge_meta` gives for the inner merge of frames like these, where it is known.
+        The result of `merge_meta` for the inner merge of frames like these, if it is known.
     alone : bool
-        Only one side has rows, so pandas compares no keys, and they are of whatever types.
+        Whether only one side has rows; pandas then compares no keys, and their types may differ.
 
     Returns
     -------
     DataFrame
         Rows in the order of `left`, numbered from 0; for semi and anti, rows of `left` with their
-        own labels. Key columns have the dtype that pandas gives them for frames of which rows
-        match, so a partition without any has the dtypes of the others.
+        own labels. Key columns have the dtype that pandas gives them where rows match, so a
+        partition without matches has the same dtypes as the others.
 
     Examples
     --------
@@ -273,20 +274,22 @@ def assemble(
 def assemble_plain(
     left: Sequence[Any], query_rows: Any, right: Sequence[Any], meta: Any, *, whole: Any = None
 ) -> Any:
-    """The merge result of columns without nulls in which no row of `left` is without a partner.
+    """Return the merge result from null-free columns given as arrays.
+
+    No row of the result is unmatched.
 
     Parameters
     ----------
     left : sequence of arrays
         All columns, as `Frames.arrays` gives them.
     query_rows : int array
-        For each row of the result its row of `left`, ascending; not looked at where `whole` is.
+        For each row of the result its row of `left`, ascending; ignored when `whole` is given.
     right : sequence of arrays
         The matched rows, in the order of `query_rows`.
     meta : DataFrame
-        What `merge_meta` gives; its dtypes are those of the arrays.
+        The result of `merge_meta`; its dtypes are those of the arrays.
     whole : DataFrame, optional
-        The frame of `left`, where `query_rows` are known to be all rows, each once.
+        The frame of `left`, given when `query_rows` are all its rows, each once.
     """
     frames = frames_of(meta)
     if whole is not None:
@@ -314,7 +317,10 @@ def _meta_of_one_side(
     right_on: Sequence[Hashable],
     suffixes: Suffixes,
 ) -> Any:
-    """As `_inner_meta`; keys of types that are never merged stay as they are."""
+    """Return the merge meta when only one side has rows.
+
+    As `_inner_meta`, but key columns whose types cannot be merged keep their dtypes.
+    """
     try:
         return _inner_meta(left, right, left_on, right_on, suffixes)
     except KeyTypeError:
@@ -327,7 +333,10 @@ def _meta_of_one_side(
 
 
 def _with_unmatched(n: int, query_rows: Any, right_rows: Any, xp: Any) -> tuple[Any, Any]:
-    """Both row lists with each of the `n` left rows that has no partner put in its place, as -1."""
+    """Return both row lists with unmatched left rows added in place.
+
+    `n` is the number of left rows; an unmatched one has -1 for its right row.
+    """
     counts = xp.bincount(query_rows, minlength=n)
     if bool((counts == 1).all()):
         return query_rows, right_rows

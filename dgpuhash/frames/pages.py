@@ -1,4 +1,4 @@
-"""The matches of a query in pages that are bounded in bytes."""
+"""Matches of a query in pages of bounded size in bytes."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from dgpuhash.tables.select import taken
 
 __all__ = ["POSITION_NBYTES", "Page", "Rest", "first_page"]
 
-# Of a position in the query, which goes with every matched row.
+# Bytes of the query position that is sent with every matched row.
 POSITION_NBYTES = 8
-# Share of a page that is planned for: matched rows may be wider than others.
+# Planned fill of a page: matched rows may be wider than the average row.
 FILLED = 0.9
 
 
 class Rest(NamedTuple):
-    """What a page leaves to those after it.
+    """Cursor: where the pages after this one begin, and how to cut them.
 
     Attributes
     ----------
     key : int
-        Position of the first key of the query that is not answered completely.
+        Position of the first key of the query whose rows are not all sent.
     skip : int
-        What that key has had; more than 0 only when all its rows do not fit a page.
+        Candidates of that key that were already sent; above 0 only for a key wider than a page.
     cuts : list of int
         Further positions, ascending: keys between two of them fill about a page.
     """
@@ -40,16 +40,16 @@ class Rest(NamedTuple):
 
 
 class Page(NamedTuple):
-    """The first matches of a query, and what is left.
+    """Matches of the first keys of a query, and the cursor for the other keys.
 
-    To go on, ask for the keys from ``rest.key`` to the first cut with ``skip=rest.skip``, and then
-    for those between the cuts: whoever answers keeps nothing from page to page, and no key is
-    sent for every page.
+    For the next page, query the keys from ``rest.key`` to the first cut with ``skip=rest.skip``,
+    and then the keys between consecutive cuts. The index keeps no state between pages, and a key is
+    not sent again for every page.
 
     Attributes
     ----------
     matches : Matches
-        Whole keys; or else some of the rows of one key, in their order.
+        All rows of some keys; or some rows of one key, in insertion order.
     rest : Rest or None
         None after the last page.
     """
@@ -67,7 +67,7 @@ def first_page(
     plain: bool = False,
     named: bool = True,
 ) -> Page:
-    """The matches of the first keys, as many as fit.
+    """Return the matches of the first keys of a query, up to `nbytes`.
 
     Parameters
     ----------
@@ -77,13 +77,13 @@ def first_page(
     columns : sequence of labels
         The stored columns that are wanted.
     nbytes : int
-        What the page may have; a single row may have more.
+        Maximum bytes of the page; a page of one row may be larger.
     skip : int
-        Rows of the first key that other pages had; rows that only share its code count.
+        Candidates of the first key that earlier pages sent; rows that only share its code count.
     plain : bool
-        Give the columns as a tuple of arrays where `RowStore.arrays` does.
+        Return the columns as a tuple of arrays where `RowStore.arrays` can.
     named : bool
-        Give positions also where they are those of all keys; else they are None then.
+        Return query positions even when each key has exactly one row; otherwise they are None then.
     """
     arrays = stored.store.arrays(columns) if plain else None
     if arrays is None:
@@ -95,7 +95,7 @@ def first_page(
     candidates = None
     most = len(encoded) * stored.table.rows_per_code
     if skip == 0 and (most <= room or stored.table.one_row_per_code):
-        # All of it most likely fits, or takes no more than the keys: nothing is counted first.
+        # All matches likely fit, or take no more memory than the keys: skip the count pass.
         found = stored.table.find(encoded.codes, encoded.valid, named=named)
         stop = len(found[1])
         if stop > room:
@@ -129,12 +129,12 @@ def first_page(
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """The stored rows that share a code with a key of a query, numbered key by key.
+    """Stored rows that share a code with a query key, numbered key by key.
 
     Attributes
     ----------
     ends : int64 array
-        For each key, the number after that of its last candidate.
+        For each key, one past the number of its last candidate.
     """
 
     ends: Any
@@ -142,22 +142,28 @@ class Candidates:
 
     @classmethod
     def of(cls, stored: KeyedRows, encoded: EncodedKeys) -> Candidates:
-        """Those of all keys."""
+        """Return the candidates of all keys of a query."""
         counts = stored.table.count(encoded.codes, encoded.valid)
         return cls(counts.cumsum(), frames_of(stored.store.meta).xp)
 
     def stop(self, start: int, room: int) -> int:
-        """Where a page ends: after the last key that fits; when none does, where it is full."""
+        """Return the end of a page of at most `room` candidates from `start`.
+
+        The page ends after the last key that fits whole; if none fits, where the page is full.
+        """
         whole = self._keys(start + room, "right")
         end = self._end(whole)
         return end if end > start else min(start + room, self._end(len(self.ends)))
 
     def keys_before(self, stop: int) -> int:
-        """How many keys, from the first on, have the candidates before `stop`."""
+        """Return how many leading keys own the candidates before `stop`."""
         return self._keys(stop, "left") + 1
 
     def after(self, stop: int, room: int) -> Rest | None:
-        """What is left, in pages of `room` candidates."""
+        """Return the cursor for the candidates from `stop`, in pages of `room`.
+
+        None when no candidate is left.
+        """
         key = self._keys(stop, "right")
         if key == len(self.ends):
             return None
@@ -166,7 +172,7 @@ class Candidates:
         planned = self.xp.arange(stop + step, self._end(len(self.ends)), step)
         cuts = set(self.xp.searchsorted(self.ends, planned, side="right").tolist())
         if skip:
-            # A key that does not fit a page is asked for alone.
+            # A key wider than a page gets pages of its own.
             cuts.add(key + 1)
         return Rest(key, skip, sorted(cut for cut in cuts if key < cut < len(self.ends)))
 

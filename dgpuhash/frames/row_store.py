@@ -1,4 +1,4 @@
-"""The rows that an index keeps: appended in chunks, joined to one frame when they are read."""
+"""Row storage of an index: appended in chunks, concatenated when read."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from dgpuhash.frames.labels import stored_labels
 
 __all__ = ["Numbers", "RowStore", "numbers_of", "numbers_together", "refuse_mixture"]
 
-# Of each column the dtype of its numbers; None of others, and of those of Arrow, which rounds none.
+# The numeric dtype of each column; None for non-numeric and Arrow columns, which never round.
 Numbers = list[np.dtype | None]
 
 
 class RowStore:
-    """Rows of one frame that grows; a row keeps its number until `kept` drops rows.
+    """Append-only rows of one frame; row numbers are stable until `kept`.
 
     Parameters
     ----------
     like : DataFrame
-        Its columns and dtypes; no row of it is stored.
+        A frame with the columns and dtypes of the rows; none of its rows is stored.
     """
 
     def __init__(self, like: Any) -> None:
@@ -34,7 +34,7 @@ class RowStore:
         self.meta = like.iloc[:0]
         self._chunks: list[Any] = []
         self._rows = 0
-        # Of columns, until rows come or go: bytes of a row on average, and at most where known.
+        # By column, cached until rows change: average bytes of a row, and the maximum where known.
         self._row_nbytes: dict[Hashable, float] = {}
         self._widest: dict[Hashable, int] = {}
         self._arrays: dict[Hashable, Any] = {}
@@ -44,29 +44,37 @@ class RowStore:
         return self._rows
 
     def conform(self, frame: Any) -> Any:
-        """The stored columns of `frame` in the stored dtypes (see `Frames.conform`)."""
+        """Return the stored columns of `frame` in the stored dtypes.
+
+        See `Frames.conform`.
+        """
         return self._frames.conform(frame, self.meta)
 
     @property
     def numbers(self) -> Numbers:
-        """Those of the rows; none where there is no row."""
+        """Numeric dtypes of the stored columns; an empty list if there is no row."""
         return self._numbers if self._rows else []
 
     def refuse_rounding(self, rows: Any) -> None:
-        """Raise ColumnError when integers of `rows`, or stored ones, would be rounded by `append`.
+        """Raise ColumnError when `append` of `rows` would round integers.
 
-        Beside floats, and those of 64 bits beside those of the other sign, they become float64.
+        This concerns the integers of `rows` and the stored ones. Beside floats, and as 64-bit
+        integers beside those of the other sign, they are promoted to float64.
         """
         given = numbers_of(rows) if len(rows) else []
         self._refuse_rounded(rows, given, self.numbers)
         self.refuse_beside(given)
 
     def refuse_beside(self, numbers: Numbers) -> None:
-        """Raise ColumnError when stored integers would be rounded beside such numbers."""
+        """Raise ColumnError when rows of dtypes `numbers` would round stored ones."""
         self._refuse_rounded(None, self.numbers, numbers)
 
     def _refuse_rounded(self, rows: Any, own: Numbers, others: Numbers) -> None:
-        """Of `rows`, by default the stored ones, whose numbers are `own`."""
+        """Raise ColumnError when promotion to float64 rounds integers of `rows`.
+
+        None means the stored rows. `own` are the dtypes of `rows`, `others` those of the rows
+        beside them.
+        """
         if own == others or not own or not others:
             return
         for label, one, other in zip(self.meta, own, others, strict=True):
@@ -89,7 +97,10 @@ class RowStore:
             )
 
     def append(self, frame: Any, arrays: Sequence[Any] | None = None) -> None:
-        """Add the rows of `frame`, which `conform` has returned, or `from_arrays` for `arrays`."""
+        """Add the rows of `frame`.
+
+        `frame` comes from `conform`, or from `Frames.from_arrays` on `arrays`.
+        """
         if len(frame):
             self._row_nbytes, self._widest, self._arrays = {}, {}, {}
             added = numbers_of(frame)
@@ -102,14 +113,17 @@ class RowStore:
             self._rows += len(frame)
 
     def appended(self, frame: Any, arrays: Sequence[Any] | None = None) -> RowStore:
-        """These rows and those that `append` would add; these stay as they are."""
+        """Return a store with the rows of this one and of `frame` (see `append`).
+
+        This store does not change.
+        """
         made = copy.copy(self)
         made._chunks = list(self._chunks)
         made.append(frame, arrays)
         return made
 
     def frame(self) -> Any:
-        """All rows, numbered from 0."""
+        """Return all rows as one frame, numbered from 0."""
         if not self._chunks:
             return self.meta
         if len(self._chunks) > 1:
@@ -117,13 +131,16 @@ class RowStore:
         return self._chunks[0]
 
     def take(self, rows: Any, columns: Sequence[Hashable] | None = None) -> Any:
-        """The given rows, numbered from 0, with these columns."""
+        """Return the given rows, numbered from 0, with `columns` (default: all)."""
         frame = self.frame()
         wanted = frame if columns is None else frame[stored_labels(columns, self.meta)]
         return self._frames.take(wanted, rows)
 
     def arrays(self, columns: Sequence[Hashable]) -> list[Any] | None:
-        """All rows of these columns as `Frames.arrays`; None where one is none or changed dtype."""
+        """Return all rows of `columns` as `Frames.arrays` does.
+
+        None when a column cannot be an array, or its dtype changed since the first row.
+        """
         found = []
         for label in columns:
             if label not in self._arrays:
@@ -134,14 +151,17 @@ class RowStore:
         return None if not found or any(array is None for array in found) else found
 
     def kept(self, rows: Any) -> RowStore:
-        """These rows only, in this order, numbered from 0; all of them stay here."""
+        """Return a store with only the given rows, in order, numbered from 0.
+
+        This store does not change.
+        """
         made = copy.copy(self)
         made._chunks, made._rows = [self.take(rows)] if len(rows) else [], len(rows)
         made._row_nbytes, made._widest, made._arrays = {}, {}, {}
         return made
 
     def row_nbytes(self, columns: Sequence[Hashable]) -> float:
-        """Bytes that a row with these columns has on average."""
+        """Return the average bytes of a row with these columns."""
         for label in columns:
             if label not in self._row_nbytes:
                 column = self.frame()[[label]]
@@ -150,7 +170,10 @@ class RowStore:
         return sum(self._row_nbytes[label] for label in columns)
 
     def fits(self, taken: Any, nbytes: int) -> bool:
-        """Whether rows that `take` has returned have at most `nbytes`; quickly when they do."""
+        """Return whether the rows `taken` from here have at most `nbytes`.
+
+        Bounds the columns whose bytes are slow to count by their widest value first.
+        """
         slow = [label for label in taken if label in self._widest]
         most = len(taken) * sum(self._widest[label] for label in slow)
         quick = taken.drop(columns=slow) if slow else taken
@@ -165,7 +188,10 @@ class RowStore:
 
 
 def refuse_mixture(frames: Sequence[Any], like: Any) -> None:
-    """Raise ColumnError when integers would be rounded if these frames became one like `like`."""
+    """Raise ColumnError when concatenating `frames` would round integers.
+
+    The result has the columns of `like`.
+    """
     store = RowStore(like)
     for frame in frames:
         store.refuse_rounding(frame)
@@ -173,13 +199,13 @@ def refuse_mixture(frames: Sequence[Any], like: Any) -> None:
 
 
 def numbers_together(several: Sequence[Numbers]) -> Numbers:
-    """Those of rows of all these read together."""
+    """Return the column dtypes of several frames after concatenation."""
     filled = [numbers for numbers in several if numbers]
     return [functools.reduce(_together, column) for column in zip(*filled, strict=True)]
 
 
 def numbers_of(frame: Any) -> Numbers:
-    """Those of its columns."""
+    """Return the numeric dtype of each column of `frame` (see `Numbers`)."""
     found: Numbers = []
     for dtype in frames_of(frame).dtypes(frame):
         plain = dtype if isinstance(dtype, np.dtype) else getattr(dtype, "numpy_dtype", None)

@@ -1,4 +1,4 @@
-"""The saved form of an index: its rows as an Arrow stream, a description, checksums."""
+"""Saved form of an index: rows as an Arrow stream, JSON header, checksums."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["frame_from_bytes", "frame_to_bytes", "read_index", "write_index"]
 
 
 def frame_to_bytes(frame: Any) -> memoryview:
-    """A pandas or cuDF frame as an Arrow IPC stream; the index is not kept.
+    """Return a pandas or cuDF frame as an Arrow IPC stream, without its index.
 
     Raises
     ------
@@ -38,19 +38,19 @@ def frame_to_bytes(frame: Any) -> memoryview:
         if len(table):
             writer.write_table(table)
         else:
-            # An empty table writes no batch, and categories travel with batches.
+            # An empty table writes no batch, but categories are stored in batches.
             arrays = [_first_chunk(column) for column in table.columns]
             writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=table.schema))
     return memoryview(sink.getvalue())
 
 
 def frame_from_bytes(data: Any, library: str = "pandas") -> Any:
-    """The frame that `frame_to_bytes` was given, as a frame of `library`.
+    """Return the frame that `frame_to_bytes` wrote, as a frame of `library`.
 
     Raises
     ------
     FormatError
-        When `data` is no such stream.
+        When `data` is not an Arrow stream of rows.
     """
     frames = frames_named(library)
     try:
@@ -76,7 +76,10 @@ def write_index(
     *,
     overwrite: bool,
 ) -> None:
-    """Write the rows of `frame()` and how they are indexed to one file, whole or not at all."""
+    """Write rows and their key encoding to one file, atomically.
+
+    `frame` is called for the rows once `path` is known to be free.
+    """
     check_absent(path, overwrite=overwrite)
     rows = frame()
     header = {"kind": KIND, "encoder": encoder.to_json(), "unique": unique, "rows": len(rows)}
@@ -87,12 +90,12 @@ def write_index(
 def read_index(
     path: str | os.PathLike[str], library: str = "pandas"
 ) -> tuple[Any, KeyEncoder, bool | None]:
-    """The rows, the encoder and the uniqueness that `write_index` was given.
+    """Return the rows, encoder and uniqueness that `write_index` wrote.
 
     Raises
     ------
     FormatError
-        When the file is foreign, truncated or damaged, or holds something else.
+        When the file is foreign, truncated or damaged, or holds no frame index.
     """
     header, buffers = read_file(path)
     if header.get("kind") != KIND or "rows" not in buffers:

@@ -1,4 +1,4 @@
-"""What an index holds, in figures."""
+"""Statistics of an index: rows, bytes, key encoding and device."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ __all__ = ["FrameStats"]
 
 @dataclass(frozen=True, slots=True)
 class FrameStats:
-    """Figures of a `FrameIndex`.
+    """Statistics of a `FrameIndex`.
 
     Attributes
     ----------
     rows, erased_rows : int
-        Rows that can be found, and erased ones whose memory is not yet reused.
+        Rows that can be found, and erased rows whose memory is not yet freed.
     row_nbytes, table_nbytes : int
         Bytes of the stored columns and of the key table.
     packing : str
-        How keys become codes: ``"packed"``, ``"reserved"`` or ``"hashed"``.
+        How keys are encoded: ``"packed"``, ``"reserved"`` or ``"hashed"``.
     table : str
         ``"HashMap"`` (each code has one row) or ``"MultiMap"``.
     frames : str
@@ -44,7 +44,7 @@ class FrameStats:
 
     @classmethod
     def of(cls, rows: KeyedRows, packing: str, device: str) -> FrameStats:
-        """Those of an index of `rows`."""
+        """Return the statistics of an index of `rows`."""
         return cls(
             rows=len(rows),
             erased_rows=rows.erased,
@@ -57,7 +57,7 @@ class FrameStats:
         )
 
     def title(self, meta: Any, keys: Sequence[Hashable]) -> str:
-        """An index with these columns and `keys` in one line."""
+        """Return a one-line description of an index with these columns and `keys`."""
         columns = [label for label in meta if label not in keys]
         return (
             f"FrameIndex on {list(keys)!r}: {self.rows:,} rows, "
@@ -66,6 +66,6 @@ class FrameStats:
         )
 
     def html(self, meta: Any, keys: Sequence[Hashable]) -> str:
-        """The same with all figures, as a table."""
+        """Return the title and all statistics as an HTML table."""
         rows = [(name.replace("_", " "), str(each)) for name, each in asdict(self).items()]
         return html_table(self.title(meta, keys), rows)

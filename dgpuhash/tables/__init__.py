@@ -1,4 +1,4 @@
-"""The public tables, HashSet, HashMap, MultiMap, and what is done with columns of keys at once."""
+"""Tables HashSet, HashMap and MultiMap, and functions of key columns."""
 
 from __future__ import annotations
 
@@ -30,19 +30,21 @@ __all__ = [
 
 
 def load(path: str | os.PathLike[str], device: str | None = None) -> HashSet | HashMap | MultiMap:
-    """The table saved under `path`, whichever kind it is; `dgpuhash.load` opens indexes as well.
+    """Load the table saved under `path`, of any kind.
+
+    `dgpuhash.load` opens indexes as well.
 
     Parameters
     ----------
     path : path or fsspec URL
-        What ``table.save`` wrote.
+        File that ``table.save`` wrote.
     device : {"cpu", "cuda"}, optional
-        Where the table shall live; None for the CPU.
+        Device of the table; None for the CPU.
 
     Raises
     ------
     FormatError
-        When the file is foreign, truncated or damaged.
+        When the file is not dgpuhash's, truncated or damaged.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What every table has: a device found when data comes, keys as words, statistics, a saved form."""
+"""Common part of all tables: device, encoding, statistics, save and load."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _BOOL = np.dtype(bool)
 
 
 class Table:
-    """The part that sets, maps and multimaps share."""
+    """Common base of sets, maps and multimaps."""
 
     kind = ""
 
@@ -47,7 +47,7 @@ class Table:
 
     @property
     def spec(self) -> TableSpec:
-        """The settings that the table was made with."""
+        """The settings with which the table was made."""
         return self._spec
 
     @property
@@ -82,9 +82,9 @@ class Table:
     @says_memory
     @reads
     def contains(self, keys: Any) -> Any:
-        """Whether each key is stored: a mask in input order, of the same kind as `keys`.
+        """Return a mask of stored keys, in input order and of the kind of `keys`.
 
-        Keys of other dtypes are compared by value: one that `key_dtype` does not hold is absent.
+        Keys of other dtypes are compared by value: a key that `key_dtype` does not hold is absent.
         """
         taken, asked, bits = self._asked(keys)
         return taken.wrap(asked.by_row(self._opened().contains(bits)), _BOOL)
@@ -92,7 +92,7 @@ class Table:
     @says_memory
     @reads
     def count(self, keys: Any) -> Any:
-        """How often each key is stored: int64 in input order, of the same kind as `keys`."""
+        """Return each key's count (int64) in input order, of the kind of `keys`."""
         taken, asked, bits = self._asked(keys)
         found = asked.by_row(self._opened().contains(bits))
         return taken.wrap(found.astype(np.int64), np.dtype(np.int64))
@@ -100,13 +100,13 @@ class Table:
     @says_memory
     @changes
     def erase(self, keys: Any) -> Any:
-        """Remove keys: a mask of the same kind, true in one row of each key that was stored."""
+        """Remove keys; return a mask like `keys`, true once per stored key."""
         taken, asked, bits = self._asked(keys)
         return taken.wrap(asked.by_row(self._opened().erase(bits)), _BOOL)
 
     @changes
     def clear(self) -> None:
-        """Forget every key; the capacity stays."""
+        """Remove every key; the capacity stays."""
         self._turns.begin()
         if self._store is not None:
             self._store = self._store.cleared()
@@ -115,15 +115,15 @@ class Table:
     @says_memory
     @changes
     def reserve(self, keys: int) -> None:
-        """Make room for `keys` distinct keys in all, so that inserts up to there do not grow.
+        """Reserve room for `keys` keys in total, up to which inserts do not grow.
 
         Raises
         ------
         SpecError
             When `keys` is negative or absurd.
         OutOfMemoryError
-            When there is not enough memory; the table is as it was. Before the first arrays have
-            decided on a device, it is they that are refused, once.
+            When there is not enough memory; the table is unchanged. If the table has no device
+            yet, the first verb with arrays raises it, once.
         """
         wanted = check_capacity(keys, "reserve")
         self._turns.begin()
@@ -135,20 +135,20 @@ class Table:
     @says_memory
     @changes
     def rehash(self, seed: int | None = None) -> None:
-        """Move all keys to where another seed of the hash function wants them.
+        """Rebuild the table with another seed of the hash function.
 
-        A table that grows does so by itself where its keys are close together by the seed that it
-        has. What it holds, and all answers, stay.
+        A growing table does so by itself if its keys are clustered under the current seed. Content
+        and answers stay the same.
 
         Parameters
         ----------
         seed : int, optional
-            From 0 to 2**64 - 1; drawn anew when None.
+            From 0 to 2**64 - 1; None draws a new one.
 
         Raises
         ------
         SpecError, OutOfMemoryError
-            For another `seed`; when there is no room for a copy. The table is as it was.
+            For a `seed` out of range; when no copy fits into memory. The table is unchanged.
 
         Examples
         --------
@@ -167,7 +167,7 @@ class Table:
     @says_memory
     @reads
     def copy(self) -> Self:
-        """An independent table with the same content on the same device."""
+        """Return an independent table with the same content and device."""
         made = object.__new__(type(self))
         made.__dict__.update(self.__dict__)
         made._turns = Turns(self._turns.guard)
@@ -182,19 +182,19 @@ class Table:
         return self.copy()
 
     def __getstate__(self) -> dict[str, Any]:
-        # Threads may change the table before what this gives is pickled.
+        # Pickle a copy: other threads may change the table before pickling ends.
         return self.copy().__dict__
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         if self._backend is not None:
-            # Its arrays are where they were made now.
+            # The arrays are on the device on which they were just unpickled.
             self._turns.guard = self._backend.guard()
 
     @says_memory
     @reads
     def stats(self) -> TableStats:
-        """Size, load, memory and lines per lookup; reads the whole table once."""
+        """Return size, load, memory and lines per lookup; read the whole table."""
         store = self._opened()
         state = store.slots.state()
         present, absent = lines(store.backend, store.slots)
@@ -219,21 +219,21 @@ class Table:
     @says_memory
     @reads
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write the table to one file, at a path or an fsspec URL, whole or not at all.
+        """Write the table atomically to one file, at a path or an fsspec URL.
 
         Parameters
         ----------
         path : path or fsspec URL
         overwrite : bool
-            Whether to replace a file that is there.
+            Whether to replace an existing file.
 
         Raises
         ------
         ExistsError
-            When something is there, or has come meanwhile, and is not to be replaced. On other than
-            local file systems, two who save at the same moment are not told apart.
+            When `path` exists before or after the write, and `overwrite` is False. On remote file
+            systems, two writers at the same moment are not detected.
         OSError
-            When the disk is full or may not be written; what was under `path` is untouched then.
+            When the disk is full or not writable; an existing file is then untouched.
 
         Examples
         --------
@@ -253,12 +253,12 @@ class Table:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], device: str | None = None) -> Self:
-        """The table saved under `path`, on any device.
+        """Load the table saved under `path`, to any device.
 
         Raises
         ------
         FormatError
-            When the file is foreign, truncated or damaged, or holds another kind of table.
+            When the file is not dgpuhash's, truncated or damaged, or holds another kind of table.
         """
         header, buffers = read_file(path)
         if "spec" not in header and "kind" in header:
@@ -307,7 +307,7 @@ class Table:
 
     @property
     def _seed(self) -> int:
-        """Of the hash function that is in use."""
+        """Seed of the hash function in use."""
         return self._spec.seed if self._store is None else self._store.slots.seed
 
     def _filled(self) -> str:
@@ -319,7 +319,7 @@ class Table:
         return self._value_dtype
 
     def _value_word(self) -> np.dtype[Any] | None:
-        """The dtype of the words that slots hold beside keys."""
+        """Return the dtype of the words beside keys in slots."""
         return None
 
     def _open(self, backend: Backend) -> None:
@@ -334,21 +334,21 @@ class Table:
                 capacity=self._least_capacity,
             )
         except MemoryError:
-            # What was reserved may be more than there can be.
+            # The reserved capacity may exceed the memory.
             self._least_capacity = self._first_capacity
             raise
         guarding = assigning(self._turns, guard=backend.guard())
         backend.in_one_call([guarding, assigning(self, _store=store, _backend=backend)])
 
     def _opened(self) -> Storage:
-        """The storage; on the CPU when no array has said otherwise."""
+        """Return the storage; open it on the CPU if no array chose a device."""
         if self._store is None:
             self._open(backends.get("cpu"))
         assert self._store is not None
         return self._store
 
     def _home(self, *arguments: Taken) -> Backend:
-        """The backend where the arguments and the table are."""
+        """Return the backend of the arguments and of the table."""
         backend = self._backend
         if backend is not None:
             for taken in arguments:
@@ -360,12 +360,12 @@ class Table:
         return backends.get(self.device, *placed)
 
     def _keys(self, keys: Any) -> tuple[Taken, Any]:
-        """The argument and its canonical words, on a table that is open."""
+        """Open the table; return the argument and its canonical words."""
         taken, bits = self._stored_as(keys)
         return taken, words_of(bits)
 
     def _stored_as(self, keys: Any) -> tuple[Taken, Any]:
-        """As `_keys`, for a `Storage`: the words may be of any dtype as wide."""
+        """Return the argument and words as `_keys` does, of any dtype as wide."""
         taken = take(keys, "keys")
         backend = self._home(taken)
         bits = key_memory(backend, adopt(backend, taken, self._key, "keys"))
@@ -375,7 +375,7 @@ class Table:
         return taken, bits
 
     def _asked(self, keys: Any) -> tuple[Taken, Asked, Any]:
-        """The argument of a question, what the key dtype holds of it, and that as a `Storage`'s."""
+        """Return a lookup argument, its `Asked` keys, and their words."""
         taken = take(keys, "keys")
         backend = self._home(taken)
         asked = ask(backend, taken, self._key, "keys")
@@ -385,7 +385,7 @@ class Table:
         return taken, asked, bits
 
     def _pairs(self, keys: Any, values: Any) -> tuple[Taken, Any, Any]:
-        """Keys as of `_stored_as` and values' rows, checked before the table changes."""
+        """Return the argument, key words and rows of values, all checked."""
         taken, given = take(keys, "keys"), take(values, "values")
         backend = self._home(taken, given)
         adopted = adopt(backend, taken, self._key, "keys")
@@ -407,13 +407,13 @@ class Table:
         raise AssertionError(f"{type(self).__name__} must say how it is restored")
 
     def _restored_bits(self, raw: np.ndarray) -> Any:
-        """Saved key words on this table's device, canonical whatever the file held."""
+        """Return saved key words on the device, made canonical."""
         backend = self._home()
         return key_bits(backend, keys_of(backend, backend.from_host(raw), self._key))
 
 
 def _kinds(cls: type[Table]) -> dict[str, type[Table]]:
-    """Every concrete table that is a `cls`, by kind."""
+    """Return every concrete subclass of `cls`, by kind."""
     found = {cls.kind: cls} if cls.kind else {}
     for child in cls.__subclasses__():
         found |= _kinds(child)

@@ -1,4 +1,4 @@
-"""Bloom filters of key words: what says of most keys that are not stored that they are not."""
+"""Bloom filters of key words: fast tests for keys that are not stored."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from dgpuhash.backend.structs import bloom as args
 
 __all__ = ["BloomFilter"]
 
-# 10.7 bits for each key: 0.9 of 100 other keys pass.
+# 10.7 bits per key: 0.9 % false positives.
 _BLOCK_KEYS = 24
 
 
 class BloomFilter:
-    """A split block Bloom filter, of all hashes or of a range of them.
+    """Split block Bloom filter of all hashes, or of a range of them.
 
-    The `range` of an owner's hashes (`Backend.owner_of`) takes the owner's keys.
+    A `range` holds the keys of one owner (`Backend.owner_of`).
 
     Parameters
     ----------
     backend : Backend
     blocks : int
-        32 bytes each.
+        Blocks of 32 bytes.
     seed : int
-        Of the hash.
+        Seed of the hash.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class BloomFilter:
 
     @staticmethod
     def blocks_for(keys: int) -> int:
-        """Blocks for so many keys, of which about one in a hundred others passes."""
+        """Return the blocks for `keys` keys at about 1 % false positives."""
         return max(1, math.ceil(keys / _BLOCK_KEYS))
 
     @property
@@ -62,9 +62,11 @@ class BloomFilter:
         return int(self.words.nbytes)
 
     def range(self, number: int, ranges: int) -> BloomFilter:
-        """One of equal ranges of the hashes, which shares its blocks with this filter.
+        """Return the filter of one of `ranges` equal ranges of the hashes.
 
-        `ranges` divides their number.
+        It shares its blocks with this filter.
+
+        `ranges` divides the number of blocks.
         """
         made = copy.copy(self)
         held = self._blocks // ranges
@@ -74,12 +76,15 @@ class BloomFilter:
         return made
 
     def add(self, keys: Any) -> None:
-        """Let keys (words) pass; of a range, those whose hashes are in it."""
+        """Add keys (words).
+
+        A range adds only keys whose hashes are in it.
+        """
         kernel = args.bloom_add(keys.dtype)
         self._backend.run(kernel, args.BLOOM_ADD, len(keys), filter=self._fields, keys=keys)
 
     def test(self, keys: Any) -> Any:
-        """1 (uint8) for each key (words) that may have been added, 0 where it was not."""
+        """Return 1 (uint8) for each key (word) that may be present, else 0."""
         passed = self._backend.empty(len(keys), np.uint8)
         self._backend.run(
             args.bloom_test(keys.dtype), args.BLOOM_TEST, len(keys),

@@ -1,4 +1,4 @@
-"""Attributes that are worked out once, without a lock."""
+"""Attributes that are computed once, without a lock."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ if TYPE_CHECKING:
 else:
 
     class cached:  # noqa: N801
-        """As `functools.cached_property`, which up to Python 3.11 has one lock for all objects.
+        """`functools.cached_property` without its lock.
 
-        A process that is forked while another thread works one out would find it locked for ever,
-        and a signal handler in one could wait for a thread that waits for another. Threads that
-        want one at once each work it out.
+        Up to Python 3.11 the original has one lock for all objects. A process that is forked while
+        another thread computes an attribute would find the lock held for ever, and a signal
+        handler could deadlock with another thread. Here, threads that need the attribute at the
+        same time each compute it.
 
         Examples
         --------

@@ -1,8 +1,8 @@
-"""Changes that are whole or absent: all they need is made first, then one call of C does them.
+"""Atomic changes of tables: plan first, then commit in one call of C.
 
-Signal handlers, and exceptions raised from other threads, come between two instructions of Python.
-So a change is planned where nobody sees it, and then it is one launch, or one assignment, or steps
-that run in one call; what the host knows of the device before a launch holds after it, too.
+Signal handlers, and exceptions raised from other threads, run between two instructions of Python.
+So a change is planned out of sight of readers, and is committed as one launch, one assignment, or
+several steps in one call of C. Host-side facts about the device hold before and after a launch.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ __all__ = ["Broken", "assigning"]
 
 
 def assigning(target: Any, **attributes: Any) -> Step:
-    """The step that gives `target` all these attributes, at one stroke."""
+    """Return the step that sets all these attributes of `target` at once."""
     return functools.partial(target.__dict__.update, attributes)
 
 
 class Broken:
-    """What stands where the slots of a table did, as long as they are neither old nor new.
+    """Stand-in for a table's slots while they are neither old nor new.
 
     Parameters
     ----------
     kept : Slots
-        Those.
+        The slots that were in place.
     """
 
     def __init__(self, kept: Any) -> None:

@@ -1,4 +1,4 @@
-"""HashMap: one value for each key."""
+"""Hash map: one value for each key."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _BOOL = np.dtype(bool)
 
 
 class HashMap(Table):
-    """A map from keys to values on a CPU or a GPU.
+    """Map from keys to values on a CPU or a GPU.
 
     Open addressing with cooperative probing (WarpCore, Jünger et al. 2020, §IV-B): double hashing
-    between buckets of 64 bytes, which stays within 64 KiB; bits that tell which full buckets a key
-    has passed end a search for an absent key.
+    between buckets of 64 bytes, inside a segment of 64 KiB. Overflow bits, which tell whether a key
+    has passed a full bucket, end the search for an absent key early.
 
     Parameters
     ----------
@@ -42,13 +42,13 @@ class HashMap(Table):
         Any bool, integer, float, datetime64 or timedelta64 of at most 8 bytes. Every value can be
         stored; -0.0 is 0.0, all NaNs are one key, and so is NaT.
     value_dtype : dtype
-        Any fixed size: values of more than 8 bytes lie in an array beside the slots.
+        Any fixed size; values of more than 8 bytes are stored in an array beside the slots.
     capacity : int
-        Keys to make room for; the table grows by itself beyond.
+        Keys to reserve slots for; beyond that number the table grows by itself.
     max_load : float
-        Share of the slots in use above which it grows.
+        Load factor (share of the slots in use) above which the table grows.
     device : {"cpu", "cuda"}, optional
-        None: where the first arrays are.
+        None: the device of the first arrays.
     seed : int, optional
         Seed of the hash function, from 0 to 2**64 - 1; drawn anew when None, unless the variable
         ``DGPUHASH_SEED`` fixes it.
@@ -66,15 +66,14 @@ class HashMap(Table):
 
     Notes
     -----
-    Dates, text and records, which CuPy has no arrays for, travel on a GPU as int64 (dates) or as
-    rows of bytes (the rest); cuDF Series of dates are taken and given as such.
+    CuPy has no arrays of dates, text and records: on a GPU, dates are passed as int64 and the
+    others as rows of bytes. cuDF Series of dates are accepted and returned.
 
-    Threads may share a table: lookups run at once, a change waits for its turn and runs alone.
-    A thread that comes back to a table that it is using, by a signal handler or a finaliser, may
-    read what it reads; what would wait for itself raises ReentranceError. A forked process may use
-    tables on the CPU; one that another thread was changing at that moment raises TableBroken.
-    On a GPU its work is that of CuPy's current stream; if streams differ, let each wait for the
-    other, as for CuPy's arrays.
+    Threads may share a table (read-write lock): lookups run concurrently, a change runs alone.
+    A thread that re-enters a table in a signal handler or a finaliser may read while it reads; a
+    call that would wait for itself raises ReentranceError. A forked process may use tables on the
+    CPU; a table that another thread was changing during the fork raises TableBroken. On a GPU all
+    work runs on CuPy's current stream; synchronize different streams as for CuPy's arrays.
 
     Examples
     --------
@@ -104,7 +103,7 @@ class HashMap(Table):
 
     @classmethod
     def from_arrays(cls, keys: Any, values: Any, *, keep: str = "any", **settings: Any) -> HashMap:
-        """A map of `keys` to `values`, of their dtypes and on their device.
+        """Return a map of `keys` to `values`, of their dtypes and on their device.
 
         Examples
         --------
@@ -135,20 +134,20 @@ class HashMap(Table):
         keys, values : array
             One value for each key.
         keep : {"any", "first", "last"}
-            Which pair counts when a new key comes more than once: any one of them, whole (the
-            fastest), or the one in the first or the last row.
+            Which pair is stored when a new key occurs more than once: any one of them, whole (the
+            fastest), or the pair in the first or the last row.
 
         Returns
         -------
         array of bool
-            True in the row of each new key that counts; of the same kind as `keys`.
+            True in the row of each pair that was stored; of the same kind as `keys`.
 
         Raises
         ------
         KeyTypeError, ShapeError, DeviceError, SpecError
             When an argument does not fit the table.
         OutOfMemoryError
-            When the table cannot grow; it is as it was.
+            When the table cannot grow; it is unchanged.
 
         Examples
         --------
@@ -173,14 +172,14 @@ class HashMap(Table):
     @says_memory
     @changes
     def upsert(self, keys: Any, values: Any) -> None:
-        """Store pairs, over those of the same keys; the last row of a key counts.
+        """Store pairs and overwrite stored keys; the last row of a key counts.
 
         Raises
         ------
         KeyTypeError, ShapeError, DeviceError
             When an argument does not fit the table.
         OutOfMemoryError
-            When the table cannot grow; it is as it was.
+            When the table cannot grow; it is unchanged.
 
         Examples
         --------
@@ -199,20 +198,20 @@ class HashMap(Table):
     @says_memory
     @reads
     def find(self, keys: Any, default: Any = None) -> tuple[Any, Any]:
-        """The value of each key, and whether it is stored.
+        """Return the value of each key, and whether the key is stored.
 
         Parameters
         ----------
         keys : array
-            Any kind; those that `key_dtype` does not hold are absent.
+            Any kind; keys that `key_dtype` does not hold are absent.
         default : scalar, optional
             The value where a key is absent; zero bytes when None.
 
         Returns
         -------
         values, found : array
-            In input order and of the same kind as `keys`, NumPy arrays where that lacks the dtype;
-            `found` is a mask.
+            In input order and of the same kind as `keys`, or NumPy arrays where that kind lacks
+            the dtype; `found` is a mask.
 
         Raises
         ------
@@ -236,22 +235,24 @@ class HashMap(Table):
     @says_memory
     @reads
     def _find_to(self, keys: Any, default: Any, values: Any, found: Any) -> bool:
-        """As `find`, written to arrays as wide on this device; False where that cannot be."""
+        """Look keys up as `find` does, into arrays as wide on this device.
+
+        Returns False where that is impossible.
+        """
         _, bits = self._stored_as(keys)
         store = self._opened()
         row = default_row(default, self._value)
         return self._values.find_to(store, bits, row, values, found)
 
     def match(self, keys: Any) -> tuple[Any, Any]:
-        """The rows whose keys are stored, and their values: an inner join with this table.
+        """Return the rows whose keys are stored, and their values (inner join).
 
-        As `join_indices` does it for keys that were not stored before: with row numbers for values
-        these are the pairs.
-
+        With row numbers as values, the result is the row pairs of `join_indices` with a table that
+        was built before.
         Parameters
         ----------
         keys : array
-            Any kind; those that `key_dtype` does not hold are absent.
+            Any kind; keys that `key_dtype` does not hold are absent.
 
         Returns
         -------
@@ -275,7 +276,7 @@ class HashMap(Table):
     @says_memory
     @reads
     def _match(self, keys: Any, *, named: bool) -> tuple[Any, Any]:
-        """As `match`; unless all rows are `named`, None for all of them."""
+        """Match as `match` does; rows are None for all rows unless `named`."""
         _, asked, bits = self._asked(keys)
         store = self._opened()
         words, found = store.find(bits)
@@ -286,7 +287,7 @@ class HashMap(Table):
     @says_memory
     @reads
     def items(self) -> tuple[Any, Any]:
-        """All keys and their values, in no particular order, as NumPy or CuPy arrays.
+        """Return all keys and values, unordered, as NumPy or CuPy arrays.
 
         Examples
         --------
@@ -299,16 +300,16 @@ class HashMap(Table):
 
     @changes
     def clear(self) -> None:
-        """Forget every pair; the capacity stays."""
+        """Remove every pair; the capacity stays."""
         emptied = None if self._store is None else self._values.emptied()
         super().clear()
         if emptied is not None:
-            # In between they are values that no key knows.
+            # Between both steps the old values exist, but no key refers to them.
             self._values = emptied
 
     @reads
     def copy(self) -> Self:
-        """An independent map with the same content on the same device."""
+        """Return an independent map with the same content and device."""
         made = super().copy()
         if self._store is not None:
             made._values = self._values.copy()
@@ -317,16 +318,16 @@ class HashMap(Table):
     @says_memory
     @changes
     def _add(self, keys: Any, values: Any) -> None:
-        """As `insert`, and tells nothing."""
+        """Add pairs as `insert` does, but return nothing."""
         _, bits, rows = self._pairs(keys, values)
         self._values.add(self._opened(), bits, rows)
 
     @says_memory
     @changes
     def _insert_then(self, keys: Any, values: Any, then: Then) -> Any:
-        """As `insert` of values of 4 or 8 bytes, and the step that `then` makes of its answer.
+        """Insert values of 4 or 8 bytes; run the step that `then` makes.
 
-        Both are done in one call.
+        The insert and the step run in one call. `then` makes the step from the insert's result.
         """
         _, bits, rows = self._pairs(keys, values)
         return self._opened().insert(bits, value_memory(rows, self._value), then)
@@ -334,7 +335,7 @@ class HashMap(Table):
     @says_memory
     @changes
     def _erase_then(self, keys: Any, *then: Step) -> None:
-        """As `erase`, and these steps in the same call."""
+        """Erase keys as `erase` does, and run `then` in the same call."""
         _, bits = self._stored_as(keys)
         store = self._opened()
         store.backend.in_one_call([store.slots.erasing(bits), *then])

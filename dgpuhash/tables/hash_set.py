@@ -1,4 +1,4 @@
-"""HashSet: distinct keys."""
+"""Hash set: distinct keys."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ __all__ = ["HashSet"]
 
 
 class HashSet(Table):
-    """A set of distinct keys on a CPU or a GPU.
+    """Set of distinct keys on a CPU or a GPU.
 
     Open addressing with cooperative probing (WarpCore, Jünger et al. 2020, §IV-B): double hashing
-    between buckets of 64 bytes, which stays within 64 KiB; bits that tell which full buckets a key
-    has passed end a search for an absent key.
+    between buckets of 64 bytes, inside a segment of 64 KiB. Overflow bits, which tell whether a key
+    has passed a full bucket, end the search for an absent key early.
 
     Parameters
     ----------
@@ -33,11 +33,11 @@ class HashSet(Table):
         Any bool, integer, float, datetime64 or timedelta64 of at most 8 bytes. Every value can be
         stored; -0.0 is 0.0, all NaNs are one key, and so is NaT.
     capacity : int
-        Keys to make room for; the table grows by itself beyond.
+        Keys to reserve slots for; beyond that number the table grows by itself.
     max_load : float
-        Share of the slots in use above which it grows.
+        Load factor (share of the slots in use) above which the table grows.
     device : {"cpu", "cuda"}, optional
-        None: where the first arrays are.
+        None: the device of the first arrays.
     seed : int, optional
         Seed of the hash function, from 0 to 2**64 - 1; drawn anew when None, unless the variable
         ``DGPUHASH_SEED`` fixes it.
@@ -55,12 +55,11 @@ class HashSet(Table):
 
     Notes
     -----
-    Threads may share a table: lookups run at once, a change waits for its turn and runs alone.
-    A thread that comes back to a table that it is using, by a signal handler or a finaliser, may
-    read what it reads; what would wait for itself raises ReentranceError. A forked process may use
-    tables on the CPU; one that another thread was changing at that moment raises TableBroken.
-    On a GPU its work is that of CuPy's current stream; if streams differ, let each wait for the
-    other, as for CuPy's arrays.
+    Threads may share a table (read-write lock): lookups run concurrently, a change runs alone.
+    A thread that re-enters a table in a signal handler or a finaliser may read while it reads; a
+    call that would wait for itself raises ReentranceError. A forked process may use tables on the
+    CPU; a table that another thread was changing during the fork raises TableBroken. On a GPU all
+    work runs on CuPy's current stream; synchronize different streams as for CuPy's arrays.
 
     Examples
     --------
@@ -90,7 +89,9 @@ class HashSet(Table):
 
     @classmethod
     def from_keys(cls, keys: Any, **settings: Any) -> HashSet:
-        """A set of `keys`, of their dtype and on their device; `settings` as for the class.
+        """Return a set of `keys`, of their dtype and on their device.
+
+        `settings` are those of the class.
 
         Examples
         --------
@@ -105,14 +106,16 @@ class HashSet(Table):
     @says_memory
     @changes
     def insert(self, keys: Any) -> Any:
-        """Add keys: a mask of the same kind, true in one row of each key that was not stored yet.
+        """Add keys; return a mask of the rows that added one.
+
+        The mask is of the same kind as `keys`, and true in one row of each key that was not stored.
 
         Raises
         ------
         KeyTypeError, ShapeError, DeviceError
             When the keys do not fit the table.
         OutOfMemoryError
-            When the table cannot grow; it is as it was.
+            When the table cannot grow; it is unchanged.
 
         Examples
         --------
@@ -126,7 +129,7 @@ class HashSet(Table):
     @says_memory
     @reads
     def items(self) -> Any:
-        """All keys, in no particular order, as a NumPy or CuPy array.
+        """Return all keys, in no particular order, as a NumPy or CuPy array.
 
         Examples
         --------
@@ -138,7 +141,7 @@ class HashSet(Table):
     @says_memory
     @changes
     def _add(self, keys: Any) -> None:
-        """As `insert`, and tells nothing."""
+        """Add keys as `insert` does, but return nothing."""
         _, bits = self._keys(keys)
         self._opened().add(bits, None)
 

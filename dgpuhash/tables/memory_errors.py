@@ -1,4 +1,4 @@
-"""One error for memory that ran out, wherever in a verb that was."""
+"""Translation of exhausted memory to OutOfMemoryError in tables' verbs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ Answer = TypeVar("Answer")
 def says_memory(
     verb: Callable[Concatenate[Any, Rest], Answer],
 ) -> Callable[Concatenate[Any, Rest], Answer]:
-    """Let a table's verb raise OutOfMemoryError where NumPy or CuPy raise an error of their own."""
+    """Decorate a table's verb to raise OutOfMemoryError.
+
+    It does so where NumPy or CuPy raise an error of their own for exhausted memory.
+    """
 
     @functools.wraps(verb)
     def said(self: Any, *args: Rest.args, **kwargs: Rest.kwargs) -> Answer:
@@ -39,13 +42,16 @@ def says_memory(
 
 
 def call_says_memory(call: Callable[Rest, Answer]) -> Callable[Rest, Answer]:
-    """As `says_memory`, for what is no verb of a table."""
+    """Decorate a function as `says_memory` decorates a table's verb."""
     return saying_memory(call.__name__.lstrip("_"))(call)
 
 
 @contextmanager
 def saying_memory(name: str) -> Iterator[None]:
-    """The same for a block, or for the calls of a function that it decorates."""
+    """Translate errors of exhausted memory raised inside a block.
+
+    Also decorates functions; `name` stands for the operation in the message.
+    """
     try:
         yield
     except Exception as error:

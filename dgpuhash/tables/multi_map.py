@@ -1,4 +1,4 @@
-"""MultiMap: any number of values for each key."""
+"""Hash multimap: any number of values for each key."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _GARBAGE_ROWS = 1024
 
 
 class MultiMap(Table):
-    """A map from keys to lists of values on a CPU or a GPU.
+    """Map from keys to lists of values on a CPU or a GPU.
 
-    A key's only value stands beside it, several stand together in one pool. Those of later inserts
-    go to a chain of buckets that grow geometrically (the bucket list hash table of WarpCore, Jünger
-    et al. 2020, §IV-C), until `compact` brings all together. The values of a key keep their
-    insertion order.
+    A key's only value is stored in its slot; several values are contiguous in one pool. Values of
+    later inserts go to a chain of geometrically growing buckets (the bucket list hash table of
+    WarpCore, Jünger et al. 2020, §IV-C), until `compact` makes them contiguous. The values of a key
+    keep their insertion order.
 
     Parameters
     ----------
@@ -44,19 +44,19 @@ class MultiMap(Table):
         Any bool, integer, float, datetime64 or timedelta64 of at most 8 bytes. Every value can be
         stored; -0.0 is 0.0, all NaNs are one key, and so is NaT.
     value_dtype : dtype
-        Any fixed size: values of more than 8 bytes lie in an array of their own.
+        Any fixed size; values of more than 8 bytes are stored in an array of their own.
     capacity : int
-        Distinct keys to make room for; the table grows by itself beyond.
+        Distinct keys to reserve slots for; beyond that number the table grows by itself.
     max_load : float
-        Share of the key slots in use above which it grows.
+        Load factor (share of the key slots in use) above which the table grows.
     device : {"cpu", "cuda"}, optional
-        None: where the first arrays are.
+        None: the device of the first arrays.
     seed : int, optional
         Seed of the hash function; drawn anew when None, unless ``DGPUHASH_SEED`` fixes it.
     initial_bucket : int
         Values in the first bucket of a key's chain.
     growth : float
-        How much larger each further bucket is.
+        Factor by which each further bucket is larger.
 
     Raises
     ------
@@ -71,14 +71,13 @@ class MultiMap(Table):
 
     Notes
     -----
-    ``len`` is the number of pairs, `n_keys` that of distinct keys.
+    ``len`` is the number of pairs, `n_keys` the number of distinct keys.
 
-    Threads may share a table: lookups run at once, a change waits for its turn and runs alone.
-    A thread that comes back to a table that it is using, by a signal handler or a finaliser, may
-    read what it reads; what would wait for itself raises ReentranceError. A forked process may use
-    tables on the CPU; one that another thread was changing at that moment raises TableBroken.
-    On a GPU its work is that of CuPy's current stream; if streams differ, let each wait for the
-    other, as for CuPy's arrays.
+    Threads may share a table (read-write lock): lookups run concurrently, a change runs alone.
+    A thread that re-enters a table in a signal handler or a finaliser may read while it reads; a
+    call that would wait for itself raises ReentranceError. A forked process may use tables on the
+    CPU; a table that another thread was changing during the fork raises TableBroken. On a GPU all
+    work runs on CuPy's current stream; synchronize different streams as for CuPy's arrays.
 
     Examples
     --------
@@ -92,7 +91,7 @@ class MultiMap(Table):
     """
 
     kind = "multimap"
-    # None: not known since a change that was interrupted.
+    # None: unknown since an interrupted change.
     _known_size: int | None
     _lists: Lists
     _payload: Payload | None
@@ -115,7 +114,7 @@ class MultiMap(Table):
 
     @classmethod
     def from_arrays(cls, keys: Any, values: Any, **settings: Any) -> MultiMap:
-        """A multimap of `keys` and `values`, of their dtypes and on their device.
+        """Return a multimap of `keys` and `values`, of their dtypes and device.
 
         Examples
         --------
@@ -159,9 +158,9 @@ class MultiMap(Table):
         KeyTypeError, ShapeError, DeviceError
             When an argument does not fit the table.
         CapacityError
-            When the values would take more places than can be numbered.
+            When the pool would have too many slots to be numbered.
         OutOfMemoryError
-            When the table cannot grow; it is as it was.
+            When the table cannot grow; it is unchanged.
 
         Examples
         --------
@@ -177,22 +176,22 @@ class MultiMap(Table):
     @says_memory
     @reads
     def find(self, keys: Any, *, stable: bool = False) -> tuple[Any, Any]:
-        """All values of each key.
+        """Return all values of each key.
 
         Parameters
         ----------
         keys : array
-            Any kind; those that `key_dtype` does not hold are absent.
+            Any kind; keys that `key_dtype` does not hold are absent.
         stable : bool
-            Ask for insertion order inside each key. It is always kept.
+            Request insertion order within each key. It is always kept.
 
         Returns
         -------
         values : array
-            The values of the first key, of the second, and so on; of the same kind as `keys`, a
-            NumPy array where that lacks the dtype.
+            The values of the first key, of the second, and so on; of the same kind as `keys`, or a
+            NumPy array where that kind lacks the dtype.
         offsets : array of int64
-            One more than `keys`: those of key *i* are ``values[offsets[i]:offsets[i + 1]]``.
+            One more than `keys`: key *i* has ``values[offsets[i]:offsets[i + 1]]``.
 
         Raises
         ------
@@ -213,7 +212,7 @@ class MultiMap(Table):
     @says_memory
     @reads
     def count(self, keys: Any) -> Any:
-        """How many values each key has: int64 in input order, of the same kind as `keys`."""
+        """Return each key's number of values (int64), of the kind of `keys`."""
         taken, asked, bits = self._asked(keys)
         return taken.wrap(asked.by_row(self._counts(words_of(bits))), _INT64)
 
@@ -247,7 +246,7 @@ class MultiMap(Table):
     @says_memory
     @reads
     def items(self) -> tuple[Any, Any]:
-        """All pairs as two NumPy or CuPy arrays: equal keys together, their values in order.
+        """Return all pairs as arrays: by key, each key's values in order.
 
         Examples
         --------
@@ -261,14 +260,14 @@ class MultiMap(Table):
     @says_memory
     @changes
     def compact(self) -> None:
-        """Bring each key's values together, so that the table takes no more memory than it needs.
+        """Store each key's values contiguously, in the least memory.
 
-        Lookups are fastest then. A table that was filled by one insert is compact already.
+        This makes lookups fastest. A table filled by one insert is already compact.
 
         Raises
         ------
         OutOfMemoryError
-            When there is no room for a second copy; the table is as it was.
+            When there is no room for a second copy; the table is unchanged.
 
         Examples
         --------
@@ -286,7 +285,7 @@ class MultiMap(Table):
 
     @changes
     def clear(self) -> None:
-        """Forget every pair; the capacity stays."""
+        """Remove every pair; the capacity stays."""
         self._turns.begin()
         if self._store is not None:
             store = self._store.cleared()
@@ -296,7 +295,7 @@ class MultiMap(Table):
 
     @reads
     def copy(self) -> Self:
-        """An independent multimap with the same content on the same device."""
+        """Return an independent multimap with the same content and device."""
         made = super().copy()
         if self._store is not None:
             made._lists = self._lists.copy()
@@ -328,7 +327,7 @@ class MultiMap(Table):
     @says_memory
     @changes
     def _insert_then(self, keys: Any, values: Any, *then: Step) -> None:
-        """As `insert` of some pairs, and these steps in the same call."""
+        """Insert pairs as `insert` does, and run `then` in the same call."""
         _, bits, rows = self._pairs(keys, values)
         self._insert(words_of(bits), rows, *then)
 
@@ -356,7 +355,7 @@ class MultiMap(Table):
         store.commit(*made.steps, store.replacing(batch.keys, made.entries), after, *then)
 
     def _put_away(self, payload: Payload | None, rows: Any) -> tuple[Payload | None, Any]:
-        """The payload with values, if there is one, and the words of these."""
+        """Return the payload with the rows added, if any, and the rows' words."""
         return (None, value_bits(rows, self._value)) if payload is None else payload.appended(rows)
 
     def _counts(self, bits: Any) -> Any:
@@ -368,15 +367,15 @@ class MultiMap(Table):
         return self._payload.take(words.view(np.int64))
 
     def _tidy(self) -> None:
-        """Leave erased values behind when they take more room than those that live."""
+        """Compact when erased values take more room than live ones."""
         if self._lists.appended - self._size > max(self._size, _GARBAGE_ROWS):
             self._compact()
 
     def _compact(self, room: int = 0) -> None:
-        """Move all pairs into new runs; the old lists stay in use when that fails.
+        """Move all pairs to new runs; on failure the old lists stay in use.
 
-        There will be numbers for `room` further lists; wide values stay where they are then, since
-        those of a batch have their places already.
+        Reserves numbers for `room` further lists. With `room`, wide values keep their row numbers,
+        because the batch to insert already has its own.
         """
         bits, offsets, words = contents(self._opened(), self._lists)
         store, payload = self._opened(), self._payload

@@ -1,9 +1,9 @@
-"""Threads that share a table: those that read take part together, one that changes it is alone.
+"""Read-write lock of a table that tolerates re-entrance by a thread.
 
-A thread may come back while it is inside: by a signal handler, by a finaliser that the collector
-runs, by an argument that is made an array. It may come at any place of what stands here, so there
-is no lock that such a thread would wait for: entering and leaving are one operation of a dictionary
-each, which nothing interrupts.
+Readers share the lock, a writer has it alone. A thread may re-enter while it holds the lock: in a
+signal handler, in a finaliser that the garbage collector runs, or while an argument is converted to
+an array. That can happen at any instruction of this module, so no mutex may protect the state:
+entering and leaving are one dictionary operation each, which nothing interrupts.
 """
 
 from __future__ import annotations
@@ -24,65 +24,69 @@ __all__ = ["Turns", "changes", "reads"]
 Rest = ParamSpec("Rest")
 Answer = TypeVar("Answer")
 
-# What a thread's number is multiplied by.
+# Sign of the thread id in a ticket.
 _READS, _CHANGES = 1, -1
-# Seconds between two looks of one who waits whether those before are there, and get on.
+# Seconds after which a waiting thread looks again for leftover tickets and for a deadlock.
 _LOOK = 0.05
 
-# What each thread waits for: a table's turns, its own place there, and what it wants to do.
+# By waiting thread: the lock, the thread's ticket there, and its kind.
 _waits: dict[int, tuple[Turns, object, int]] = {}
 _all: set[weakref.ref[Turns]] = set()
 
 
 class Turns:
-    """Who may work on one table, in the order in which they came.
+    """Read-write lock of one table, fair in order of arrival.
 
-    Whoever reads it may read again. Whoever changes it may enter again until the change has begun.
+    A reader may read again. A writer may re-enter until its change has begun.
 
     Parameters
     ----------
     guard : callable, optional
-        Called by whoever enters; raises where the table's memory cannot be worked on.
+        Called by each thread that enters; raises where the table's memory cannot be used.
     """
 
     def __init__(self, guard: Callable[[], None] | None = None) -> None:
         self.guard = guard
-        # Those at work and those that wait, as they came: an object for each, and its thread's
-        # number, which is negative for a change. No mark says who is at work: those that have
-        # nobody before them whom they must not meet.
+        # Tickets of holders and waiters in order of arrival, each with its thread's id, negative
+        # for a writer. A ticket holds the lock if no conflicting ticket precedes it.
         self.entered: dict[object, int] = {}
-        # What wakes those that wait.
+        # Mutexes that waiting threads block on.
         self._waiting: dict[LockType, None] = {}
-        # Who changed the table last, or does so now, and whose change has begun.
+        # Ticket of the latest writer, and of the writer whose change has begun.
         self._changer: object = None
         self._begun: object = self
-        # All that this calls is one operation, too.
+        # The callback is one operation, too.
         _all.add(weakref.ref(self, _all.discard))
 
     def __reduce__(self) -> tuple[type[Turns], tuple[()]]:
         if self.guard is _refuse_half_changed:
             self.guard()
-        # Nobody is at work on a copy yet.
+        # A copy has no holders yet.
         return Turns, ()
 
     def begin(self) -> None:
-        """From now on a change that is at work may be half done; without one this means nothing."""
+        """Mark the running change as begun, so it may now be half done.
+
+        Without a running change this has no effect.
+        """
         self._begun = self._changer
 
     def again(self, kind: int, table: Any, verb: str) -> object | None:
-        """The place of this thread where it is inside already, when it may go on in it; else None.
+        """Return this thread's ticket if it already holds the lock, else None.
+
+        With a ticket the thread may run the nested verb.
 
         Raises
         ------
         ReentranceError
-            When it reads and wants to change, or is in the middle of a change.
+            When the thread reads and wants to write, or is in the middle of a change.
         """
         me = get_ident()
         for own in list(self.entered):
             inside = self.entered.get(own, 0)
             if abs(inside) != me:
                 continue
-            # The caller's caller, as what called this is no proof.
+            # Look from the caller's caller on: the direct caller is a verb in any case.
             if not self._is_in(sys._getframe(1).f_back):
                 self.entered.pop(own, None)
                 continue
@@ -93,7 +97,7 @@ class Turns:
                     "handler, a finaliser, or an argument that is made an array): keep what is to "
                     "be changed, and change the table when the read has returned"
                 )
-            # The thread itself may wait yet, and whoever came after it waits for it.
+            # The ticket may still be waiting, and later tickets wait for it.
             self.wait(own, kind, name)
             if self._begun is own:
                 raise ReentranceError(
@@ -104,12 +108,12 @@ class Turns:
         return None
 
     def wait(self, own: object, kind: int, name: str) -> None:
-        """Until nobody before `own` is inside whom it must not meet.
+        """Wait until no conflicting ticket precedes `own`.
 
         Raises
         ------
         ReentranceError
-            When that is for ever, as one of them waits for this thread.
+            When the wait would deadlock, because a preceding thread waits for this one.
         """
         if not any(self._before(own, kind)):
             return
@@ -119,15 +123,15 @@ class Turns:
         try:
             _waits[me] = self, own, kind
             while True:
-                # Before the look: who leaves after it rings.
+                # Registered before the check: a thread that leaves after it rings the bell.
                 self._waiting[bell] = None
                 if not any(self._before(own, kind)):
                     return
-                # Who leaves may be interrupted before it rings.
+                # A leaving thread may be interrupted before it rings, hence the timeout.
                 if not bell.acquire(timeout=_LOOK):
                     self._forget_the_gone()
                     last, circle = circle, self._circle(me)
-                    # The same twice: all of them stood at one time.
+                    # Seen twice, so all of these waits existed at the same time.
                     if circle is not None and circle == last:
                         raise ReentranceError(
                             f"{name} would wait for ever: this thread is at work on another table, "
@@ -143,14 +147,17 @@ class Turns:
                 _waits[me] = outer
 
     def ring(self) -> None:
-        """Wake those that wait."""
+        """Wake the waiting threads."""
         for bell in list(self._waiting):
-            # Its owner puts it back, if it waits on; two may be here at once.
+            # The owner re-registers a bell if it still waits; two threads may ring at once.
             if self._waiting.pop(bell, bell) is None:
                 bell.release()
 
     def after_fork(self) -> None:
-        """In a forked child: only the thread that forked is inside, if it was."""
+        """Release the tickets of other threads in a forked child.
+
+        Only the thread that forked exists there.
+        """
         me = get_ident()
         for each in list(self.entered):
             if abs(self.entered[each]) != me:
@@ -159,9 +166,12 @@ class Turns:
                 del self.entered[each]
 
     def _before(self, own: object, kind: int) -> Iterator[int]:
-        """The threads before `own` whom it must not meet. These only become fewer."""
+        """Yield the threads whose tickets conflict and precede `own`.
+
+        Their number only decreases.
+        """
         entered = self.entered
-        # The list is made in one operation.
+        # Copying the dictionary's keys is one operation.
         for each in list(entered) if own in entered else ():
             if each is own:
                 return
@@ -170,7 +180,10 @@ class Turns:
                 yield abs(inside)
 
     def _circle(self, me: int) -> list[object] | None:
-        """The places in which threads wait that this thread waits for, if one waits for it."""
+        """Return the waiting tickets that this thread waits for, if deadlocked.
+
+        None if none of those threads waits for this thread.
+        """
         seen: dict[object, None] = {}
         left = [_waits[me]]
         found = False
@@ -186,8 +199,11 @@ class Turns:
         return list(seen) if found else None
 
     def _forget_the_gone(self) -> None:
-        """Take out whom no thread has inside: one that an exception struck between two steps."""
-        # In this order: who is in the list has been inside before the look at the threads.
+        """Remove tickets whose threads have left the verb.
+
+        An exception between two steps can leave a ticket behind.
+        """
+        # In this order: every listed ticket was entered before the frames are read.
         there = list(self.entered)
         frames = sys._current_frames()
         for each in there:
@@ -196,7 +212,7 @@ class Turns:
                 self.entered.pop(each, None)
 
     def _is_in(self, frame: FrameType | None) -> bool:
-        """Whether a verb that takes turns here is on the stack."""
+        """Return whether a verb that holds this lock is on the stack."""
         while frame is not None:
             if frame.f_code is _CODE and frame.f_locals.get("turns") is self:
                 return True
@@ -230,7 +246,7 @@ def _in_turn(
                 turns._changer = own
             return verb(self, *args, **kwargs)
         finally:
-            # One operation, which does nothing where the first step was not reached.
+            # One operation, which has no effect if the ticket was not entered.
             entered.pop(own, None)
             if turns._waiting:
                 turns.ring()
@@ -238,21 +254,21 @@ def _in_turn(
     return waiting
 
 
-# All verbs share it.
+# All verbs share the code object.
 _CODE = _in_turn(_READS, len).__code__
 
 
 def reads(
     verb: Callable[Concatenate[Any, Rest], Answer],
 ) -> Callable[Concatenate[Any, Rest], Answer]:
-    """A table's verb that leaves it as it is."""
+    """Decorate a table's verb that only reads: it shares the lock."""
     return _in_turn(_READS, verb)
 
 
 def changes(
     verb: Callable[Concatenate[Any, Rest], Answer],
 ) -> Callable[Concatenate[Any, Rest], Answer]:
-    """A table's verb that changes it."""
+    """Decorate a table's verb that writes: it takes the lock exclusively."""
     return _in_turn(_CHANGES, verb)
 
 
@@ -265,7 +281,7 @@ def _refuse_half_changed() -> None:
 
 
 def _after_fork() -> None:
-    """Other threads are not there in a forked child, whatever they were at."""
+    """Drop the waits and the tickets of other threads in a forked child."""
     for thread in list(_waits):
         if thread != get_ident():
             del _waits[thread]

@@ -1,4 +1,4 @@
-"""Which rows of a batch were found, and what was found for them."""
+"""Stream compaction: rows of a batch that were found, and their words."""
 
 from __future__ import annotations
 
@@ -17,16 +17,21 @@ _SEGMENT_ROWS = {"cpu": 4096, "cuda": 1024}
 
 
 def all_rows(backend: Backend, rows: int) -> Any:
-    """0, 1 and so on (int64): CuPy's arange takes 0.4 ms longer for 2^27 on an H200."""
+    """Return the row numbers 0, 1, … as int64.
+
+    CuPy's arange takes 0.4 ms longer for 2^27 rows on an H200.
+    """
     made = backend.empty(rows, np.int64)
     backend.run(args.all_rows(), args.ALL_ROWS, rows, rows=made)
     return made
 
 
 def found_rows(backend: Backend, found: Any, words: Any, *, named: bool = True) -> tuple[Any, Any]:
-    """The rows (int64) where `found` (uint8) is 1, in order, and the words there.
+    """Return the rows (int64) where `found` (uint8) is 1, and their words.
 
-    The words are `words` themselves when all rows were found; these are None then, unless `named`.
+    The rows are in order.
+
+    If all rows were found, the words are `words` itself, and the rows are None unless `named`.
     """
     rows, segment_rows = len(found), _SEGMENT_ROWS[backend.name]
     segments = math.ceil(rows / segment_rows)
@@ -50,7 +55,9 @@ def found_rows(backend: Backend, found: Any, words: Any, *, named: bool = True) 
 
 
 def taken(words: Any, rows: Any) -> Any:
-    """``words[rows]``, rows from 0 on: CuPy divides the number of each by how many words there are.
+    """Return ``words[rows]`` for rows that are not negative.
+
+    CuPy's own indexing divides every row number by the number of words.
 
     Examples
     --------
@@ -70,7 +77,7 @@ def taken(words: Any, rows: Any) -> Any:
 
 
 def _plain(array: Any) -> bool:
-    """Whether kernels take the elements for words as they lie."""
+    """Return whether kernels can use the elements as words in place."""
     flags = array.flags
     lies = array.ndim == 1 and flags.c_contiguous and getattr(flags, "aligned", True)
     return bool(lies and array.itemsize in (4, 8) and not array.dtype.hasobject)

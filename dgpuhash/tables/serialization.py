@@ -1,4 +1,4 @@
-"""One file per saved table: a magic number, a JSON manifest, raw buffers. No pickle anywhere.
+"""File format of saved tables: magic, JSON manifest, buffers, no pickle.
 
 ::
 
@@ -7,11 +7,11 @@
     12  u32       length of the manifest in bytes
     16  16 bytes  BLAKE2b of the manifest
     32  manifest  JSON: {"header": {...}, "buffers": [{"name", "nbytes", "blake2b"}, ...]}
-        buffers   one after the other, each from the next multiple of 64; the last one ends the file
+        buffers   one after the other, each at the next multiple of 64; the last one ends the file
 
-Everything that the manifest claims is checked against the file's length before memory is
-allocated. A file is written under a temporary name and gets its own when it is complete and on
-disk, and only where nothing has that name, unless it is to be replaced.
+Every size in the manifest is checked against the file's length before memory is allocated. A file
+is written under a temporary name, and renamed when it is complete and on disk. The rename fails if
+the final name exists, unless `overwrite` is set.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ _PIECE = 1 << 24
 
 
 def check_plain(url: str, system: Any) -> None:
-    """Raise SpecError when `system`, of fsspec, would take a part of `url` for a pattern.
+    """Raise SpecError if fsspec would read a part of `url` as a pattern.
+
+    Local file systems do not; others match patterns when a file is renamed.
 
     Local ones do not; others look for what matches when a file is renamed.
     """
@@ -66,14 +68,14 @@ def check_plain(url: str, system: Any) -> None:
 
 
 def only_reads(name: str) -> UnsupportedError:
-    """The error of a place whose file system, as that of HTTP, refuses to write."""
+    """Return the error for a path on a read-only file system, such as HTTP."""
     return UnsupportedError(
         f"{name} cannot be written: its file system only reads; choose another place"
     )
 
 
 def taken(name: str | os.PathLike[str]) -> ExistsError:
-    """The error of a name that something else has, which may be replaced if the caller says so."""
+    """Return the error for a path that exists and must not be replaced."""
     return ExistsError(
         f"{os.fspath(name)} is there already; choose another name, or replace it with "
         "overwrite=True"
@@ -81,19 +83,20 @@ def taken(name: str | os.PathLike[str]) -> ExistsError:
 
 
 def check_absent(path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-    """Refuse a path or fsspec URL that something is under, before any work is done.
+    """Raise ExistsError if a path or fsspec URL exists, before any work.
 
     Parameters
     ----------
     path : path or fsspec URL
     overwrite : bool
-        Whether a file that is there may be replaced; a folder never is.
+        Whether an existing file may be replaced; a folder never is.
 
     Raises
     ------
     ExistsError
+        When the path exists and must not be replaced.
     SpecError
-        When a URL is a pattern.
+        When a URL has a pattern.
     """
     system, name = _place(os.fspath(path))
     if system is None:
@@ -108,14 +111,15 @@ def check_absent(path: str | os.PathLike[str], *, overwrite: bool = False) -> No
 
 
 def publish(part: Path, name: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-    """Give a local file that is complete its name.
+    """Rename a complete local file to its final name.
 
-    Of several programs that do so at once without `overwrite`, one is first and the others fail.
+    If several programs publish the same name at once without `overwrite`, one succeeds and the
+    others fail.
 
     Raises
     ------
     ExistsError
-        When something has that name by now; `part` is still there then.
+        When the name exists by now; `part` is kept.
     """
     if overwrite:
         part.replace(name)
@@ -125,7 +129,7 @@ def publish(part: Path, name: str | os.PathLike[str], *, overwrite: bool = False
     except FileExistsError:
         raise taken(name) from None
     except OSError:
-        # Not all file systems have links. Where this is not why, what follows fails as well.
+        # Some file systems have no links. After any other error the following calls fail as well.
         try:
             Path(name).open("xb").close()
         except FileExistsError:
@@ -146,21 +150,20 @@ def write_file(
     *,
     overwrite: bool = False,
 ) -> None:
-    """Write `header` (JSON) and `buffers` to a path or fsspec URL, whole or not at all.
+    """Write `header` (JSON) and `buffers` atomically to a path or URL.
 
-    On a local file system one of several writers is first; on others, those that begin at the same
-    moment are not told apart.
+    The file is complete or not written at all. On a local file system one of several concurrent
+    writers succeeds; on others, writers at the same moment are not detected.
 
     Raises
     ------
     ExistsError
-        When something is under `path`, also by the time that all is written, and `overwrite` does
-        not say to replace it.
+        When `path` exists before or after the write, and `overwrite` is False.
     OSError
-        When the disk is full or may not be written; nothing is left under `path` then, and what
-        was there before is untouched.
+        When the disk is full or not writable; nothing new is left at `path`, and an existing file
+        is untouched.
     UnsupportedError
-        When the file system only reads, as that of HTTP.
+        When the file system is read-only, such as HTTP.
     """
     check_absent(path, overwrite=overwrite)
     raw = {name: _as_bytes(array) for name, array in buffers.items()}
@@ -181,7 +184,7 @@ def write_file(
 
 
 def is_there(path: str | os.PathLike[str]) -> bool:
-    """Whether there is a file under a path or fsspec URL."""
+    """Return whether there is a file at a path or fsspec URL."""
     name = os.fspath(path)
     if "://" not in name:
         return Path(name).is_file()
@@ -192,12 +195,14 @@ def is_there(path: str | os.PathLike[str]) -> bool:
 
 
 def header_of(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The header of a file that `write_file` wrote; its buffers are not read.
+    """Return the header of a file that `write_file` wrote.
+
+    Does not read the buffers.
 
     Raises
     ------
     FormatError, FileNotFoundError
-        As `read_file`, as far as these are not damaged.
+        As for `read_file`; damaged buffers are not detected.
     """
     name = os.fspath(path)
     with _existing(name) as (file, nbytes):
@@ -205,14 +210,16 @@ def header_of(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def read_file(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """The header and the buffers (as uint8 arrays) of a file that `write_file` wrote.
+    """Return the header and the buffers of a file that `write_file` wrote.
+
+    Each buffer is a uint8 array.
 
     Raises
     ------
     FormatError
-        When the file is foreign, of a newer version, truncated or damaged.
+        When dgpuhash did not write the file, or it has another version, is truncated or damaged.
     FileNotFoundError
-        When there is no such file.
+        When the file does not exist.
     """
     name = os.fspath(path)
     with _existing(name) as (file, nbytes):
@@ -270,7 +277,10 @@ def _manifest(
 
 @contextmanager
 def _complete(path: str | os.PathLike[str], overwrite: bool) -> Iterator[BinaryIO]:
-    """A file to write to, which appears under `path` only when the block ends without an error."""
+    """Open a temporary file that gets its final name on success.
+
+    It is renamed to `path` when the block ends without an error, and removed otherwise.
+    """
     system, name = _place(os.fspath(path))
     part = f"{name}.{uuid.uuid4().hex}.part"
     if system is not None:
@@ -303,7 +313,10 @@ def _complete(path: str | os.PathLike[str], overwrite: bool) -> Iterator[BinaryI
 
 
 def _place(name: str) -> tuple[Any, str]:
-    """The file system, None for a local one, and the path in it, of a file to be written."""
+    """Return the file system of a file to write, and the path in it.
+
+    The file system is None for a local one.
+    """
     if "://" not in name:
         return None, name
     import fsspec
@@ -357,19 +370,19 @@ def _damaged(name: str, why: str) -> FormatError:
 
 
 class Buffers:
-    """Buffers of a saved table, each checked for its length when it is read."""
+    """Buffers of a saved table, each checked for its length when read."""
 
     def __init__(self, path: str, buffers: dict[str, np.ndarray]) -> None:
         self._path = path
         self._buffers = buffers
 
     def get(self, name: str, dtype: np.dtype[Any], length: int | None = None) -> np.ndarray:
-        """Buffer `name` as `length` elements of `dtype`.
+        """Return buffer `name` as `length` elements of `dtype`.
 
         Raises
         ------
         FormatError
-            When it is missing or has another length.
+            When the buffer is missing or has another length.
         """
         raw = self._buffers.get(name)
         self.check(raw is not None, f"buffer {name!r} is missing")
@@ -382,6 +395,9 @@ class Buffers:
         return found
 
     def check(self, sound: bool, otherwise: str) -> None:
-        """Raise FormatError, saying `otherwise`, unless the file is `sound`."""
+        """Raise FormatError unless the file is `sound`.
+
+        The message says `otherwise`.
+        """
         if not sound:
             raise FormatError(f"{self._path} is damaged: {otherwise}; save the table again")

@@ -1,4 +1,4 @@
-"""What a table says about itself: figures, one line, a small HTML table."""
+"""Statistics of a table, as numbers, as text and as HTML."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["TableStats", "bytes_in_words", "html_table", "lines"]
 
 @dataclass(frozen=True, slots=True)
 class TableStats:
-    """Figures of one table.
+    """Statistics of one table.
 
     Attributes
     ----------
@@ -25,13 +25,13 @@ class TableStats:
     capacity : int
         Keys that fit before the table grows.
     slots : int
-        Places for keys.
+        Slots for keys.
     load : float
-        Share of the slots that hold a key.
+        Load factor: share of the slots that hold a key.
     tombstones : int
-        Slots that erased keys still take.
+        Slots that erased keys still occupy.
     nbytes : int
-        Memory held.
+        Memory held, in bytes.
     storage_density : float
         Bytes of the stored keys and values in their own dtypes, divided by `nbytes`.
     lines_per_lookup : float
@@ -39,9 +39,9 @@ class TableStats:
     lines_per_absent_lookup : float
         The same for keys that are not stored.
     seed : int
-        Of the hash function that is in use.
+        Seed of the hash function in use.
     reseeds : int
-        How often the table has changed its seed, as keys were close together by the one before.
+        How often the table has changed its seed because keys were clustered by the previous one.
 
     Examples
     --------
@@ -64,7 +64,7 @@ class TableStats:
     reseeds: int
 
     def rows(self) -> list[tuple[str, str]]:
-        """Names and figures as text."""
+        """Return the names and the figures as text."""
         made = []
         for field in fields(self):
             figure = getattr(self, field.name)
@@ -82,7 +82,7 @@ class TableStats:
 
 
 def html_table(title: str, rows: list[tuple[str, str]]) -> str:
-    """A two-column HTML table with a caption."""
+    """Return a two-column HTML table with a caption."""
     body = "".join(
         f"<tr><th style='text-align:left'>{escape(name)}</th>"
         f"<td style='text-align:right'>{escape(text)}</td></tr>"
@@ -92,7 +92,7 @@ def html_table(title: str, rows: list[tuple[str, str]]) -> str:
 
 
 def bytes_in_words(nbytes: int) -> str:
-    """Bytes with a binary unit.
+    """Return a number of bytes as text with a binary unit.
 
     Examples
     --------
@@ -108,7 +108,9 @@ def bytes_in_words(nbytes: int) -> str:
 
 
 def lines(backend: Backend, slots: Slots) -> tuple[float, float]:
-    """Mean buckets, which are lines of 64 bytes, that a search for a key reads.
+    """Return the mean number of buckets, 64-byte lines, read by a search.
+
+    The first number is for stored keys (0 if there are none), the second one for absent keys.
 
     Of stored keys (0 where there is none), and of keys that are not there.
     """

@@ -1,4 +1,4 @@
-"""Partition, multisplit, hashing and owners: each backend against NumPy, and both alike."""
+"""Partition, multisplit, hashing and owners of each backend against NumPy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CPU = backends.get("cpu")
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def used(request: pytest.FixtureRequest) -> Backend:
-    """Each backend in turn."""
+    """Return each backend in turn."""
     return backends.get(request.param)
 
 
@@ -191,8 +191,10 @@ def test_sort_by_hash(used: Backend, key: str, bits: int) -> None:
 def test_order_by_bucket(
     used: Backend, monkeypatch: pytest.MonkeyPatch, regions: int, most: int, words: tuple[str, Any]
 ) -> None:
-    """One to three passes; the last region is a small one. A pass has room for no more parts than
-    the backend's own."""
+    """One to three passes, the last region small.
+
+    A pass has room for at most as many parts as the backend's own.
+    """
     most = min(most, partition.ANY_ORDER_PARTS[used.name])
     monkeypatch.setitem(partition.ANY_ORDER_PARTS, used.name, most)
     monkeypatch.setattr(type(used), "partition_blocks", 40)
@@ -236,7 +238,7 @@ def test_shares_in_two_places(
     split = rows - tail
 
     def column(whole: Any) -> tuple[Any, Any]:
-        """Its first rows, with room for all, and the last ones."""
+        """Split a column into a full-size array of its first rows, and the rest."""
         if whole is None:
             return None, None
         first = whole.copy()

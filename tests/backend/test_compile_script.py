@@ -1,4 +1,4 @@
-"""`make compile`: what counts as a failure, and one small run of it."""
+"""`make compile`: its failures, and one small run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ptxas info    : Used 30 registers, used 1 barriers, 1024 bytes smem
 
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The script as a module."""
+    """Return the script as a module."""
     spec = importlib.util.spec_from_file_location("compile_script", SCRIPT)
     assert spec is not None
     assert spec.loader is not None

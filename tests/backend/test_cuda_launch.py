@@ -1,4 +1,4 @@
-"""How the CUDA backend calls CuPy, against a stand-in that records the calls."""
+"""Calls of the CUDA backend to CuPy, recorded by a stand-in."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class DriverError(RuntimeError):
 
 
 class Recorder:
-    """CuPy as far as a launch needs it."""
+    """Stand-in for CuPy with the interface that a launch needs."""
 
     def __init__(self) -> None:
         self.launches: list[tuple[Any, Any, int]] = []
@@ -92,7 +92,7 @@ class Recorder:
 
 @pytest.fixture
 def recorder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Recorder:
-    """The stand-in in CuPy's place, and a kernel cache of its own."""
+    """Install the stand-in for CuPy and an empty kernel cache."""
     made = Recorder()
     monkeypatch.setitem(sys.modules, "cupy", made)
     monkeypatch.setenv("DGPUHASH_CACHE_DIR", str(tmp_path))

@@ -1,4 +1,4 @@
-"""What only a GPU can confirm about the CUDA backend."""
+"""Behaviour of the CUDA backend that only a GPU can confirm."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.gpu
 
 @pytest.fixture
 def gpu() -> backend.Backend:
-    """The CUDA backend."""
+    """Return the CUDA backend."""
     return backend.get("cuda")
 
 

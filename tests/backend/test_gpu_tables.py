@@ -1,4 +1,7 @@
-"""Every verb of every table on a GPU at sizes that compute-sanitizer gets through in a minute."""
+"""Every verb of every table on a GPU, at sizes for compute-sanitizer.
+
+compute-sanitizer takes about a minute.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ def to_host(device: Any) -> np.ndarray[Any, Any]:
 
 
 def some_keys(dtype: str) -> np.ndarray[Any, Any]:
-    """Half of them twice, and the two bit patterns that the tables use inside."""
+    """Return keys of which half are duplicates, with the reserved keys."""
     top = np.iinfo(dtype).max
     keys = np.random.default_rng(7).integers(0, top, N, dtype=dtype)
     keys[N // 2 :] = keys[: N - N // 2]

@@ -1,4 +1,4 @@
-"""The kernel cache: found again, renewed when anything changes, whole under concurrency."""
+"""Kernel cache: hits, invalidation by any change, concurrent writes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KERNEL = Kernel("dg::put<int>", "launch/put.cuh")
 
 @pytest.fixture
 def kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with one kernel; the cache is beside it."""
+    """Return a folder with one kernel; the cache is beside it."""
     monkeypatch.setenv("DGPUHASH_CACHE_DIR", str(tmp_path / "cache"))
     folder = tmp_path / "kernels"
     shutil.copytree(kernel_folder() / "core", folder / "core")
@@ -33,7 +33,7 @@ def kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def compilations(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Every call of the compiler."""
+    """Record every call of the compiler."""
     calls: list[Any] = []
     compile_kernels = cache.compile_kernels
 

@@ -1,4 +1,4 @@
-"""No CuPy, no NVRTC, no extension: clear errors, and importing dgpuhash needs none of them."""
+"""Clear errors without CuPy, NVRTC or the extension; import needs none."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ template <class Word> __global__ void put(Word* out) { out[0] = number; }
 
 @pytest.fixture
 def kernels(tmp_path: Path) -> Path:
-    """A folder with one kernel and one header that it includes."""
+    """Return a folder with one kernel and one header that it includes."""
     shutil.copytree(compiler.kernel_folder() / "core", tmp_path / "core")
     (tmp_path / "grid").mkdir()
     shutil.copy(compiler.kernel_folder() / "grid/shared_memory.cuh", tmp_path / "grid")

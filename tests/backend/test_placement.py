@@ -1,4 +1,4 @@
-"""Where arrays live, and what is said when they live in the wrong place."""
+"""Device placement of arrays, and errors of arrays on the wrong device."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dgpuhash.errors import DeviceError, ShapeError
 
 
 class OnGpu:
-    """Stands for any library's GPU array."""
+    """Stand-in for any library's GPU array."""
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:

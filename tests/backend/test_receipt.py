@@ -1,4 +1,4 @@
-"""The receipt of a GPU run: what it holds, and when it is older than the code."""
+"""Receipt of a GPU run: its contents, and whether the code is newer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROW = {"n": 1024, "library": "dgpuhash", "verb": "inner", "time": 12.5, "unit": 
 
 @pytest.fixture
 def receipt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The script, over a small tree of its own."""
+    """Return the script as a module that covers a small tree."""
     spec = importlib.util.spec_from_file_location("receipt", SCRIPT)
     assert spec is not None
     assert spec.loader is not None

@@ -1,4 +1,4 @@
-"""A table built on a GPU has the bits of one built on the CPU, row by row in one order."""
+"""Bitwise equality of tables built on a GPU and on the CPU, row by row."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WIDTHS = [("u4", "u4"), ("u8", "u8"), ("u4", "u8"), ("u8", "u4"), ("i2", "f4"), 
 
 
 def bits_of(thing: Any, owner: str) -> dict[str, bytes]:
-    """Every array that a table holds, by the path to it, except pointers."""
+    """Return the bytes of every array of a table by its path, not pointers."""
     found: dict[str, bytes] = {}
     if hasattr(thing, "__cuda_array_interface__"):
         found[owner] = backend.get("cuda").to_host(thing).tobytes()
@@ -33,7 +33,10 @@ def bits_of(thing: Any, owner: str) -> dict[str, bytes]:
 
 
 def assert_same_bits(cpu: Any, gpu: Any, unwritten: tuple[str, ...] = ()) -> None:
-    """`unwritten` names arrays with places that nothing was written to."""
+    """Assert that two tables have the same bytes.
+
+    `unwritten` names arrays with places that nothing was written to.
+    """
     expected, seen = bits_of(cpu, "table"), bits_of(gpu, "table")
     for name in unwritten:
         del expected[name], seen[name]
@@ -43,7 +46,7 @@ def assert_same_bits(cpu: Any, gpu: Any, unwritten: tuple[str, ...] = ()) -> Non
 
 
 def rows(key: str, value: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Keys with repetitions, and with the bit patterns that the tables use inside."""
+    """Return keys with duplicates and the reserved keys, and values."""
     generator = np.random.default_rng(11)
     keys = generator.integers(0, 400, N).astype(key)
     if np.dtype(key).kind == "u":

@@ -1,4 +1,4 @@
-"""How many threads a launch on the CPU uses."""
+"""Number of threads of a launch on the CPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes of argument structs, against NumPy's own."""
+"""Bytes of argument structs against NumPy's own."""
 
 from __future__ import annotations
 

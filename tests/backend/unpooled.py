@@ -1,4 +1,7 @@
-"""Runs pytest with CuPy's memory pool off, so that compute-sanitizer sees each array's bounds."""
+"""Runner of pytest without CuPy's memory pool, for compute-sanitizer.
+
+compute-sanitizer then sees the bounds of each array.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the benchmarks' tests share: every device, and a run without output."""
+"""Fixtures of the benchmarks' tests: every device, and quiet runs."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ import pytest
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def device(request: pytest.FixtureRequest) -> str:
-    """Each device in turn."""
+    """Return each device in turn."""
     return str(request.param)

@@ -1,4 +1,4 @@
-"""The benchmark of keys that are close together, at tiny sizes."""
+"""Benchmark of keys with close hashes, at tiny sizes."""
 
 from __future__ import annotations
 

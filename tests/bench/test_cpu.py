@@ -1,4 +1,4 @@
-"""The benchmark of the CPU at a tiny size, with peers."""
+"""Benchmark of the CPU at a tiny size, with peers."""
 
 from __future__ import annotations
 

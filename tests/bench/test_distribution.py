@@ -1,4 +1,4 @@
-"""Keys and how often they come."""
+"""Keys and their distributions."""
 
 from __future__ import annotations
 

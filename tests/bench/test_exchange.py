@@ -1,4 +1,4 @@
-"""The benchmark of exchanges at tiny sizes, on threads."""
+"""Benchmark of exchanges at tiny sizes, on threads."""
 
 from __future__ import annotations
 

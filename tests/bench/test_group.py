@@ -1,4 +1,4 @@
-"""The benchmark of grouping at tiny sizes, with peers."""
+"""Benchmark of grouping at tiny sizes, with peers."""
 
 from __future__ import annotations
 

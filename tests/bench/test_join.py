@@ -1,4 +1,4 @@
-"""The benchmark of joins at tiny sizes, with peers."""
+"""Benchmark of joins at tiny sizes, with peers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The machine's limits: what is measured, that it is checked, and what footprints may be."""
+"""Machine limits: their measurement, their checks, and valid footprints."""
 
 from __future__ import annotations
 

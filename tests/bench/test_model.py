@@ -1,4 +1,4 @@
-"""The model of many GPUs, on figures that are made up so that its answers are known."""
+"""Model of many GPUs, on made-up figures with known predictions."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_worker_alone_on_its_host_sends_all_to_other_hosts() -> None:
 
 
 def measured(path: Path) -> Path:
-    """A file as `bench scaling` writes it, whose points obey the model."""
+    """Write a file like `bench scaling`'s, whose points obey the model."""
     rows: list[dict[str, Any]] = [
         {"limit": "latency", "workers": 4, "n": ROWS, "time": 2.0, "unit": "ms"},
         {"limit": "message", "workers": 4, "n": ROWS, "time": 0.5, "unit": "ms"},
@@ -127,7 +127,7 @@ def test_measured_points_are_met(tmp_path: Path) -> None:
 
 
 def bulk_figures(path: Path) -> Path:
-    """A file as `make gpu MODE=scaling` writes it, with verbs of a distributed map alone."""
+    """Write a file like `make gpu MODE=scaling`'s, of a distributed map only."""
     machine = {"bench": "scaling", "mode": "weak", "n": ROWS}
     rows: list[dict[str, Any]] = [
         {**machine, "limit": "partition", "workers": 1, "rate": 10.0},

@@ -1,4 +1,4 @@
-"""The benchmark of multimaps at tiny sizes."""
+"""Benchmark of multimaps at tiny sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables and plots made of the figures' files."""
+"""Tables and plots of the files of figures."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RUNS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """The figures of every benchmark."""
+    """Write the figures of every benchmark and return the files."""
     folder = tmp_path_factory.mktemp("figures")
     for name, options in RUNS.items():
         path = folder / f"{name}.jsonl"

@@ -1,4 +1,4 @@
-"""The benchmark of more workers at tiny sizes, on threads and on processes."""
+"""Benchmark of scaling at tiny sizes, on threads and on processes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def threads(used: Any, count: int, **options: Any) -> Iterator[Workers]:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[list[dict[str, Any]], Path]]:
-    """The figures of one and two workers that are threads."""
+    """Yield the figures of one and two workers that are threads."""
     path = tmp_path_factory.mktemp("scaling") / "scaling.jsonl"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scaling, "start", threads)

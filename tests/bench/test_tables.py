@@ -1,4 +1,4 @@
-"""The benchmark of sets and maps at tiny sizes."""
+"""Benchmark of sets and maps at tiny sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`build`, `join` and `lookup` on files give what pandas gives."""
+"""`build`, `join` and `lookup` on files against pandas."""
 
 from __future__ import annotations
 
@@ -38,7 +38,10 @@ def run(*arguments, code=0):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder with the flights as three Parquet files, planes.csv and its index planes.dgph."""
+    """Return a folder of flights and planes.
+
+    It has the flights as three Parquet files, planes.csv and its index planes.dgph.
+    """
     made = tmp_path_factory.mktemp("files")
     PLANES.to_csv(made / "planes.csv", index=False)
     for part in range(3):

@@ -1,4 +1,4 @@
-"""CSV files in blocks: their types, and faults that are found where they are read."""
+"""CSV files in blocks: their dtypes, and the location of faults."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dgpuhash.errors import FormatError
 
 
 def rows_of(tmp_path, first, last, count=1000):
-    """A CSV file of many rows like `first`, and one like `last`."""
+    """Write a CSV file of many rows like `first`, and one like `last`."""
     path = tmp_path / "a.csv"
     path.write_text("k,my col\n" + f"{first}\n" * count + f"{last}\n")
     return str(path)
@@ -25,7 +25,7 @@ def rows_of(tmp_path, first, last, count=1000):
 
 @pytest.fixture
 def narrow(monkeypatch):
-    """Samples and blocks of few bytes."""
+    """Set samples and blocks to few bytes."""
     monkeypatch.setattr(csv_files, "SAMPLE_NBYTES", 100)
     monkeypatch.setattr(csv_files, "BLOCK_NBYTES", 1000)
 

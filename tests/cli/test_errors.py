@@ -1,4 +1,4 @@
-"""What a user meets after a mistake: one line that names it, exit code 2, no traceback."""
+"""Errors of the command line: one line, exit code 2, no traceback."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ from dgpuhash.cli.errors import OneLineErrors
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder with planes.parquet, its index planes.dgph, and flights.csv."""
+    """Return a folder with planes.parquet, its index, and flights.csv.
+
+    The index is planes.dgph.
+    """
     made = tmp_path_factory.mktemp("files")
     planes = pd.DataFrame({"tailnum": ["N1", "N2"], "seats": [10, 20]})
     planes.to_parquet(made / "planes.parquet")

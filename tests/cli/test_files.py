@@ -1,4 +1,4 @@
-"""Reading the files that the commands are given."""
+"""Reader of the files that commands get."""
 
 from __future__ import annotations
 

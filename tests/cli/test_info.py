@@ -1,4 +1,4 @@
-"""`dgpuhash info`, `dgpuhash cache`, `dgpuhash --version`, and the way in through `dask`."""
+"""`dgpuhash info`, `dgpuhash cache`, `--version`, and the `dask` plugin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parquet files: the types that they have in common, and faults that name the file."""
+"""Parquet files: their common dtypes, and errors that name the file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dgpuhash.errors import FormatError
 
 
 def written(tmp_path, *columns):
-    """Files with a column each, as a pattern."""
+    """Write files with one column each and return their pattern."""
     for number, values in enumerate(columns):
         pq.write_table(pa.table({"v": values}), tmp_path / f"{number}.parquet")
     return f"{tmp_path}/?.parquet"

@@ -1,4 +1,4 @@
-"""Writing the files that `join` is asked for: whole, or not at all."""
+"""Writer of the files of `join`: a file is whole or absent."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_an_empty_result_keeps_its_columns(tmp_path, client):
 
 
 def broken():
-    """A frame whose second partition cannot be computed."""
+    """Return a frame whose second partition cannot be computed."""
 
     def fail(part):
         if 3 in part["number"].values:
@@ -119,7 +119,7 @@ def test_a_place_that_cannot_be_written_is_told_before_the_work(client, monkeypa
 
 
 class Reading(fsspec.AbstractFileSystem):
-    """As that of HTTP, without a file."""
+    """Read-only file system without files, like HTTP's."""
 
     protocol = "reading"
 

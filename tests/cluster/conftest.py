@@ -27,7 +27,7 @@ def folder() -> Path:
 
 @pytest.fixture(scope="session")
 def environment() -> dict[str, str]:
-    """For the scripts: CPU workers, and this interpreter."""
+    """Return the scripts' settings: CPU workers, and this interpreter."""
     return {"DEVICE": "cpu", "PYTHON": sys.executable}
 
 
@@ -35,7 +35,10 @@ def environment() -> dict[str, str]:
 def serve(
     folder: Path, environment: dict[str, str], tmp_path: Path
 ) -> Iterator[Callable[..., str]]:
-    """Starts a program of cluster/ and gives the address that it prints; ends it afterwards."""
+    """Yield a function that starts a program of cluster/ until the test ends.
+
+    The function returns the address that the program prints.
+    """
     programs = []
 
     def start(name: str, *arguments: str, **variables: str) -> str:
@@ -64,7 +67,7 @@ def serve(
 
 @pytest.fixture
 def index_works() -> Callable[[str, int], None]:
-    """Builds an index on the cluster at an address, and compares a merge with pandas."""
+    """Return a check of an index on the cluster at an address, against pandas."""
 
     def check(address: str, workers: int) -> None:
         planes = pd.DataFrame({"k": np.arange(3000) % 800, "v": np.arange(3000)})

@@ -1,4 +1,4 @@
-"""What cluster/ starts on a host with GPUs: UCX, and one pool of device memory for all."""
+"""Clusters of cluster/ on a host with GPUs: UCX and RMM memory pools."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ pytestmark = [
 
 
 def index_works_on_gpus(address: str) -> None:
-    """An index of cuDF frames on all GPUs; the tables take their memory from RMM's pool."""
+    """Check an index of cuDF frames on all GPUs.
+
+    The tables allocate from RMM's pool.
+    """
     import cupy
 
     def allocator() -> str:
@@ -63,7 +66,7 @@ def index_works_on_gpus(address: str) -> None:
 
 @pytest.fixture
 def by_hand(folder: Path, environment: dict[str, str], tmp_path: Path) -> Iterator[str]:
-    """The address of a cluster that the scripts started."""
+    """Yield the address of a cluster that the scripts started."""
     settings = os.environ | environment | {"DEVICE": "cuda", "INTERFACE": "lo", "PORT": "8799"}
     address = "ucx://127.0.0.1:8799"
     commands = [[folder / "scheduler.sh"], [folder / "worker.sh", address]]

@@ -1,4 +1,4 @@
-"""The by-hand scripts on three hosts of a real network, one of which is cut off during a build."""
+"""By-hand scripts on three hosts, one of which is cut off during a build."""
 
 from __future__ import annotations
 
@@ -52,7 +52,10 @@ def cluster(
     environment: dict[str, str],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Client]:
-    """A worker on each host, the scheduler on the first, the client on none of them."""
+    """Start a cluster with a worker on each host.
+
+    The scheduler is on the first host, the client on none.
+    """
     logs = tmp_path_factory.mktemp("hosts")
     scheduler = f"tcp://{hosts.address(1)}:8786"
     options = ["--no-nanny", "--no-dashboard", "--nthreads", "1"]
@@ -87,7 +90,7 @@ def worker_at(hosts: Hosts, host: int, client: Client) -> str:
 
 
 def leftovers(client: Client, workers: list[str]) -> set[int]:
-    """How many shards and open changes there are on each of `workers`."""
+    """Return the numbers of shards and open changes on each of `workers`."""
 
     def count(dask_worker: Any) -> int:
         shards = dask_worker.plugins["dgpuhash"].shards

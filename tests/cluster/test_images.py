@@ -1,4 +1,4 @@
-"""The image holds what it is built from; the Kubernetes cluster is one that its operator takes."""
+"""Contents of the image, and validity of the Kubernetes cluster."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SCHEMA = Path(__file__).with_name("daskcluster.schema.json")
 
 
 def strict(schema: Any) -> Any:
-    """`schema`, refusing fields that it does not know; Kubernetes drops them silently."""
+    """Return `schema` with unknown fields refused, which Kubernetes drops."""
     if isinstance(schema, list):
         return [strict(part) for part in schema]
     if not isinstance(schema, dict):
@@ -94,7 +94,7 @@ def test_parts_of_the_cluster_find_each_other(resource):
 
 
 def copied(dockerfile: str) -> list[str]:
-    """What COPY takes from the tree."""
+    """Return the sources of a Dockerfile's COPY commands."""
     lines = re.findall(r"^COPY (?!--from)(.+)", dockerfile, flags=re.MULTILINE)
     return [source for line in lines for source in line.split()[:-1]]
 

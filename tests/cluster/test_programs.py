@@ -1,4 +1,7 @@
-"""The Python programs of cluster/ start CPU clusters; what they would start on GPUs is read."""
+"""Python programs of cluster/: they start CPU clusters.
+
+The clusters that they would start on GPUs are checked by their settings.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ pytestmark = pytest.mark.cluster
 
 @pytest.fixture
 def program(folder: Path, monkeypatch: pytest.MonkeyPatch, request) -> ModuleType:
-    """The program that the test is about, as a module."""
+    """Return the program under test as a module."""
     monkeypatch.syspath_prepend(folder)
     return importlib.import_module(request.param)
 

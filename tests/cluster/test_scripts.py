@@ -1,4 +1,7 @@
-"""What the by-hand scripts start on GPUs, and what they refuse; test_hosts.py runs them on CPUs."""
+"""Commands of the by-hand scripts on GPUs, and their refusals.
+
+test_hosts.py runs the scripts on CPUs.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ GPU_OPTIONS = "--rmm-pool-size 0.5 --set-rmm-allocator-for-libs cupy"
 
 @pytest.fixture
 def recorder(tmp_path: Path) -> Path:
-    """An interpreter that prints its arguments."""
+    """Write an interpreter that prints its arguments."""
     program = tmp_path / "python"
     program.write_text('#!/bin/sh\necho "$@"\nenv | grep UCX\n')
     program.chmod(0o755)

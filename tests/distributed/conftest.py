@@ -16,7 +16,7 @@ from dgpuhash.distributed.cluster import rpc
 
 @pytest.fixture(autouse=True)
 def pandas_strings() -> Iterator[None]:
-    """Text keeps the dtype that it has in pandas, as results are compared with pandas'."""
+    """Keep pandas' dtype of strings, as results are compared with pandas'."""
     with dask.config.set({"dataframe.convert-string": False}):
         yield
 
@@ -42,34 +42,34 @@ def shared_over_ucxx() -> Iterator[Client]:
 
 @pytest.fixture
 def threads(shared_threads: Client) -> Iterator[Client]:
-    """Three workers in this process; the current client."""
+    """Yield the current client of three workers in this process."""
     with shared_threads.as_current():
         yield shared_threads
 
 
 @pytest.fixture
 def processes(shared_processes: Client) -> Iterator[Client]:
-    """Two workers, each a process; the current client."""
+    """Yield the current client of two worker processes."""
     with shared_processes.as_current():
         yield shared_processes
 
 
 @pytest.fixture
 def over_ucxx(shared_over_ucxx: Client) -> Iterator[Client]:
-    """Three workers, each a process, that speak UCXX; the current client."""
+    """Yield the current client of three worker processes over UCXX."""
     with shared_over_ucxx.as_current():
         yield shared_over_ucxx
 
 
 @pytest.fixture(params=["threads", "processes", pytest.param("over_ucxx", marks=pytest.mark.ucxx)])
 def client(request: pytest.FixtureRequest) -> Client:
-    """Every kind of cluster in turn."""
+    """Return a client of every kind of cluster in turn."""
     return request.getfixturevalue(request.param)
 
 
 @pytest.fixture
 def left() -> pd.DataFrame:
-    """Rows that probe: keys 0 to 119 and nulls."""
+    """Return rows to probe with: keys 0 to 119 and nulls."""
     rng = np.random.default_rng(1)
     keys = pd.array(rng.integers(0, 120, 700), dtype="Int64")
     keys[rng.integers(0, 700, 20)] = pd.NA
@@ -78,7 +78,7 @@ def left() -> pd.DataFrame:
 
 @pytest.fixture
 def right() -> pd.DataFrame:
-    """Rows to index: keys 40 to 199, most of them more than once, and nulls."""
+    """Return rows to index: keys 40 to 199, mostly repeated, and nulls."""
     rng = np.random.default_rng(2)
     keys = pd.array(rng.integers(40, 200, 500), dtype="Int64")
     keys[rng.integers(0, 500, 5)] = pd.NA
@@ -89,7 +89,7 @@ def right() -> pd.DataFrame:
 def asking(
     request: pytest.FixtureRequest, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> Client:
-    """A client that calls its scheduler at once, and one that sends it messages."""
+    """Return a client that calls its scheduler directly, then by messages."""
     if request.param == "afar":
         monkeypatch.setattr(rpc, "_scheduler_here", lambda client: None)
     return client

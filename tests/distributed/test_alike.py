@@ -1,4 +1,4 @@
-"""A distributed index answers as one of a frame does, whatever the keys."""
+"""Distributed index against a frame's index, for all kinds of keys."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ KEYS: list[Any] = [
 
 
 def outcome(ask: Callable[[], Any]) -> Any:
-    """What it answers, or why it does not."""
+    """Return the answer, or the type and message of the error."""
     try:
         return ask()
     except (KeyTypeError, ValueError) as error:
@@ -132,7 +132,10 @@ TYPED = {
 
 
 def check_empty(index: DistributedIndex, typed: pd.Series) -> None:
-    """It answers keys of that dtype as a frame index without rows does."""
+    """Assert the answers of an index without rows to keys of a dtype.
+
+    They are those of a frame index without rows.
+    """
     left = pd.DataFrame({"k": typed, "x": [1, 2]})
     alone, epoch = FrameIndex.build(pd.DataFrame(columns=["k", "y"]), "k"), index.epoch
     lazy = dd.from_pandas(left, npartitions=2)
@@ -176,7 +179,10 @@ def test_a_log_knows_no_erase_of_keys_that_only_an_empty_index_bears(threads, tm
 
 
 def warned(merge: Callable[[], Any]) -> tuple[int, Any]:
-    """How often it warns of floats that are no integers, and what it gives."""
+    """Return the number of warnings about floats, and the merge.
+
+    The floats are no integers.
+    """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         found = merge()

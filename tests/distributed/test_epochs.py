@@ -1,4 +1,4 @@
-"""Changes, several clients, several indexes: the newest answer or an error, never an old one."""
+"""Epochs with changes, clients and indexes: newest answer or an error."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def frame() -> pd.DataFrame:
 
 @pytest.fixture
 def second(client: Client) -> Iterator[Client]:
-    """Another client of the same cluster."""
+    """Yield another client of the same cluster."""
     # UCXX serves one event loop of a process.
     with Client(client.scheduler.address, loop=client.loop, set_as_default=False) as other:
         yield other

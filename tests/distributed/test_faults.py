@@ -1,4 +1,4 @@
-"""Workers that are killed: within seconds a right answer or IndexLost, and it works again after."""
+"""Killed workers: a right answer or IndexLost in seconds, then recovery."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SOON = 30
 
 @pytest.fixture
 def cluster(processes: Client) -> Client:
-    """The two workers, alive."""
+    """Return the client of two workers, alive."""
     await_nannies(processes)
     return processes
 
@@ -48,7 +48,10 @@ def flights() -> pd.DataFrame:
 
 
 def await_nannies(client: Client) -> None:
-    """Wait for both workers; a nanny that is still starting one would not restart it."""
+    """Wait until both workers and their nannies run.
+
+    A nanny that is still starting a worker would not restart it.
+    """
     nannies = client.cluster.workers
     until(
         lambda: (
@@ -197,9 +200,10 @@ def test_workers_without_a_nanny(planes, flights, tmp_path):
 
 @pytest.fixture
 def silent(cluster, monkeypatch) -> Callable[[str], AbstractContextManager[None]]:
-    """Blocks with SIGSTOP: a worker's process is there, the scheduler keeps it, nobody answers.
+    """Return a block that stops a worker with SIGSTOP.
 
-    It is soon given up, but only here: on a busy machine whoever goes on may take longer.
+    The process exists and the scheduler keeps the worker, but nothing answers. The time limit is
+    short in the block only: on a busy machine other workers may take longer.
     """
 
     @contextmanager

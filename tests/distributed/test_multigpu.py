@@ -1,4 +1,4 @@
-"""The index on several GPUs of one host: CuPy arrays and cuDF frames over UCXX."""
+"""Index on several GPUs of one host: CuPy arrays and cuDF over UCXX."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def right() -> pd.DataFrame:
 
 
 def open_boxes(client: Client) -> Change:
-    """A build that is open on all workers, to put parcels into."""
+    """Open a build on all workers, to put parcels into, and return it."""
     meta = pd.DataFrame({"k": np.zeros(0, np.int64)})
     change = Change(
         uid=uuid.uuid4().hex,
@@ -66,7 +66,10 @@ def open_boxes(client: Client) -> Change:
 
 
 def all_to_all(client: Client, kind: str, rows: int) -> float:
-    """GB/s that leave each GPU when all send `rows` int64 to all others; contents are checked."""
+    """Measure the GB/s that leave each GPU in an all-to-all exchange.
+
+    Each GPU sends `rows` int64 to all others; contents are checked.
+    """
     change = open_boxes(client)
 
     async def send(change, kind, rows, turn, dask_worker):

@@ -1,4 +1,4 @@
-"""Independent and replicated indexes on several GPUs of one host: cuDF frames over UCXX."""
+"""Independent and replicated indexes on several GPUs, cuDF over UCXX."""
 
 from __future__ import annotations
 

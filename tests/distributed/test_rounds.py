@@ -1,4 +1,4 @@
-"""One round of each fault on this host; ``make rounds`` plays more, and cuts hosts off."""
+"""One round of each fault on this host; ``make rounds`` plays more."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_worker_that_has_left_and_does_not_end(processes_here, monkeypatch):
 
 
 def stay(dask_worker: Any) -> None:
-    """On a worker: it cannot end any more."""
+    """Let this worker not end any more."""
 
     async def without_end(*args: Any, **kwargs: Any) -> None:
         await asyncio.Event().wait()

@@ -1,4 +1,4 @@
-"""The example of a distributed map passes."""
+"""Example of a distributed map."""
 
 from __future__ import annotations
 

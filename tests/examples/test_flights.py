@@ -1,4 +1,4 @@
-"""The demo passes, and it fails when one value differs."""
+"""Demo of flights, and its failure when one value differs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The TPC-H examples pass at a small scale."""
+"""TPC-H examples at a small scale."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Pairs of frames for hypothesis: key columns that compare, in every dtype that can hold them."""
+"""Pairs of frames for hypothesis, with comparable key columns.
+
+The columns have every dtype that can hold their keys.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ WITHOUT_NULL = {"int8", "int64", "bool"}
 
 
 def column(values: list[Any], dtype: Any) -> pd.Series:
-    """`values` as a Series, None as the null of the dtype."""
+    """Return `values` as a Series, with None as the null of the dtype."""
     if str(dtype) == "category":
         return pd.Series(values, dtype="str").astype("category")
     if isinstance(dtype, pd.DatetimeTZDtype):
@@ -57,7 +60,7 @@ def column(values: list[Any], dtype: Any) -> pd.Series:
 
 @st.composite
 def keys(draw: st.DrawFn, family: str, rows: int) -> pd.Series:
-    """A key column of a family."""
+    """Draw a key column of a family."""
     pool, dtypes = FAMILIES[family]
     dtype = draw(st.sampled_from(dtypes))
     if isinstance(dtype, str) and dtype in WITHOUT_NULL:
@@ -68,7 +71,7 @@ def keys(draw: st.DrawFn, family: str, rows: int) -> pd.Series:
 
 @st.composite
 def frame_pairs(draw: st.DrawFn, most_keys: int = 3) -> tuple[Any, Any, list[str], list[str]]:
-    """Left and right frame, and the names of their key columns."""
+    """Draw a left and a right frame, and the names of their key columns."""
     families = draw(st.lists(st.sampled_from(sorted(FAMILIES)), min_size=1, max_size=most_keys))
     left_rows, right_rows = draw(st.integers(1, 12)), draw(st.integers(1, 12))
     left: dict[str, Any] = {"x": np.arange(left_rows)}

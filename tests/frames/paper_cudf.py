@@ -1,6 +1,7 @@
-"""cuDF of paper: frames of pandas with the methods by which `CudfFrames` looks into cuDF's.
+"""Simulated cuDF: pandas frames with the cuDF methods of `CudfFrames`.
 
-It tells whether that code runs and means what it says; what cuDF does is seen on GPUs alone.
+It shows whether the code of `CudfFrames` runs and means what it says; only GPU tests show what cuDF
+does.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ UNITS = {"s": "SECONDS", "ms": "MILLISECONDS", "us": "MICROSECONDS", "ns": "NANO
 
 
 class Memory(np.ndarray):
-    """Bytes that say that they lie on a GPU."""
+    """Host bytes with the interface of GPU memory."""
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -28,13 +29,13 @@ class Memory(np.ndarray):
 
 
 class Column:
-    """A column of pylibcudf."""
+    """Simulated column of pylibcudf."""
 
     def __init__(self, series: pd.Series) -> None:
         self.series = series
 
     def type(self) -> Any:
-        """libcudf's name for the dtype, as its own id."""
+        """Return libcudf's name for the dtype, as its own id."""
         dtype = self.series.dtype
         kind = getattr(dtype, "kind", "O") if isinstance(dtype, np.dtype) else "O"
         if kind in TIMES:
@@ -46,54 +47,54 @@ class Column:
         return SimpleNamespace(id=lambda: name, dtype=dtype)
 
     def null_count(self) -> int:
-        """Those of its kind; NaN is no null."""
+        """Return the number of nulls; NaN is no null."""
         return 0 if self.type().id().startswith("FLOAT") else int(self.series.isna().sum())
 
     def size(self) -> int:
-        """The rows."""
+        """Return the number of rows."""
         return len(self.series)
 
     def offset(self) -> int:
-        """Of the first one."""
+        """Return the offset of the first row."""
         return 0
 
     def data(self) -> Memory:
-        """The bytes of all."""
+        """Return the bytes of all rows."""
         return np.ascontiguousarray(self.series.to_numpy()).view("u1").view(Memory)
 
 
 class OfMemory(Column):
-    """pylibcudf's way to make one."""
+    """Simulated constructor of pylibcudf columns."""
 
     def __init__(self, type_: Any, size: int, data: Memory, *nothing: Any) -> None:
         super().__init__(pd.Series(np.asarray(data).view(type_.dtype)[:size]))
 
     @staticmethod
     def from_cuda_array_interface(array: Any) -> Column:
-        """A column of an array."""
+        """Return a column of an array."""
         return Column(pd.Series(array))
 
 
 class DataFrame(pd.DataFrame):
-    """A frame of cuDF."""
+    """Simulated cuDF frame."""
 
     @property
     def _constructor(self) -> type[DataFrame]:
         return DataFrame
 
     def to_pylibcudf(self) -> tuple[Any, dict[str, Any]]:
-        """Its table, and what that does not say."""
+        """Return the frame's table, and metadata that the table lacks."""
         columns = [Column(self.iloc[:, number]) for number in range(self.shape[1])]
         return SimpleNamespace(columns=lambda: columns), {}
 
     @classmethod
     def from_pylibcudf(cls, table: Any, about: Any) -> DataFrame:
-        """A frame of a table."""
+        """Return a frame of a table."""
         return cls({own: each.series for own, each in zip(about["columns"], table, strict=True)})
 
 
 def install(monkeypatch: Any) -> None:
-    """Have `cudf`, `pylibcudf` and `cupy` be of paper."""
+    """Replace `cudf`, `pylibcudf` and `cupy` by simulated modules."""
     cudf, pylibcudf = ModuleType("cudf"), ModuleType("pylibcudf")
     cudf.__dict__.update(
         DataFrame=DataFrame, Series=pd.Series, Index=pd.Index, RangeIndex=pd.RangeIndex,

@@ -1,4 +1,4 @@
-"""What a merge tells beside its rows, as pandas' does: its class, warnings, what is no label."""
+"""Merge results beside rows: class, warnings and labels as in pandas."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HOWS = ["inner", "left", "semi", "anti"]
 
 
 class Trips(pd.DataFrame):
-    """As those who extend pandas write it."""
+    """Subclass of DataFrame, written as pandas' documentation has it."""
 
     @property
     def _constructor(self) -> Any:

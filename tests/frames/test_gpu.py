@@ -1,4 +1,4 @@
-"""Frames on a GPU: cuDF rows, pandas rows with keys on the GPU, and codes alike on both devices."""
+"""Frames on a GPU: cuDF rows, pandas rows, equal codes on both devices."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ def on_gpu(frame: pd.DataFrame) -> Any:
 
 
 def on_host(frame: Any) -> pd.DataFrame:
-    """The columns in pandas, integers with nulls as such; cuDF refuses that of other dtypes."""
+    """Return the columns in pandas, integers with nulls as nullable.
+
+    cuDF refuses nullable results for other dtypes.
+    """
     return pd.DataFrame(
         {
             label: frame[label].to_pandas(nullable=getattr(frame[label].dtype, "kind", "") in "iu")
@@ -43,7 +46,10 @@ def on_host(frame: Any) -> pd.DataFrame:
 
 
 def assert_same_values(found: Any, expected: pd.DataFrame) -> None:
-    """Equal values, with nulls in the same places; cuDF's dtypes do not depend on the values."""
+    """Assert equal values and nulls; dtypes may differ.
+
+    cuDF's dtypes do not depend on the values.
+    """
     host = found.to_pandas()
     assert list(host.columns) == list(expected.columns)
     assert len(host) == len(expected)
@@ -237,7 +243,7 @@ def test_cupy_keys_give_cupy_values(dtype):
 
 
 class OnGpu:
-    """A CuPy array of which nothing is known but one way to export it."""
+    """CuPy array that only exports itself, in one way."""
 
     def __init__(self, values: Any, way: str) -> None:
         names = {
@@ -300,7 +306,7 @@ def test_lookups_of_pandas_rows_with_keys_on_the_gpu():
 
 
 def pages_of(index: FrameIndex, keys: Any, nbytes: int) -> list[Any]:
-    """All pages of the answer to `keys`."""
+    """Return all pages of the answer to `keys`."""
     pages, first, skip = [], 0, 0
     while True:
         pages.append(index.page(keys.iloc[first:], nbytes=nbytes, skip=skip))

@@ -1,4 +1,4 @@
-"""FrameIndex: rows come and go; its settings and refusals."""
+"""FrameIndex: inserts and deletes, settings and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes of a frame index that an exception cuts off: it is as before, or as after."""
+"""Interrupted changes of a frame index: all or nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def frame(key: str, numbers: Any, first: int = 0) -> pd.DataFrame:
 
 
 def content(index: FrameIndex) -> list[tuple[Any, ...]]:
-    """All rows, which every way to them must give."""
+    """Return all rows, after checking that every read agrees."""
     rows = index.frame()
     assert len(rows) == len(index)
     held = sorted(rows.itertuples(index=False, name=None))
@@ -49,7 +49,7 @@ CASES = [
 
 
 class Judge:
-    """Counts what became of indexes whose change was cut off."""
+    """Counter of the states of indexes after interrupted changes."""
 
     def __init__(self, key: str, doubled: bool, verb: str) -> None:
         self._key, self._doubled = key, doubled

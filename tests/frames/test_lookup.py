@@ -177,7 +177,7 @@ def test_an_index_of_keys_alone_answers_with_the_keys_it_has():
 
 
 class OverDlpack:
-    """An array of which nothing is known but how to export it."""
+    """Array that only exports itself over DLPack."""
 
     def __init__(self, values):
         self._values = np.asarray(values)
@@ -190,7 +190,7 @@ class OverDlpack:
 
 
 class OverArrow:
-    """The same, over Arrow's interface."""
+    """Array that only exports itself over Arrow's interface."""
 
     def __init__(self, values):
         self._values = pa.array(values)

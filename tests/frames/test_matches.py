@@ -1,4 +1,4 @@
-"""Matches in the order of the query, as a stable sort puts them."""
+"""Matches in query order, as of a stable sort."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory that runs out in a FrameIndex: at each allocation of its tables in turn."""
+"""FrameIndex out of memory, at each allocation of its tables in turn."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DOUBLES = pd.DataFrame({"k": np.arange(250, 350), "name": "d"})
 
 
 def short_at(monkeypatch: pytest.MonkeyPatch, number: int) -> list[int]:
-    """Let the allocation of that number fail; the list grows with each."""
+    """Let one allocation fail; return a list that grows with each."""
     seen: list[int] = []
     real = CpuBackend.empty
 

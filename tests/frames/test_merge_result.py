@@ -1,4 +1,4 @@
-"""Merge results put together: order, suffixes, the empty frames that Dask plans with."""
+"""Assembly of merge results: order, suffixes, Dask's empty frames."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages: together what `match` gives, each within its bytes, none asked for twice."""
+"""Pages: all matches once, each page within its bytes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ SIZES = st.sampled_from([1, 40, 300, 2_000, 1 << 20])
 
 
 def walk(index: FrameIndex, keys: pd.DataFrame, nbytes: int) -> list[tuple[int, Page]]:
-    """All pages, asked for as `Page` says, each with the position that its rows count from."""
+    """Return all pages, each with the key position that it starts from.
+
+    Pages are requested as `Page` says.
+    """
     pages = []
     spans = [(0, len(keys), 0)]
     while spans:

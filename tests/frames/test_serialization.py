@@ -1,4 +1,4 @@
-"""Saved indexes: dtypes survive, damage is noticed, nothing half-written stays."""
+"""Saved frame indexes: dtypes, detected damage, atomic writes."""
 
 from __future__ import annotations
 

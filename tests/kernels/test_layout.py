@@ -1,4 +1,4 @@
-"""The argument structs in Python and in C++ have the same fields at the same places."""
+"""Equal fields and offsets of argument structs in Python and C++."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plays rounds, and writes what came of them as a table and as JSON."""
+"""Run rounds of faults, and write their outcomes as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def main() -> int:
 
 
 def groups_of(given: argparse.Namespace) -> list[tuple[Setting, list[Strike]]]:
-    """All that is wanted and can be here, for each kind of cluster."""
+    """Return the requested strikes that this host can run, by setting."""
     end = time.monotonic() + given.seconds
     groups = []
     for needed in ("hosts", "gpus" if given.gpus else "cpus"):
@@ -94,12 +94,12 @@ def groups_of(given: argparse.Namespace) -> list[tuple[Setting, list[Strike]]]:
 
 
 def batched(seeds: range, size: int) -> list[range]:
-    """The seeds of rounds that are played together."""
+    """Return the seeds of rounds that are played together."""
     return [seeds[first : first + size] for first in range(0, len(seeds), size)]
 
 
 def table(outcomes: Sequence[Outcome]) -> pd.DataFrame:
-    """For each fault the number of rounds of each kind of outcome, and seconds to it."""
+    """Return, for each fault, the rounds of each outcome and their seconds."""
     rounds = pd.DataFrame([asdict(outcome) for outcome in outcomes])
     rows = []
     for fault, some in rounds.groupby(pd.Categorical(rounds["fault"], FAULTS), observed=True):

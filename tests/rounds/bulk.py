@@ -1,4 +1,4 @@
-"""The verbs of an index that a round breaks into, on persisted frames: ranks do them together."""
+"""Verbs of an index on persisted frames, run collectively by all ranks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["BULK_WORKS"]
 
 
 class Bulk(Work):
-    """A verb on frames that the workers have."""
+    """Verb on frames that the workers hold."""
 
     phases = group
     columns = ("k", "v")

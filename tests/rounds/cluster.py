@@ -1,4 +1,4 @@
-"""A cluster of processes that a round may kill, stop or cut off, and that is whole again after."""
+"""Cluster of processes that a round may kill, stop or cut off, and repair."""
 
 from __future__ import annotations
 
@@ -43,19 +43,21 @@ JOINED = 30
 
 
 class Cluster:
-    """A scheduler and workers, each a process, on this host or on hosts of a network.
+    """Scheduler and workers, each a process, on this host or on several.
+
+    Several hosts are those of a network.
 
     Parameters
     ----------
     folder : Path
-        For logs and what workers write.
+        Folder of logs and of the workers' files.
     workers : int
     hosts : Hosts, optional
         Worker *n* runs on host *n*, the scheduler on host 1.
     gpus : int
-        Of this host, which the workers take by turns; 0: none.
+        GPUs of this host, which the workers take in turn; 0: none.
     protocol : {"tcp", "ucxx"}
-        What the processes speak.
+        Protocol of the processes.
     """
 
     def __init__(
@@ -88,16 +90,19 @@ class Cluster:
 
     @property
     def address(self) -> str:
-        """Of the scheduler."""
+        """The scheduler's address."""
         host = self.hosts.address(1) if self.hosts else "127.0.0.1"
         return f"{self._protocol}://{host}:{self._port}"
 
     def pids(self) -> dict[str, int]:
-        """The processes of the workers, by address."""
+        """Return the processes of the workers, by address."""
         return self.client.run(os.getpid)
 
     def crashed(self, victim: int) -> list[str]:
-        """How processes ended, since this was asked, that a signal has ended; not the victim."""
+        """Return how processes other than the victim ended by a signal.
+
+        Ends since the last call count.
+        """
         dead = [each for each in self._workers if each is not None and each.exitcode is not None]
         news = [each for each in dead if each.pid not in self._buried]
         self._buried |= {each.pid for each in news}
@@ -108,19 +113,19 @@ class Cluster:
         ]
 
     def kill_scheduler(self) -> None:
-        """End the scheduler at once."""
+        """Kill the scheduler at once."""
         self._scheduler.kill()
         self._scheduler.join()
 
     def start_scheduler(self) -> None:
-        """Start it under the address that it had, without what it knew."""
+        """Start the scheduler under its former address, without its state."""
         command = ("scheduler", "--no-dashboard", "--port", str(self._port))
         command += ("--protocol", self._protocol)
         place = () if self.hosts else ("--host", "127.0.0.1")
         self._scheduler = self._start(1, [*command, *place], "scheduler")
 
     def mend(self) -> None:
-        """Bring back what is missing; when that is not enough, start everything anew."""
+        """Restart missing processes; restart all if that is not enough."""
         if not self._mended():
             self.close()
             if not self._mended():
@@ -149,7 +154,7 @@ class Cluster:
             self._port = _free_port()
 
     def replace_the_dead(self) -> None:
-        """Start every process anew that has ended."""
+        """Restart every process that has ended."""
         if self._scheduler is None or self._scheduler.exitcode is not None:
             self.start_scheduler()
             self.forgotten += 1
@@ -164,7 +169,10 @@ class Cluster:
                 self._since[number] = time.monotonic()
 
     def _end_the_absent(self) -> None:
-        """End the workers that have left and do not end, as one cannot that had no memory."""
+        """End the workers that have left the cluster and do not end.
+
+        A worker that had no memory is one of them.
+        """
         if self.client is None:
             return
         try:
@@ -179,7 +187,7 @@ class Cluster:
                 self._buried.add(process.pid)
 
     def _whole(self, seconds: float) -> bool:
-        """Whether, within this time, every worker answers to a client."""
+        """Return whether every worker answers a client within this time."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             try:
@@ -199,7 +207,10 @@ class Cluster:
         return False
 
     def _answering(self, seconds: float) -> set[int]:
-        """The processes of the workers that the scheduler knows, who have so long to answer."""
+        """Return the processes of the known workers that answer within this time.
+
+        Known are the workers that the scheduler has.
+        """
 
         async def ask() -> dict[str, int]:
             return await asyncio.wait_for(self.client.run(os.getpid, asynchronous=True), seconds)
@@ -207,14 +218,17 @@ class Cluster:
         return set(self.client.sync(ask).values())
 
     def _gpus_of(self, number: int) -> dict[str, str]:
-        """Settings of a process: as dask-cuda has it, each sees all GPUs, its own one first."""
+        """Return the GPU settings of a process: all GPUs, its own one first.
+
+        This is the order of dask-cuda.
+        """
         if not self._gpus:
             return {}
         seen = [str((number + step) % self._gpus) for step in range(self._gpus)]
         return {"CUDA_VISIBLE_DEVICES": ",".join(seen)} | GPU_SETTINGS
 
     def _running(self) -> set[int]:
-        """The processes of the workers that are alive."""
+        """Return the processes of the workers that are alive."""
         return {each.pid for each in self._workers if each and each.exitcode is None}
 
     def _leave(self) -> None:

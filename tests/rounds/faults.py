@@ -1,4 +1,4 @@
-"""What breaks in a round."""
+"""Faults that break into a round."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ LIBRARYS_SILENCE = broadcast.SILENCE
 
 
 class Fault:
-    """Nothing breaks; the base of what does.
+    """Base of faults; it breaks nothing.
 
     Parameters
     ----------
     cluster : Cluster
-        Whole.
+        A cluster without faults.
     generator : random.Random
         Draws the victim, and whatever else is left to chance.
     """
@@ -80,20 +80,20 @@ class Fault:
 
     @property
     def client(self) -> Client:
-        """Of the cluster."""
+        """The client of the cluster."""
         return self.cluster.client
 
     def prepare(self) -> None:
-        """What is done before the verb begins."""
+        """Prepare the fault before the verb begins."""
 
     def strike(self) -> None:
-        """Break it, in the middle of the verb."""
+        """Cause the fault in the middle of the verb."""
 
     def undo(self) -> None:
-        """Mend what can be mended, after the verb has ended."""
+        """Repair the fault as far as possible after the verb has ended."""
 
     def join(self) -> None:
-        """Wait for what the strike has left to do."""
+        """Wait until the strike has finished."""
         for timer in self._timers:
             timer.join()
 
@@ -138,7 +138,7 @@ class Stop(Fault):
 
 
 class Scheduler(Fault):
-    """The scheduler is killed, and comes back a second later with nothing in its memory.
+    """Kill of the scheduler, which restarts a second later without state.
 
     Its workers end when they notice, and come back as well: what a client has submitted while it
     had no scheduler waits for workers without end, as Dask has it.
@@ -154,7 +154,7 @@ class Scheduler(Fault):
 
 
 class Late(Fault):
-    """A worker that answers requests for its shard late."""
+    """Late answers of one worker to requests for its shard."""
 
     name = "late"
     works = tuple(work for work in Fault.works if work not in ("save", "rebuild", "durable"))
@@ -169,7 +169,7 @@ class Late(Fault):
 
 
 class Twice(Fault):
-    """Each partition's task is run twice, and one of both counts."""
+    """Two runs of each partition's task, of which one counts."""
 
     name = "twice"
     works = ("build", "insert", "erase")
@@ -183,7 +183,7 @@ class Twice(Fault):
 
 
 class AtOnce(Fault):
-    """Nothing but a second client that inserts at the same time."""
+    """No fault but a second client that inserts at the same time."""
 
     name = "at once"
     works = ("inserts",)
@@ -191,7 +191,7 @@ class AtOnce(Fault):
 
 
 class Memory(Fault):
-    """An allocation of the tables fails on one worker."""
+    """Failure of an allocation of the tables on one worker."""
 
     name = "memory"
     needs = "cpus"
@@ -205,7 +205,10 @@ class Memory(Fault):
 
 
 class Unread(Fault):
-    """Arrays that come to one worker cannot be loaded, as by one whose GPU has no memory left."""
+    """Failure to load received arrays on one worker.
+
+    The worker behaves as one whose GPU has no free memory.
+    """
 
     name = "unread"
     needs = "cpus"
@@ -220,7 +223,7 @@ class Unread(Fault):
 
 
 class Limit(Fault):
-    """The address space of one worker ends, in the middle of whatever it does."""
+    """End of one worker's address space, at any moment of its work."""
 
     name = "limit"
     needs = "cpus"
@@ -245,7 +248,7 @@ class Limit(Fault):
 
 
 class Ballast(Fault):
-    """The memory of one GPU is taken, all but a little, in the middle of whatever it does."""
+    """Allocation of nearly all memory of one GPU, at any moment of its work."""
 
     name = "ballast"
     needs = "gpus"
@@ -266,7 +269,7 @@ class Ballast(Fault):
 
 
 class Cut(Fault):
-    """A host is cut off for good."""
+    """Loss of a host's network for good."""
 
     name = "cut"
     needs = "hosts"
@@ -283,7 +286,7 @@ class Cut(Fault):
 
 
 class Away(Cut):
-    """A host is cut off for five seconds."""
+    """Loss of a host's network for five seconds."""
 
     name = "away"
 
@@ -292,7 +295,7 @@ class Away(Cut):
         self._soon(5.0, super().undo)
 
     def undo(self) -> None:
-        """It has come back by itself."""
+        """Do nothing: the network came back by itself."""
 
 
 FAULTS: dict[str, type[Fault]] = {
@@ -315,18 +318,21 @@ FAULTS: dict[str, type[Fault]] = {
 
 
 def be_patient(seconds: float) -> None:
-    """In this process: give up whoever is silent for so long."""
+    """Set this process's time limit for unresponsive workers and clients."""
     broadcast.SILENCE = rpc.LIMIT = seconds
 
 
 def put_twice(frame: Any, sealed: Any, partition: int, *others: Any) -> Any:
-    """As `put_partition`, by two attempts, of which the first or the last one counts."""
+    """Run `put_partition` in two attempts, of which one counts.
+
+    It is the first or the last one.
+    """
     receipts = [put_partition(frame, sealed, partition, *others) for _ in range(2)]
     return receipts[partition % 2]
 
 
 def delay(seconds: float, dask_worker: Any) -> None:
-    """On a worker: answer this much later; sooner to the many messages of a group."""
+    """Delay the answers of this worker; less for a group's many messages."""
     delays = {"match": seconds, "put": seconds, "collective": seconds / 20}
     for operation, some in delays.items():
         handler = dask_worker.handlers.get(f"dgpuhash_{operation}")
@@ -345,7 +351,10 @@ def delay(seconds: float, dask_worker: Any) -> None:
 
 
 def fail_allocation(number: int | None) -> None:
-    """On a worker: the allocation of this number from now on fails; None: none does."""
+    """Let an allocation of this worker fail, by its number from now on.
+
+    None: no allocation fails.
+    """
     plain = getattr(CpuBackend.empty, "plain", CpuBackend.empty)
     left = [number]
 
@@ -362,7 +371,7 @@ def fail_allocation(number: int | None) -> None:
 
 
 def refuse_arrays(refused: bool) -> None:
-    """On a worker: arrays that come fail to be loaded; or are loaded again."""
+    """Let the load of received arrays fail on this worker, or work again."""
     plain = getattr(core.merge_and_deserialize, "plain", core.merge_and_deserialize)
 
     def load(header: dict[str, Any], *args: Any, **kwargs: Any) -> Any:

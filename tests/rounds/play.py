@@ -1,4 +1,4 @@
-"""One round: a fault in the middle of a verb, and what came of it."""
+"""One round: a fault in the middle of a verb, and its outcome."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ AGAIN = 2
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a round.
+    """Outcome of a round.
 
     Attributes
     ----------
@@ -62,17 +62,17 @@ class Outcome:
 
     @property
     def failed(self) -> bool:
-        """Whether this must not happen."""
+        """Whether the outcome is a failure."""
         return self.kind not in {"right", "error"}
 
 
 def play(
     cluster: Cluster, fault: str, seeds: Sequence[int], works: Sequence[str] | None = None
 ) -> list[Outcome]:
-    """Play the rounds of this fault and seeds on a cluster, which is mended first.
+    """Play the rounds of a fault and seeds on a cluster, repaired before.
 
-    All are at work when the fault strikes. Their verbs are some of `works` that the fault is meant
-    for; default: of all of these.
+    The verbs of all rounds are running when the fault strikes. They are some of `works` that the
+    fault is meant for; default: of all verbs.
     """
     generator = random.Random(f"{fault} {seeds[0]}")
     cluster.mend()
@@ -139,12 +139,15 @@ def play(
 
 
 def meant_for(fault: str, works: Sequence[str] | None) -> list[str]:
-    """Those of `works`, or of all, that a fault is meant for."""
+    """Return the verbs among `works`, or all, that a fault is meant for."""
     return [name for name in FAULTS[fault].works if works is None or name in works]
 
 
 def all_begun(cluster: Cluster, works: Sequence[Callable[[], Work]]) -> list[Attempt]:
-    """What comes before verbs; again where a worker was lost meanwhile, as on a busy machine."""
+    """Prepare the verbs; retry if a worker was lost meanwhile.
+
+    A busy machine may lose one.
+    """
     made = attempted(works)
     for _ in range(AGAIN):
         if not any(isinstance(each.raised, IndexLost) for each in made):
@@ -159,7 +162,10 @@ def all_begun(cluster: Cluster, works: Sequence[Callable[[], Work]]) -> list[Att
 
 
 def settled_by(cluster: Cluster, works: Sequence[Callable[[], Any]]) -> list[Attempt]:
-    """What comes after verbs; again where a worker was lost meanwhile, as on a busy machine."""
+    """Check after the verbs; retry if a worker was lost meanwhile.
+
+    A busy machine may lose one.
+    """
     settled = attempted(works)
     for _ in range(AGAIN):
         lost = [n for n, each in enumerate(settled) if isinstance(each.raised, IndexLost)]
@@ -171,7 +177,7 @@ def settled_by(cluster: Cluster, works: Sequence[Callable[[], Any]]) -> list[Att
 
 
 def mended(cluster: Cluster, work: Work, again: bool, succeeded: bool) -> None:
-    """What comes after a verb, perhaps with another client."""
+    """Check after a verb, perhaps with another client."""
     work.client = cluster.client
     if again:
         work.begin_again(cluster.client)
@@ -180,7 +186,7 @@ def mended(cluster: Cluster, work: Work, again: bool, succeeded: bool) -> None:
 
 
 def begun(cluster: Cluster, fault: type[Fault], name: str, seed: int, pace: float) -> Work:
-    """What comes before a verb."""
+    """Prepare a verb and its fault."""
     kind = (WORKS | BULK_WORKS | TABLE_WORKS)[name]
     return kind(cluster.client, cluster.folder, seed, fault.rows, cluster.device, pace)
 
@@ -193,7 +199,7 @@ def judged(
     crashed: Sequence[str],
     seconds: float,
 ) -> tuple[str, str, float]:
-    """The kind of an outcome, its message and seconds."""
+    """Return the kind of an outcome, its message and its seconds."""
     message = "" if raised is None else f"{type(raised).__name__}: {raised}"
     if isinstance(raised, Unfinished):
         return "hang", f"no answer after {seconds:.0f} s", seconds
@@ -212,19 +218,22 @@ def judged(
 
 
 def understood(raised: Exception, work: Work, fault: type[Fault]) -> bool:
-    """Whether an error is ours; of an answer that Dask has, it may be Dask's own."""
+    """Return whether an error is one of this package, or an allowed one.
+
+    An answer that Dask keeps may fail with Dask's own error.
+    """
     dasks = isinstance(raised, FutureCancelledError | FuturesCancelledError | Unfetched)
     starved = isinstance(raised, MemoryError) and fault.starves
     return isinstance(raised, DgpuhashError) or ((dasks or starved) and work.kept_by_dask)
 
 
 class Unfinished(Exception):
-    """Work that goes on and on."""
+    """Error of work that does not end in time."""
 
 
 @dataclass
 class Attempt:
-    """What some work raised, if anything, and when it ended."""
+    """Exception of some work, if any, and the time of its end."""
 
     raised: Exception | None
     ended: float
@@ -232,7 +241,7 @@ class Attempt:
 
 
 def attempted(works: Sequence[Callable[[], Any]], seconds: float = AROUND) -> list[Attempt]:
-    """What came of works that are begun at once, after this time at the latest."""
+    """Run works at the same time; return their attempts within this time."""
     found: dict[int, Attempt] = {}
 
     def run(number: int) -> None:
@@ -257,10 +266,10 @@ def attempted(works: Sequence[Callable[[], Any]], seconds: float = AROUND) -> li
 
 
 class Trigger:
-    """Lets a fault strike at a moment that is left to chance.
+    """Trigger that causes a fault at a random moment.
 
-    That is a time since the verbs began, or, by chance, a call of the client where one of them goes
-    by phases: just before it, or some milliseconds into it.
+    The moment is a time since the verbs began or, at random, a call of the client if one of the
+    verbs has phases: just before the call, or some milliseconds into it.
     """
 
     def __init__(
@@ -287,7 +296,7 @@ class Trigger:
 
     @contextmanager
     def armed(self) -> Iterator[None]:
-        """A block in which it strikes, once at most."""
+        """Run a block in which the fault is caused once at most."""
         self.struck = time.monotonic()
         plain, number = self._phases.on_workers, itertools.count()
 

@@ -1,4 +1,4 @@
-"""Preloaded by workers with a GPU: their pool of device memory, and a ballast in it."""
+"""Preload of workers with a GPU: their memory pool, and ballast in it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ballast: list[Any] = []
 
 
 def dask_setup(worker: Any) -> None:
-    """Let RMM, and CuPy, take device memory from a pool of at most so many bytes."""
+    """Let RMM and CuPy allocate from a pool of limited size."""
     import cudf  # noqa: F401 - before the worker joins
     import cupy
     import rmm
@@ -26,7 +26,7 @@ def dask_setup(worker: Any) -> None:
 
 
 def fill(headroom: int) -> None:
-    """Take all of the pool but for `headroom` bytes."""
+    """Allocate all of the pool but `headroom` bytes."""
     import rmm
 
     left = rmm.DeviceBuffer(size=headroom) if headroom else None
@@ -40,5 +40,5 @@ def fill(headroom: int) -> None:
 
 
 def free() -> None:
-    """Give it back."""
+    """Free the ballast."""
     _ballast.clear()

@@ -1,4 +1,4 @@
-"""Processes of Dask's that are forked from one that has imported what they need."""
+"""Dask processes, forked from one that has imported their modules."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FORKED = multiprocessing.get_context("forkserver")
 
 
 def fork(gpus: bool) -> None:
-    """Begin the process from which others are forked, which must not begin to use a GPU."""
+    """Start the fork server, which must not start to use a GPU."""
     if gpus:
         os.environ["RAPIDS_NO_INITIALIZE"] = "1"
         fork_workers("cudf", "dask_cudf")
@@ -31,7 +31,7 @@ def fork(gpus: bool) -> None:
 def started(
     command: Sequence[str], settings: Mapping[str, str], log: Path, network: Path | None = None
 ) -> BaseProcess:
-    """A process that runs this command of ``dask``, on a host with this network."""
+    """Start a process that runs a ``dask`` command on a host's network."""
     process = FORKED.Process(target=run, args=(command, settings, log, network), daemon=True)
     process.start()
     return process
@@ -40,7 +40,7 @@ def started(
 def run(
     command: Sequence[str], settings: Mapping[str, str], log: Path, network: Path | None
 ) -> None:
-    """In a process of its own: the command."""
+    """Run the command in the forked process."""
     with log.open("wb") as output:
         for stream in (1, 2):
             os.dup2(output.fileno(), stream)

@@ -1,4 +1,4 @@
-"""The rows that rounds index, insert and look up; workers make them anew, slowly."""
+"""Rows that rounds index, insert and look up; workers make them slowly."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ KEYS = 900
 
 
 def batch(number: int, rows: int) -> pd.DataFrame:
-    """Rows that no other batch has; most keys occur several times."""
+    """Return rows that no other batch has; most keys occur several times."""
     keys = np.random.default_rng(number).integers(0, KEYS, rows)
     names = pd.Series([f"b{number}"] * rows, dtype="str")
     return pd.DataFrame({"k": keys, "v": np.arange(rows) + number * rows, "name": names})
 
 
 def probes(rows: int = 2000) -> pd.DataFrame:
-    """Keys of a left side; a tenth of them is in no batch."""
+    """Return keys of a left side; a tenth of them is in no batch."""
     keys = np.random.default_rng(7).integers(0, KEYS * 10 // 9, rows)
     return pd.DataFrame({"k": keys, "x": np.arange(rows) / 4})
 
 
 def on_device(frame: pd.DataFrame, device: str) -> Any:
-    """`frame` as an index there takes it."""
+    """Return `frame` in the form of an index on `device`."""
     if device == "cpu":
         return frame
     import cudf
@@ -37,14 +37,14 @@ def on_device(frame: pd.DataFrame, device: str) -> Any:
 
 
 def on_host(frame: Any) -> pd.DataFrame:
-    """`frame` without nulls, from wherever it is."""
+    """Return `frame` on the host, without nulls."""
     host = frame.to_pandas() if hasattr(frame, "to_pandas") else frame
     names = {"name": host["name"].fillna("")} if "name" in host else {}
     return host.assign(**names).fillna(-1)
 
 
 def slowly(frame: pd.DataFrame, npartitions: int, seconds: float, device: str) -> dd.DataFrame:
-    """`frame` in partitions that take a while to be read."""
+    """Return `frame` in partitions that take `seconds` to read."""
     lazy = dd.from_pandas(frame, npartitions=npartitions, sort=False)
     if device != "cpu":
         lazy = lazy.to_backend("cudf")
@@ -57,7 +57,7 @@ def late(part: Any, seconds: float) -> Any:
 
 
 def same_rows(found: pd.DataFrame, wanted: pd.DataFrame) -> bool:
-    """The same rows, in any order."""
+    """Return whether two frames have the same rows, in any order."""
     columns = list(wanted.columns)
     ours, theirs = (
         frame[columns].sort_values(columns, ignore_index=True) for frame in (found, wanted)

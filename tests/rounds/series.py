@@ -1,4 +1,4 @@
-"""Series of rounds, each on a cluster of its own, side by side."""
+"""Series of rounds side by side, each on a cluster of its own."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SILENT = 900.0
 
 @dataclass(frozen=True)
 class Setting:
-    """What the series have in common.
+    """Settings that all series share.
 
     Attributes
     ----------
@@ -64,7 +64,10 @@ class Setting:
 def side_by_side(
     groups: Sequence[tuple[Setting, Sequence[Strike]]], clusters: int
 ) -> Iterator[Outcome]:
-    """The outcomes of groups of strikes, each group dealt to so many clusters of its setting."""
+    """Return the outcomes of groups of strikes.
+
+    Each group is distributed over the clusters of its setting.
+    """
     fork(any(setting.gpus for setting, _ in groups))
     found = FORKED.Queue()
     queues = [FORKED.Queue() for _ in groups]
@@ -102,7 +105,7 @@ def series(
     waiting: multiprocessing.Queue[Strike | None],
     found: multiprocessing.Queue[Outcome],
 ) -> None:
-    """Runs in a process of its own: strikes that wait, one after another on one cluster."""
+    """Run waiting strikes one after another on one cluster, in a process."""
     end_in_order()
     # Dask speaks of every worker that is lost, and of rows that travel inside tasks.
     logging.disable(logging.CRITICAL)
@@ -129,12 +132,12 @@ def series(
 
 
 def end_in_order() -> None:
-    """Let this process leave its blocks when it is ended, so that no worker outlives it."""
+    """Let SIGTERM end this process by an exception, so that no worker remains."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))
 
 
 def line(outcome: Outcome) -> str:
-    """An outcome for people."""
+    """Format an outcome as one line."""
     what = f"{outcome.fault:9} {outcome.work:10} {outcome.seed:3} at {outcome.moment:24}"
     message = outcome.message if outcome.failed else outcome.message[:120]
     return f"{what} {outcome.kind:7} {outcome.seconds:5.1f} s  {message}"

@@ -1,4 +1,4 @@
-"""The verbs of a distributed map that a round breaks into."""
+"""Verbs of a distributed map that a round breaks into."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["TABLE_WORKS"]
 
 
 class TableWork(Work):
-    """One verb of a map from keys to their triples, which is whole or lost."""
+    """Verb of a map from keys to their triples; the map is whole or lost."""
 
     phases: ClassVar[ModuleType] = group
     kept_by_dask: ClassVar[bool] = True
@@ -32,14 +32,14 @@ class TableWork(Work):
         self.table: DistributedMap | None = self.made(client)
 
     def made(self, client: Client) -> DistributedMap:
-        """The table before the verb."""
+        """Return the table as it is before the verb."""
         keys = self.stored
         return DistributedMap.from_arrays(
             keys, keys * 3, client=client, device=self.device, piece_rows=max(1, self.rows // 6)
         )
 
     def chunks(self, keys: np.ndarray) -> Any:
-        """`keys` on the device, in chunks that take a while to be read."""
+        """Return `keys` on the device, in chunks that take time to read."""
         lazy = da.from_array(keys, -(-len(keys) // 9))
         return lazy.map_blocks(late, self.pace / 5, self.device, dtype=keys.dtype)
 
@@ -61,7 +61,7 @@ class TableWork(Work):
         self.end()
 
     def check(self, table: DistributedMap, allowed: list[np.ndarray]) -> None:
-        """Raise Wrong unless the table has all of one of the sets of keys, and nothing else."""
+        """Raise Wrong unless the table has exactly one of the allowed key sets."""
         asked = np.concatenate([self.stored, self.kept, keys_of(self.seed + 2, 1000)])
         values, found = table.find(asked, default=-1)
         for keys in allowed:
@@ -130,7 +130,7 @@ TABLE_WORKS: dict[str, type[Work]] = {work.name: work for work in (MapBuild, Map
 
 
 def keys_of(number: int, rows: int) -> np.ndarray:
-    """Keys of which hardly one is in another batch."""
+    """Return keys that hardly occur in another batch."""
     return np.random.default_rng(number).integers(0, 1 << 40, rows)
 
 

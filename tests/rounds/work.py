@@ -1,4 +1,4 @@
-"""The verbs of an index that a round breaks into."""
+"""Verbs of an index that a round breaks into."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ FETCHED = 10.0
 
 
 class Wrong(AssertionError):
-    """An answer that is not right."""
+    """Error of a wrong answer."""
 
 
 class Unfetched(Exception):
-    """An answer that Dask has and does not bring.
+    """Error of an answer that Dask keeps and does not deliver.
 
     The worker that has it is silent, and Dask waits for a time limit of its own; or the scheduler
     ended while it was asked for it.
@@ -41,20 +41,22 @@ class Unfetched(Exception):
 
 
 class Work(ABC):
-    """One verb: what was stored before it, what is stored after it, and whether it answered right.
+    """One verb, with the rows stored before and after it.
+
+    It checks its own answer.
 
     Parameters
     ----------
     client : distributed.Client
     folder : Path
-        For what is saved.
+        Folder of saved indexes.
     seed : int
     rows : int
-        Of a batch.
+        Rows of a batch.
     device : str
-        Of the rows.
+        Device of the rows.
     pace : float
-        Seconds that a partition takes to be read.
+        Seconds to read a partition.
     """
 
     name: ClassVar[str]
@@ -83,23 +85,23 @@ class Work(ABC):
         self.start(client)
 
     def start(self, client: Client) -> None:
-        """What comes before the verb."""
+        """Prepare the verb."""
         source = self.slowly(self.before, 6, 0)
         self.index = DistributedIndex.build(source, on="k", client=client, name=self.called)
 
     def batch(self, number: int) -> pd.DataFrame:
-        """Rows that no other batch has."""
+        """Return rows that no other batch has."""
         return batch(number, self.rows)[list(self.columns)]
 
     def slowly(
         self, frame: pd.DataFrame, npartitions: int = 9, seconds: float | None = None
     ) -> Any:
-        """`frame` on the device, in partitions that take a while to be read."""
+        """Return `frame` on the device, in partitions that take time to read."""
         pace = self.pace if seconds is None else seconds
         return slowly(frame, npartitions, pace, self.device)
 
     def contents(self, index: DistributedIndex) -> pd.DataFrame:
-        """All rows, found by their keys."""
+        """Return all rows of the index, found by their keys."""
         keys = on_device(pd.DataFrame({"k": np.arange(1000)}), self.device)
         found = on_host(index.lookup(keys))
         rows = found[found["v"] >= 0].astype({"v": "int64"})
@@ -108,7 +110,7 @@ class Work(ABC):
         return rows
 
     def load(self, client: Client) -> DistributedIndex:
-        """What was saved."""
+        """Load the saved index."""
         device = None if self.device == "cpu" else self.device
         return DistributedIndex.load(str(self.folder), client, device=device)
 
@@ -119,10 +121,12 @@ class Work(ABC):
 
     @abstractmethod
     def carry_out(self, client: Client) -> None:
-        """The verb itself; raises Wrong when its answer is not right."""
+        """Run the verb; raise Wrong if its answer is wrong."""
 
     def settle(self, client: Client, succeeded: bool) -> None:
-        """After the cluster was mended: all of the verb is there, or, if it failed, nothing.
+        """Check the index after the cluster was repaired.
+
+        All rows of the verb are stored or, if the verb failed, none.
 
         Raises
         ------
@@ -144,12 +148,14 @@ class Work(ABC):
         self.end()
 
     def begin_again(self, client: Client) -> None:
-        """After the cluster has forgotten everything: the index says so, and can be built anew.
+        """Check the index after the cluster has lost all state.
+
+        The index must report the loss, and can be built anew.
 
         Raises
         ------
         Wrong
-            When it does not, or has other rows then.
+            When the index does not report the loss, or has other rows when built anew.
         """
         if self.index is not None:
             self.index._given_client = client
@@ -166,7 +172,7 @@ class Work(ABC):
         self.end()
 
     def end(self) -> None:
-        """Free what the round has made."""
+        """Free the resources of the round."""
         if self.index is not None:
             self.index.close()
 
@@ -231,13 +237,13 @@ class Merge(Work):
             raise Wrong("the merge has other rows")
 
     def merged(self, client: Client, left: pd.DataFrame) -> Any:
-        """The left merge."""
+        """Return the left merge."""
         assert self.index is not None
         return fetched(client, self.index.merge(self.slowly(left, 12), how="left"), None)
 
 
 class Lookup(Work):
-    """Lookups one after another, so that the fault strikes into one; one more follows it."""
+    """Repeated lookups, of which the fault breaks into one; another follows."""
 
     name = "lookup"
     changes = False
@@ -256,7 +262,7 @@ class Lookup(Work):
 
 
 class Save(Work):
-    """Over a saved index, with rows inserted in between."""
+    """Save over a saved index, with rows inserted in between."""
 
     name = "save"
     changes = False
@@ -288,7 +294,7 @@ class Save(Work):
 
 
 class Rebalance(Work):
-    """From all workers but one to all."""
+    """Rebalance from all workers but one to all."""
 
     name = "rebalance"
 
@@ -305,7 +311,7 @@ class Rebalance(Work):
 
 
 class Durable(Insert):
-    """An insert that is written to a log before it is acknowledged."""
+    """Insert that is written to a log before it is acknowledged."""
 
     name = "durable"
     acknowledged = False
@@ -343,7 +349,7 @@ class Durable(Insert):
 
 
 class TwoInserts(Insert):
-    """Two clients that insert at once."""
+    """Inserts of two clients at once."""
 
     name = "inserts"
 
@@ -372,7 +378,7 @@ class TwoInserts(Insert):
 
 
 class Rebuild(Work):
-    """Of a shard that was lost before."""
+    """Rebuild of a shard that was lost before."""
 
     name = "rebuild"
 
@@ -389,7 +395,7 @@ class Rebuild(Work):
 
 
 def fetched(client: Client, answer: Any, seconds: float | None = FETCHED) -> Any:
-    """What Dask keeps of an answer."""
+    """Fetch an answer that Dask keeps; raise Unfetched if it is not delivered."""
     future = client.compute(answer)
     try:
         return future.result(seconds)
@@ -400,7 +406,7 @@ def fetched(client: Client, answer: Any, seconds: float | None = FETCHED) -> Any
 
 
 def drop(uid: str, dask_worker: Any) -> None:
-    """On a worker: its shard of an index is gone."""
+    """Drop the shard of an index on this worker."""
     host_of(dask_worker).shards.drop(uid)
 
 

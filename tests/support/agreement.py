@@ -1,4 +1,4 @@
-"""Assertions that a table and its dictionary hold the same."""
+"""Assertions that a table and its dictionary hold the same pairs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["agree", "fresh_once", "pairs_of"]
 
 
 def pairs_of(device: Any, table: Any) -> list[tuple[bytes, bytes]]:
-    """All pairs of a map or multimap, as bytes."""
+    """Return all pairs of a map or multimap, as bytes."""
     keys, values = table.items()
     return list(
         zip(
@@ -24,7 +24,7 @@ def pairs_of(device: Any, table: Any) -> list[tuple[bytes, bytes]]:
 
 
 def agree(device: Any, table: Any, model: SetModel | MapModel | MultiMapModel) -> None:
-    """The table holds exactly what the model holds."""
+    """Assert that the table holds exactly the pairs of the model."""
     assert len(table) == len(model)
     if isinstance(model, SetModel):
         keys = keys_of(device.host(table.items(), table.key_dtype))
@@ -43,7 +43,10 @@ def agree(device: Any, table: Any, model: SetModel | MapModel | MultiMapModel) -
 
 
 def fresh_once(keys: Any, mask: Any, expected: list[bool]) -> None:
-    """The mask marks one row of each key that `expected` marks a row of, and no other."""
+    """Assert that the mask marks exactly one expected row of each key.
+
+    The expected keys are those with a row that `expected` marks.
+    """
     names = keys_of(keys)
     marked = Counter(name for name, mark in zip(names, np.asarray(mask), strict=True) if mark)
     assert marked == Counter(name for name, mark in zip(names, expected, strict=True) if mark)

@@ -1,4 +1,4 @@
-"""What pandas gives for keys in every form, and assertions that an index gives the same."""
+"""Expected answers from pandas for keys in every form, and assertions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ __all__ = ["answers_like_pandas", "left_merge", "same_array"]
 
 
 def answers_like_pandas(index: Any, keys: pd.DataFrame, rows: pd.DataFrame, on: list[str]) -> None:
-    """`lookup`, `contains` and `find` of an index of `rows` agree with pandas for these keys."""
+    """Assert that an index of `rows` answers as pandas does for these keys.
+
+    The verbs are `lookup`, `contains` and `find`.
+    """
     merged, query_rows, found = left_merge(keys, rows, on)
     stored = [label for label in rows.columns if label not in on]
     answer = index.lookup(keys)
@@ -42,7 +45,7 @@ def answers_like_pandas(index: Any, keys: pd.DataFrame, rows: pd.DataFrame, on: 
 def one_column_like_pandas(
     index: Any, keys: pd.Series, merged: pd.DataFrame, query_rows: np.ndarray, found: np.ndarray
 ) -> None:
-    """As `answers_like_pandas`, for the forms that have one key column."""
+    """Assert as `answers_like_pandas`, for the forms with one key column."""
     labelled = merged.set_axis(keys.index.take(query_rows), axis=0)
     if len(query_rows) == len(keys):
         labelled = merged.set_axis(keys.index, axis=0)
@@ -67,7 +70,10 @@ def one_column_like_pandas(
 
 
 def mask_dtype(form: Any) -> str:
-    """Of a mask of keys in this form: nullable where they are, of pandas' own or Arrow's."""
+    """Return the dtype of a mask of keys in this form.
+
+    It is nullable where the keys are, of pandas' own dtypes or Arrow's.
+    """
     if isinstance(form.dtype, pd.ArrowDtype):
         return "bool[pyarrow]"
     return str(pd.Series(form).isin([]).dtype)
@@ -76,7 +82,7 @@ def mask_dtype(form: Any) -> str:
 def left_merge(
     keys: pd.DataFrame, rows: pd.DataFrame, on: Sequence[str]
 ) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
-    """The left merge, for each of its rows the position of its key, and which keys are there."""
+    """Return the left merge, the key position of each row, and the found keys."""
     on = list(on)
     numbered = keys[on].assign(position=np.arange(len(keys)))
     distinct = rows[on].drop_duplicates()
@@ -89,19 +95,22 @@ def left_merge(
 
 
 def alike(array: np.ndarray) -> np.ndarray:
-    """`array` with None for every null: which one stands for it, depends on how text is kept."""
+    """Return `array` with None for every null.
+
+    Which null value an array has depends on the storage of strings.
+    """
     return np.where(pd.isna(array), None, array) if array.dtype == object else array
 
 
 def in_form(series: pd.Series, form: Any) -> Any:
-    """The values of `series` as the kind of array that `form` is."""
+    """Return the values of `series` as an array of the kind of `form`."""
     if isinstance(form, pd.Index):
         return pd.Index(series)
     return series.to_numpy() if isinstance(form, np.ndarray) else series.array
 
 
 def same_array(found: Any, wanted: Any) -> None:
-    """Equal kinds, dtypes and values; nulls are equal."""
+    """Assert equal kinds, dtypes and values; nulls are equal."""
     assert type(found) is type(wanted)
     assert found.dtype == wanted.dtype
     if isinstance(wanted, pd.Index):

@@ -1,7 +1,7 @@
-"""A cable whose packets take their time, for kernels without netem: a process between two taps.
+"""Network cable with delay: a process between two tap devices.
 
-Run by `Hosts` in the namespace of a host: ``python cable.py FD SECONDS``, where FD is the switch's
-end. It makes the host's end, eth0, and says so.
+It is for kernels without netem. Run by `Hosts` in the namespace of a host: ``python cable.py FD
+SECONDS``, where FD is the switch's end. It makes the host's end, eth0, and says so.
 """
 
 from __future__ import annotations
@@ -25,7 +25,11 @@ IFF_TAP, IFF_NO_PI = 0x0002, 0x1000
 
 
 def tap(name: str) -> int:
-    """The file of a new network device: what is read was sent by it, what is written arrives."""
+    """Create a network device and return its file.
+
+    Packets that the device sends are read from the file; packets written to the file arrive at the
+    device.
+    """
     device = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
     try:
         fcntl.ioctl(device, TUNSETIFF, struct.pack("16sH", name.encode(), IFF_TAP | IFF_NO_PI))

@@ -1,4 +1,4 @@
-"""Clusters of worker threads or processes, and what pandas gives for a join."""
+"""Test clusters of threads or processes, and joins expected from pandas."""
 
 from __future__ import annotations
 
@@ -47,7 +47,10 @@ __all__ = [
 
 @contextmanager
 def cluster_of(workers: int, processes: bool, **options: Any) -> Iterator[Client]:
-    """A client of a new cluster of single-threaded workers, whose nannies start lost ones again."""
+    """Yield a client of a new cluster of single-threaded workers.
+
+    Nannies restart lost workers.
+    """
     settings = {
         # LocalCluster ends a nanny whose worker is away for longer; on a busy machine it may be.
         "distributed.deploy.lost-worker-timeout": "1 hour",
@@ -78,9 +81,9 @@ def cluster_of(workers: int, processes: bool, **options: Any) -> Iterator[Client
 
 @contextmanager
 def _ending_in_time(cluster: LocalCluster) -> Iterator[None]:
-    """A block at whose end the cluster is closed, or left alone after a minute.
+    """Close the cluster after the block, or abandon it after a minute.
 
-    Dask's close of one over UCXX 0.52 waits without end now and then.
+    Dask's close of a cluster over UCXX 0.52 sometimes waits without end.
     """
     try:
         yield
@@ -94,16 +97,16 @@ def _ending_in_time(cluster: LocalCluster) -> Iterator[None]:
 
 @cache
 def fork_workers(*modules: str) -> None:
-    """Begin the process from which workers are forked; it imports the library once for all."""
+    """Start the fork server of workers, which imports the library once."""
     multiprocessing.set_forkserver_preload(["dgpuhash.distributed", *modules])
     forkserver.ensure_running()
 
 
 @contextmanager
 def gpu_cluster(workers: int | None = None) -> Iterator[Client]:
-    """A client of workers with a GPU each, by default all of the host's; more take them by turns.
+    """Yield a client of workers with one GPU each, by default all GPUs.
 
-    Two share the only one.
+    More workers than GPUs share them in turn. With one GPU, two workers share it by default.
 
     They speak UCX, and CuPy allocates from their pools of RMM, which are small, so that several
     clusters fit a host.
@@ -123,10 +126,10 @@ def gpu_cluster(workers: int | None = None) -> Iterator[Client]:
 
 @contextmanager
 def gpus_apart() -> Iterator[Client]:
-    """A client of a worker for each GPU that takes itself for the only one of a host, over TCP.
+    """Yield a client of one worker a GPU, as if each were on its own host.
 
-    Each listens at an address of its own. NCCL, which is told that hosts are others, goes by
-    sockets.
+    The workers communicate over TCP. Each listens at an address of its own. NCCL is told that the
+    workers are on different hosts, and uses sockets.
     """
     from dask_cuda.utils import get_n_gpus
 
@@ -176,16 +179,17 @@ def _stand_alone(folder: str, dask_worker: Any) -> None:
 
 
 def share_gpus(client: Client) -> bool:
-    """Whether there are more workers than GPUs, which NCCL does not allow."""
+    """Return whether there are more workers than GPUs, which NCCL forbids."""
     from dask_cuda.utils import get_n_gpus
 
     return len(client.nthreads()) > get_n_gpus()
 
 
 def prepare(client: Client) -> None:
-    """Have workers, and a scheduler of its own process, import the library, however long it takes.
+    """Import the library in the workers and the scheduler before a test.
 
-    Else the first phase waits for it, and takes workers of a busy machine for silent.
+    A scheduler counts if it has a process of its own. There is no time limit. Otherwise the first
+    phase waits for the import, and takes workers of a busy machine for unresponsive.
     """
 
     def load() -> None:
@@ -196,7 +200,7 @@ def prepare(client: Client) -> None:
 
 
 def until(claim: Callable[[], bool], pause: float = 0.05) -> None:
-    """Wait for what comes true a moment later; an error after a minute."""
+    """Wait until a claim holds; raise after a minute."""
     end = time.monotonic() + 60
     while not claim():
         assert time.monotonic() < end, "it has not come true"
@@ -204,7 +208,10 @@ def until(claim: Callable[[], bool], pause: float = 0.05) -> None:
 
 
 def killer(client: Client, worker: str, *, noticed: bool = True) -> Callable[[], None]:
-    """What ends a worker at once; once it returns the scheduler has noticed, unless it need not."""
+    """Return a function that kills a worker at once.
+
+    The function returns once the scheduler has noticed, unless `noticed` is false.
+    """
     (pid,) = client.run(os.getpid, workers=[worker]).values()
 
     def strike() -> None:
@@ -215,12 +222,12 @@ def killer(client: Client, worker: str, *, noticed: bool = True) -> Callable[[],
 
 
 def kill(client: Client, worker: str, *, noticed: bool = True) -> None:
-    """End a worker as `killer` does."""
+    """Kill a worker as `killer` does."""
     killer(client, worker, noticed=noticed)()
 
 
 def parts_held(client: Client) -> list[int]:
-    """How many parts of tables the workers have, and ends of exchanges."""
+    """Count the shards of tables and the ends of exchanges on the workers."""
 
     def here(dask_worker: Any) -> tuple[int, int]:
         host = dask_worker.plugins.get("dgpuhash")
@@ -230,13 +237,19 @@ def parts_held(client: Client) -> list[int]:
 
 
 def set_status(status: Status, dask_worker: Any) -> None:
-    """Runs on a worker: pauses it, say; else Dask resumes one whose memory is not full."""
+    """Set the status of a worker, e.g. pause it; it runs on that worker.
+
+    Otherwise Dask resumes a paused worker whose memory is not full.
+    """
     dask_worker.memory_manager.memory_pause_fraction = False
     dask_worker.status = status
 
 
 def wide_keys(rng: np.random.Generator, rows: int) -> pd.DataFrame:
-    """Rows whose two key columns, strings with nulls and days, do not fit eight bytes."""
+    """Return rows whose two key columns do not fit into eight bytes.
+
+    The columns are strings with nulls, and days.
+    """
     days = pd.date_range("2026-01-01", periods=40, freq="D", tz="UTC")
     cities = np.array(["Oslo", "Rome", "Bonn", None], dtype=object)
     return pd.DataFrame(
@@ -249,7 +262,7 @@ def wide_keys(rng: np.random.Generator, rows: int) -> pd.DataFrame:
 
 
 def joined(left: pd.DataFrame, right: pd.DataFrame, on: list[str], how: str) -> pd.DataFrame:
-    """The join of two frames by columns of the same name."""
+    """Join two frames by columns of the same name."""
     if how in {"inner", "left"}:
         return left.merge(right, on=on, how=how)
     numbered = left[on].assign(row=range(len(left)))
@@ -259,22 +272,25 @@ def joined(left: pd.DataFrame, right: pd.DataFrame, on: list[str], how: str) -> 
 
 
 def assert_same(result: Any, wanted: pd.DataFrame) -> None:
-    """Equal columns, dtypes, values and order; row labels of partitions are their own."""
+    """Assert equal columns, dtypes, values and order.
+
+    Row labels are not compared: each partition has its own.
+    """
     pd.testing.assert_frame_equal(result.reset_index(drop=True), wanted.reset_index(drop=True))
 
 
 def lazy(frame: pd.DataFrame, npartitions: int = 6) -> dd.DataFrame:
-    """A Dask DataFrame of the rows in their order."""
+    """Return a Dask DataFrame of the rows in their order."""
     return dd.from_pandas(frame, npartitions=npartitions, sort=False)
 
 
 def device_frame(frame: pd.DataFrame, npartitions: int) -> dd.DataFrame:
-    """A Dask DataFrame of cuDF partitions."""
+    """Return a Dask DataFrame of cuDF partitions."""
     return lazy(frame, npartitions).to_backend("cudf")
 
 
 def assert_same_rows(result: Any, wanted: pd.DataFrame) -> None:
-    """Equal columns and values, in any order."""
+    """Assert equal columns and values, in any order."""
     frame = result.to_pandas() if hasattr(result, "to_pandas") else result
     columns = list(wanted.columns)
     pd.testing.assert_frame_equal(
@@ -285,7 +301,10 @@ def assert_same_rows(result: Any, wanted: pd.DataFrame) -> None:
 
 
 def interrupting(write: Callable[..., Any]) -> Callable[..., Any]:
-    """`write` for threads of this process, late; the first that calls it interrupts the program."""
+    """Return a slow `write` that interrupts the program at its first call.
+
+    It is for threads of this process.
+    """
     first = threading.Semaphore(1)
     # Shells let what runs in the background ignore it.
     signal.signal(signal.SIGINT, signal.default_int_handler)

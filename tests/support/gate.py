@@ -1,4 +1,4 @@
-"""A gate at which processes of this host wait, so that something happens while they do."""
+"""Gate on which the processes of a host wait while a test acts."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["Gate", "read_halfway"]
 
 
 class Gate:
-    """Whoever comes to it waits until it is open.
+    """Gate on which processes wait until it is open.
 
     Parameters
     ----------
     folder : Path
-        That all see.
+        Folder that all processes share.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -29,7 +29,7 @@ class Gate:
 
     @contextmanager
     def opened_after(self, act: Callable[[], object]) -> Iterator[None]:
-        """A block in which `act` happens once somebody waits at the gate, which it opens."""
+        """Call `act` once a process waits at the gate, then open the gate."""
 
         def work() -> None:
             until(self._come.exists)
@@ -47,7 +47,10 @@ class Gate:
 
     @property
     def wait(self) -> Callable[[], None]:
-        """Comes to the gate, returns when it is open; workers need not know the tests for it."""
+        """Wait until the gate is open.
+
+        Workers need not have the tests installed to call this.
+        """
         come, opened = self._come, self._open
 
         def wait() -> None:
@@ -65,7 +68,7 @@ class Gate:
 def read_halfway(
     frame: pd.DataFrame, npartitions: int, gate: Gate, before: int = 0
 ) -> dd.DataFrame:
-    """Partitions of which only so many are read `before` the gate is open."""
+    """Return partitions of which only `before` are read until the gate opens."""
     ends = np.linspace(0, len(frame), npartitions + 1).astype(int)
     wait = gate.wait
 

@@ -1,4 +1,7 @@
-"""Hosts of a real network: namespaces on a bridge, with limited links that can be cut."""
+"""Hosts of a real network: namespaces on a bridge with limited links.
+
+A test can cut the links.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x40000
 
 
 def why_no_hosts() -> str | None:
-    """Why this process can make no hosts; None where it can."""
+    """Return why this process cannot make hosts; None if it can."""
     missing = [name for name in ("ip", "tc") if shutil.which(name) is None]
     if missing:
         return f"{' and '.join(missing)} of iproute2 are not installed"
@@ -42,20 +45,20 @@ def why_no_hosts() -> str | None:
 
 
 class Hosts:
-    """`count` hosts on one switch, which this process is on as well.
+    """Network of `count` hosts on one switch, with this process on it.
 
     Parameters
     ----------
     count : int
     bandwidth : str
-        Of each link, in each direction, as ``tc`` spells it.
+        Bandwidth of each link, in each direction, as ``tc`` spells it.
     delay_ms : float
-        On each link, in each direction. Where that cannot be, a warning says so.
+        Delay of each link, in each direction. If links cannot be delayed, there is a warning.
 
     Attributes
     ----------
     undelayed : str
-        Why links have no delay; empty where they have.
+        Why links have no delay; empty if they have.
     """
 
     undelayed = ""
@@ -82,13 +85,13 @@ class Hosts:
             )
 
     def address(self, host: int) -> str:
-        """The IP address of a host, which are numbered from 1."""
+        """Return the IP address of a host; hosts are numbered from 1."""
         return f"{self._network}.{host}"
 
     def start(
         self, host: int, command: Sequence[str | Path], environment: Mapping[str, str], log: Path
     ) -> subprocess.Popen:
-        """A process on a host; it ends with the hosts."""
+        """Start a process on a host; it ends with the hosts."""
         with log.open("wb") as output:
             process = subprocess.Popen(
                 ["ip", "netns", "exec", self._name(host), *command],
@@ -101,11 +104,11 @@ class Hosts:
         return process
 
     def network(self, host: int) -> Path:
-        """What a process on a host has entered, see `enter`."""
+        """Return the namespaces that a process on a host enters; see `enter`."""
         return Path("/run/netns", self._name(host))
 
     def cut(self, host: int) -> None:
-        """Pull the plug: nothing reaches the host or leaves it, and nobody is told."""
+        """Cut the link of a host: packets are dropped without notice."""
         _run("ip", "link", "set", self._port(host), "down")
 
     def mend(self, host: int) -> None:
@@ -113,7 +116,7 @@ class Hosts:
         _run("ip", "link", "set", self._port(host), "up")
 
     def close(self) -> None:
-        """End the processes, remove the hosts."""
+        """End the processes and remove the hosts."""
         for name in self._names:
             running = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True)
             for pid in running.stdout.split():
@@ -133,11 +136,11 @@ class Hosts:
         return f"{self._switch}-{host}"
 
     def _port(self, host: int) -> str:
-        """The switch's end of a host's cable."""
+        """Return the name of the switch's end of a host's cable."""
         return f"{self._switch}p{host}"
 
     def _add(self, number: int, bandwidth: str, delay_ms: float) -> str:
-        """Make a host; why its link cannot be delayed, if so."""
+        """Make a host; return why its link cannot be delayed, if so."""
         name, port = self._name(number), self._port(number)
         inside = ("ip", "netns", "exec", name)
         _run("ip", "netns", "add", name)
@@ -156,7 +159,7 @@ class Hosts:
         return refusal
 
     def _lay(self, name: str, port: str, delay_ms: float) -> str:
-        """A cable with this delay from the switch to a host; why there can be none, if so."""
+        """Lay a cable from the switch to a host; return why it has no delay."""
         seconds = str(delay_ms / 1000)
         try:
             end = cable.tap(port)
@@ -177,7 +180,7 @@ class Hosts:
 
 
 def enter(network: Path) -> None:
-    """Move this process, before it has threads, to a host, which was booted by itself."""
+    """Move this process to a host; it must not have threads yet."""
     library = ctypes.CDLL(None, use_errno=True)
 
     def call(function: str, *arguments: Any) -> None:
@@ -196,7 +199,7 @@ def enter(network: Path) -> None:
 
 
 def _free_network() -> str:
-    """The first three numbers of a private network that this machine does not use yet."""
+    """Return the first three numbers of an unused private network."""
     taken = subprocess.run(["ip", "route"], capture_output=True, text=True, check=True).stdout
     while True:
         network = f"10.{64 + secrets.randbelow(64)}.{secrets.randbelow(256)}"

@@ -1,4 +1,4 @@
-"""Exceptions at a chosen or a random moment of a verb, as handlers of signals raise them."""
+"""Exceptions at a chosen or random moment, as signal handlers raise them."""
 
 from __future__ import annotations
 
@@ -20,11 +20,14 @@ HOME = str(Path(dgpuhash.__file__).parent)
 
 
 class Interrupted(Exception):
-    """What a handler raises."""
+    """Exception that a handler raises."""
 
 
 def raise_at(event: int, kind: str, work: Callable[[], Any]) -> int:
-    """Raise at the given line or opcode of our code; how many of them were missing."""
+    """Raise at the given line or opcode of the library while `work` runs.
+
+    Return how many more events were needed, 0 if the exception was raised.
+    """
     left = event
 
     def trace(frame: Any, what: str, _: Any) -> Any:
@@ -51,7 +54,7 @@ def raise_at(event: int, kind: str, work: Callable[[], Any]) -> int:
 
 
 def events(kind: str, work: Callable[[], Any], number: int) -> range:
-    """So many of the lines or opcodes of some work, or all."""
+    """Return the numbers of about `number` lines or opcodes of some work."""
     # Once before, as some is worked out only once.
     work()
     there = sys.maxsize - raise_at(sys.maxsize, kind, work)
@@ -61,7 +64,10 @@ def events(kind: str, work: Callable[[], Any], number: int) -> range:
 
 @contextmanager
 def raise_on_signal(error: type[BaseException] = Interrupted) -> Iterator[Callable[..., bool]]:
-    """A function that does some work, interrupted after so many seconds; whether it was."""
+    """Return a function that runs work and interrupts it after some seconds.
+
+    The function returns whether the work was interrupted.
+    """
     armed = False
 
     def handler(*_: Any) -> None:
@@ -90,7 +96,7 @@ def raise_on_signal(error: type[BaseException] = Interrupted) -> Iterator[Callab
 
 
 def raise_from_thread(work: Callable[[], Any], seconds: float) -> bool:
-    """Do some work in another thread, in which this one raises after so many seconds."""
+    """Run work in another thread, and raise in it after some seconds."""
     begun, struck = threading.Event(), threading.Event()
     cut = []
 

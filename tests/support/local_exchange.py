@@ -1,4 +1,4 @@
-"""An exchange inside one process, and partitions that are put over it."""
+"""Exchange inside one process, and partitions that are put over it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["LocalExchange", "put_rows"]
 
 
 class LocalExchange(Exchange):
-    """Puts parcels straight into inboxes of this process.
+    """Exchange that puts parcels straight into inboxes of this process.
 
     Examples
     --------
@@ -38,7 +38,7 @@ class LocalExchange(Exchange):
 
 
 async def put_rows(frame: Any, change: Change, partition: int, exchange: Exchange) -> Receipt:
-    """Put the rows of a partition into the shards that own them, over any exchange."""
+    """Put a partition's rows into the shards that own them, over an exchange."""
     segments, receipt = parcels(frame, change, partition)
     await exchange.put_segments(segments)
     return receipt

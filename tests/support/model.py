@@ -1,4 +1,4 @@
-"""Dictionaries that define what the tables must do.
+"""Dictionaries that define the correct answers of the tables.
 
 Keys and values are NumPy arrays; inside, a key is its canonical bytes and a value its bytes, so
 that NaN, NaT, -0.0 and padded records compare as the tables promise.
@@ -15,7 +15,7 @@ __all__ = ["MapModel", "MultiMapModel", "SetModel", "key_of", "keys_of", "rows_o
 
 
 def key_of(key: Any) -> bytes:
-    """The identity of one key: -0.0 is 0.0, and all NaNs are one."""
+    """Return the identity of a key: -0.0 is 0.0, and all NaNs are one."""
     scalar = np.asarray(key)
     if scalar.dtype.kind == "f":
         if np.isnan(scalar):
@@ -26,19 +26,19 @@ def key_of(key: Any) -> bytes:
 
 
 def keys_of(keys: Any) -> list[bytes]:
-    """`key_of` of every element."""
+    """Return `key_of` of every element."""
     return [key_of(key) for key in np.asarray(keys)]
 
 
 def rows_of(values: Any) -> list[bytes]:
-    """The bytes of every element."""
+    """Return the bytes of every element."""
     flat = np.ascontiguousarray(values)
     raw, width = flat.tobytes(), flat.dtype.itemsize
     return [raw[start : start + width] for start in range(0, len(raw), width)]
 
 
 class SetModel:
-    """A set of keys."""
+    """Model of a set of keys."""
 
     def __init__(self) -> None:
         self.keys: set[bytes] = set()
@@ -47,7 +47,7 @@ class SetModel:
         return len(self.keys)
 
     def insert(self, keys: Any) -> list[bool]:
-        """Add keys; True at the first row of each new one."""
+        """Add keys; return a mask of the first row of each new key."""
         fresh = []
         for key in keys_of(keys):
             fresh.append(key not in self.keys)
@@ -55,7 +55,7 @@ class SetModel:
         return fresh
 
     def erase(self, keys: Any) -> list[bool]:
-        """Remove keys; True at the first row of each that was there."""
+        """Remove keys; return a mask of the first row of each stored key."""
         gone = []
         for key in keys_of(keys):
             gone.append(key in self.keys)
@@ -63,12 +63,12 @@ class SetModel:
         return gone
 
     def contains(self, keys: Any) -> list[bool]:
-        """Whether each key is stored."""
+        """Return whether each key is stored."""
         return [key in self.keys for key in keys_of(keys)]
 
 
 class MapModel:
-    """One value for each key."""
+    """Model of a map with one value for each key."""
 
     def __init__(self) -> None:
         self.pairs: dict[bytes, bytes] = {}
@@ -77,7 +77,10 @@ class MapModel:
         return len(self.pairs)
 
     def insert(self, keys: Any, values: Any, keep: str = "first") -> list[bool]:
-        """Add pairs of new keys, whose first or last row counts; True at the rows that count."""
+        """Add pairs of new keys; return a mask of the rows that were stored.
+
+        The first or the last row of a key is stored, as `keep` says.
+        """
         rows = list(zip(keys_of(keys), rows_of(values), strict=True))
         chosen: dict[bytes, int] = {}
         for number, (key, _) in enumerate(rows):
@@ -88,7 +91,7 @@ class MapModel:
         return [chosen.get(key) == number for number, (key, _) in enumerate(rows)]
 
     def candidates(self, keys: Any, values: Any) -> dict[bytes, set[bytes]]:
-        """For each key that is not stored yet, the values that `keep='any'` may choose from."""
+        """Return the values of each new key that `keep='any'` may choose from."""
         found: dict[bytes, set[bytes]] = {}
         for key, value in zip(keys_of(keys), rows_of(values), strict=True):
             if key not in self.pairs:
@@ -100,20 +103,20 @@ class MapModel:
         self.pairs.update(zip(keys_of(keys), rows_of(values), strict=True))
 
     def erase(self, keys: Any) -> list[bool]:
-        """Remove keys; True at the first row of each that was there."""
+        """Remove keys; return a mask of the first row of each stored key."""
         return [self.pairs.pop(key, None) is not None for key in keys_of(keys)]
 
     def contains(self, keys: Any) -> list[bool]:
-        """Whether each key is stored."""
+        """Return whether each key is stored."""
         return [key in self.pairs for key in keys_of(keys)]
 
     def find(self, keys: Any, default: bytes) -> list[bytes]:
-        """The value of each key, `default` where it is absent."""
+        """Return the value of each key, `default` where it is absent."""
         return [self.pairs.get(key, default) for key in keys_of(keys)]
 
 
 class MultiMapModel:
-    """A list of values for each key, in insertion order."""
+    """Model of a multimap: a list of values a key, in insertion order."""
 
     def __init__(self) -> None:
         self.lists: dict[bytes, list[bytes]] = {}
@@ -127,19 +130,19 @@ class MultiMapModel:
             self.lists.setdefault(key, []).append(value)
 
     def erase(self, keys: Any) -> list[bool]:
-        """Remove keys with all values; True at the first row of each that was there."""
+        """Remove keys with all values; return a mask like `MapModel.erase`."""
         return [self.lists.pop(key, None) is not None for key in keys_of(keys)]
 
     def contains(self, keys: Any) -> list[bool]:
-        """Whether each key is stored."""
+        """Return whether each key is stored."""
         return [key in self.lists for key in keys_of(keys)]
 
     def count(self, keys: Any) -> list[int]:
-        """How many values each key has."""
+        """Return the number of values of each key."""
         return [len(self.lists.get(key, ())) for key in keys_of(keys)]
 
     def find(self, keys: Any) -> tuple[list[bytes], list[int]]:
-        """All values of the keys in query order, and where each key's begin."""
+        """Return the keys' values in query order, and the offset of each key."""
         values: list[bytes] = []
         offsets = [0]
         for key in keys_of(keys):
@@ -148,5 +151,5 @@ class MultiMapModel:
         return values, offsets
 
     def pairs(self) -> Iterable[tuple[bytes, bytes]]:
-        """All pairs, in no particular order between keys."""
+        """Return all pairs, in no particular order between keys."""
         return ((key, value) for key, values in self.lists.items() for value in values)

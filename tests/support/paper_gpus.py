@@ -1,4 +1,4 @@
-"""GPUs of paper: arrays of NumPy that groups take for a GPU's."""
+"""Simulated GPUs: NumPy arrays that groups take for arrays of a GPU."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ __all__ = ["DeviceArray", "install"]
 
 
 class DeviceArray(np.ndarray):
-    """An array that has an address, as CuPy's do."""
+    """NumPy array with a device address, as CuPy's arrays have."""
 
     @property
     def data(self) -> Any:  # type: ignore[override]
         return SimpleNamespace(ptr=self.ctypes.data)
 
     def get(self, stream: Any, out: np.ndarray, blocking: bool) -> None:
-        """Copy it to the host."""
+        """Copy the array to the host."""
         out[...] = self
 
     def set(self, rows: np.ndarray, stream: Any) -> None:
-        """Copy rows of the host to it."""
+        """Copy rows of the host to the array."""
         self[...] = rows
 
 
@@ -41,7 +41,7 @@ def refuse(array: DeviceArray) -> NoReturn:
 
 
 class Outgoing(base.Outgoing):
-    """Columns of NumPy on a GPU of paper, unless they are the host's."""
+    """Outgoing columns on a simulated GPU, unless they are the host's."""
 
     def __init__(self, columns: Any, *args: Any) -> None:
         super().__init__(columns, *args)
@@ -57,7 +57,7 @@ def empty(shape: Any, dtype: Any) -> DeviceArray:
 
 @contextmanager
 def install(monkeypatch: Any) -> Iterator[None]:
-    """Let groups of threads use GPUs of paper, one each."""
+    """Let groups of threads use one simulated GPU each."""
     # All that is launched on the current stream is done at once.
     current = NcclStream()
     cuda = SimpleNamespace(

@@ -1,4 +1,4 @@
-"""NCCL of paper: ranks are threads, and what is sent waits in boxes."""
+"""Simulated NCCL: ranks are threads, and sent data waits in boxes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _local = threading.local()
 
 
 class Communicator:
-    """As CuPy's, between threads.
+    """Communicator between threads with the interface of CuPy's.
 
     Attributes
     ----------
     made : list of Communicator
         All.
     refuse : callable
-        Why one with this number cannot be made, or None.
+        Returns why the communicator with a number cannot be made, or None.
     error : int
     aborted : bool
     """
@@ -71,7 +71,10 @@ class Communicator:
 
 
 class NcclStream:
-    """Groups of operations, one after the other; all else is done at once."""
+    """Stream on which groups of operations run one after the other.
+
+    All other work is done at once.
+    """
 
     def __init__(self) -> None:
         self.ptr = self
@@ -79,19 +82,19 @@ class NcclStream:
         self.given = self.ended = 0
 
     def wait_event(self, event: Any) -> None:
-        """Work of paper on other streams is done at once."""
+        """Do nothing: work on other simulated streams is done at once."""
 
     def record(self) -> Any:
         return Record(self, self.given)
 
     def synchronize(self) -> None:
-        """All else is done."""
+        """Do nothing: all other work is done at once."""
 
     def __enter__(self) -> NcclStream:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """It was current."""
+        """Do nothing: the stream was current."""
 
     def step(self) -> None:
         if self.groups:
@@ -103,7 +106,7 @@ class NcclStream:
 
 
 class Record:
-    """The end of so many groups."""
+    """Event at the end of the groups that were queued before it."""
 
     def __init__(self, stream: NcclStream, groups: int) -> None:
         self._stream, self._groups = stream, groups
@@ -115,7 +118,7 @@ class Record:
         return self._stream.ended >= self._groups
 
     def synchronize(self) -> None:
-        """All else is done."""
+        """Do nothing: all other work is done at once."""
 
 
 def group_start() -> None:

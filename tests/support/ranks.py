@@ -1,4 +1,4 @@
-"""A distributed table whose ranks are threads of one process."""
+"""Distributed table whose ranks are threads of one process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["LandingEnd", "Ranks"]
 
 
 class Ranks:
-    """A table in parts, each with a thread and an end of a local exchange."""
+    """Table in shards, each with a thread and an end of a local exchange."""
 
     def __init__(
         self,
@@ -45,7 +45,10 @@ class Ranks:
         return sum(len(part.table) for part in self.parts)
 
     def ask(self, verb: Verb, cuts: list[int], places: list[int], *columns: Any) -> list[Any]:
-        """The answers, host arrays, put together; chunks end at `cuts` and lie at `places`."""
+        """Run a verb and return the answers of its chunks as host arrays.
+
+        Chunks end at `cuts` and lie on the ranks of `places`.
+        """
         edges = [0, *sorted(min(cut, len(columns[0])) for cut in cuts), len(columns[0])]
         chunks: list[list[Chunk]] = [[] for _ in range(self.size)]
         given: list[list[Any]] = [[] for _ in range(self.size)]
@@ -74,7 +77,7 @@ class Ranks:
         return [answers[number] for number in sorted(answers)]
 
     def joined(self, verb: Verb, cuts: list[int], places: list[int], *columns: Any) -> list[Any]:
-        """The answers as columns of the whole batch."""
+        """Return the answers as columns of the whole batch."""
         answers = self.ask(verb, cuts, places, *columns)
         return [
             np.concatenate([self.device.backend.to_host(part) for part in column])
@@ -83,9 +86,9 @@ class Ranks:
 
 
 class LandingEnd(LocalCollective):
-    """Each rank puts rows into the memory of others, as they have told where, when it sends them.
+    """Collective that writes rows straight into other ranks' memory.
 
-    `landed`: the bytes that came that way.
+    `landed`: the received bytes.
     """
 
     landed = 0
@@ -120,7 +123,7 @@ class LandingEnd(LocalCollective):
 
 
 class LandedTransfer(LocalTransfer):
-    """Waits for all others, who have put their rows where they belong."""
+    """Transfer that waits for all other ranks to have written their rows."""
 
     def _assemble(self, sent: list[Outgoing]) -> Received:
         counts = np.array([theirs.counts[self._end.rank] for theirs in sent], np.int64)

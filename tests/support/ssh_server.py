@@ -1,4 +1,4 @@
-"""An SSH server inside this process, for programs that start others on hosts."""
+"""SSH server inside this process, for programs that start remote ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["SSHServer"]
 
 
 class SSHServer:
-    """Runs what it is told in a shell; no key or password is needed.
+    """Server that runs commands in a shell, without key or password.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class SSHServer:
         (settings / "known_hosts").write_text(f"[127.0.0.1]:{port} {public}")
 
     def close(self) -> None:
-        """End what runs, and stop listening."""
+        """End running commands, and stop listening."""
         asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(timeout=20)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=30)

@@ -48,7 +48,7 @@ VALUE_DTYPES = [
 
 
 def key_pool(dtype: Any) -> np.ndarray:
-    """Keys that are most likely to go wrong: internal patterns, 0, extremes, NaN, NaT, -0.0."""
+    """Return keys at the edges: internal patterns, extremes, NaN, NaT, -0.0."""
     made = np.dtype(dtype)
     unsigned = np.dtype(f"u{made.itemsize}")
     top = np.iinfo(unsigned).max
@@ -63,14 +63,17 @@ def key_pool(dtype: Any) -> np.ndarray:
 
 
 def keys_from(dtype: Any, *, most: int = 60) -> st.SearchStrategy[np.ndarray]:
-    """Batches of keys from the pool, with many duplicates."""
+    """Draw batches of keys from the pool, with many duplicates."""
     pool = key_pool(dtype)
     rows = st.lists(st.integers(0, len(pool) - 1), max_size=most)
     return rows.map(lambda chosen: pool[np.array(chosen, np.intp)])
 
 
 def random_keys(dtype: Any, n: int, seed: int, *, distinct: int | None = None) -> np.ndarray:
-    """`n` keys with random bits, out of `distinct` different ones, the pool's among them."""
+    """Return `n` keys with random bits, out of `distinct` different keys.
+
+    The keys of the pool are among them.
+    """
     made = np.dtype(dtype)
     random = np.random.default_rng(seed)
     raw = random.integers(0, 256, (distinct or n, made.itemsize), np.uint8)
@@ -82,7 +85,7 @@ def random_keys(dtype: Any, n: int, seed: int, *, distinct: int | None = None) -
 
 
 def random_values(dtype: Any, n: int, seed: int) -> np.ndarray:
-    """`n` values with random bits."""
+    """Return `n` values with random bits."""
     made = np.dtype(dtype)
     random = np.random.default_rng(seed)
     if made.kind == "b":

@@ -1,4 +1,4 @@
-"""The verbs of a table that take keys, for tests that give each of them the same keys."""
+"""Verbs of a table that take keys, for tests of each with the same keys."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ KINDS = ("set", "map", "multimap")
 
 
 def table_of(kind: str, keys: Any) -> Any:
-    """A table of `keys`, which are the values of a map as well."""
+    """Return a table of `keys`, which are the values of a map as well."""
     if kind == "set":
         return HashSet.from_keys(keys)
     return (HashMap if kind == "map" else MultiMap).from_arrays(keys, keys)
 
 
 def questions(table: Any) -> list[Callable[[Any], Any]]:
-    """Every verb that asks for keys, as a call with them."""
+    """Return every verb that looks keys up, as a call with keys."""
     asking = [table.contains, table.count, table.erase]
     if not isinstance(table, HashSet):
         asking.append(table.find)
@@ -26,7 +26,10 @@ def questions(table: Any) -> list[Callable[[Any], Any]]:
 
 
 def stores(table: Any, values: Any) -> list[Callable[[Any], Any]]:
-    """Every verb that stores keys, as a call with them; `values` are given besides."""
+    """Return every verb that stores keys, as a call with keys.
+
+    The call adds `values`.
+    """
     if isinstance(table, HashSet):
         return [table.insert]
     storing: list[Callable[[Any], Any]] = [lambda keys: table.insert(keys, values)]
@@ -36,11 +39,14 @@ def stores(table: Any, values: Any) -> list[Callable[[Any], Any]]:
 
 
 def verbs_with_keys(table: Any, values: Any) -> list[Callable[[Any], Any]]:
-    """Every verb as a call with keys alone; those that store give `values` besides."""
+    """Return every verb as a call with keys alone.
+
+    Calls that store add `values`.
+    """
     return [*questions(table), *stores(table, values)]
 
 
 def stored_keys(table: Any) -> list[Any]:
-    """The keys of the table, ascending."""
+    """Return the keys of the table, ascending."""
     items = table.items()
     return sorted((items if isinstance(table, HashSet) else items[0]).tolist())

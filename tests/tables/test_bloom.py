@@ -1,4 +1,4 @@
-"""Bloom filters on each device: no false negative, few false positives, parts that make a whole."""
+"""Bloom filters: no false negative, few false positives, merged parts."""
 
 from __future__ import annotations
 

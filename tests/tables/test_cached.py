@@ -1,4 +1,4 @@
-"""Attributes that are worked out once."""
+"""Attributes that are computed once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Met:
 
     @cached
     def there(self):
-        """Whether another thread works one out at the same time."""
+        """Whether another thread computes an attribute at the same time."""
         self.times += 1
         return self.meeting.wait(SECONDS) >= 0
 

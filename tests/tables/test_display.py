@@ -1,4 +1,4 @@
-"""What tables say about themselves."""
+"""Text representation of tables."""
 
 from __future__ import annotations
 

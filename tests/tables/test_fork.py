@@ -1,4 +1,4 @@
-"""Tables in processes that are forked while other threads are at work on them."""
+"""Tables in processes that fork while other threads work on them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:Deprecati
 
 
 def in_child(work):
-    """What `work` gives in a forked child, which has a limit of time and reports by a pipe."""
+    """Return the result of `work` in a forked child, with a time limit.
+
+    The child reports by a pipe.
+    """
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -60,7 +63,7 @@ def in_child(work):
 
 
 def made(kind):
-    """A table whose values are three times its keys."""
+    """Return a table whose values are three times its keys."""
     if kind == "frames":
         return FrameIndex.build(pd.DataFrame({"k": FEW, "v": 3 * FEW}), on="k")
     if kind == "set":
@@ -87,7 +90,7 @@ def look(table):
 
 
 def used(table):
-    """Whether the child may look up and insert, in few rows and in many."""
+    """Return whether the child may look up and insert few and many rows."""
     try:
         look(table)
         insert(table, MANY + 10**9)
@@ -110,7 +113,7 @@ def test_nobody_else_is_at_work(kind):
 
 
 class Stopped:
-    """A thread that stands in the middle of a verb, as long as the block lasts."""
+    """Thread that is stopped in the middle of a verb during a block."""
 
     def __init__(self, monkeypatch, work):
         self._inside, self._go_on = threading.Event(), threading.Event()

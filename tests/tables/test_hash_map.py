@@ -1,4 +1,4 @@
-"""Every verb of HashMap for every key and value dtype, against a dictionary."""
+"""Every verb of HashMap for all key and value dtypes, against dictionaries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes that an exception cuts off anywhere: a table is as before, or as after."""
+"""Changes that an exception interrupts anywhere: all or nothing."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def columns(kind: str, keys: np.ndarray, salt: int = 0) -> tuple[np.ndarray, ...
 
 
 def content(table: Any) -> Content:
-    """All that the table holds, asked for in several ways which must agree."""
+    """Return the table's contents, after checking that every read agrees."""
     found = table.items()
     keys, *values = found if isinstance(found, tuple) else (found,)
     held: Content = {}
@@ -88,7 +88,7 @@ def verbs(kind: str) -> dict[str, Verb]:
 
 
 def before(kind: str, way: str, verb: str) -> Any:
-    """A table to be changed."""
+    """Return a table to be changed."""
     table = empty(kind, 400 if way == "in place" else 0)
     table.insert(*columns(kind, np.arange(20)))
     table.insert(*columns(kind, np.arange(10, 30)))
@@ -112,7 +112,7 @@ def by_region(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def oracle(kind: str, verb: str, held: Content) -> Content:
-    """What `verb` makes of it."""
+    """Return the expected contents after `verb`."""
     keys = [*range(15, 70)]
     rows = [*keys, *keys[:8], 2**63 - 1, -1 << 63]
     values = columns(kind, np.array(rows), 7)[-1].tolist()
@@ -132,7 +132,7 @@ def oracle(kind: str, verb: str, held: Content) -> Content:
 
 
 class Judge:
-    """Counts what became of tables whose change was cut off."""
+    """Counter of the states of tables after interrupted changes."""
 
     def __init__(self, kind: str, way: str, verb: str) -> None:
         self._kind, self._verb = kind, verb

@@ -1,4 +1,4 @@
-"""Every verb of MultiMap for every key and value dtype, against a dictionary of lists."""
+"""Every verb of MultiMap for all key and value dtypes, against lists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A thread that comes back to a table that it is using: its turn, or an error; never a wait."""
+"""Reentrance of a thread into its own table: success or error, no wait."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FEW = np.arange(100)
 
 
 class Argument:
-    """Keys that do `work` when they are made an array."""
+    """Keys that run `work` when they are converted to an array."""
 
     def __init__(self, keys, work):
         self.keys, self.work = keys, work
@@ -40,7 +40,7 @@ class Argument:
 
 
 class Table:
-    """Verbs that do what they are told while it is their turn."""
+    """Table whose verbs run given work under the read-write lock."""
 
     def __init__(self):
         self._turns = Turns()
@@ -56,7 +56,7 @@ class Table:
 
 
 def free(table):
-    """Another thread may change the table, at once or after a look at who is inside."""
+    """Assert that another thread may change the table and none is inside."""
     with ThreadPoolExecutor(1) as pool:
         pool.submit(table.change, lambda: None).result(SECONDS)
     assert not table._turns.entered
@@ -228,7 +228,7 @@ def test_between_any_two_instructions(verb, beside, act):
 
 
 def fresh(kind, count):
-    """As many rows as no one else has, each value three times its key."""
+    """Return `count` unused keys, with values three times the keys."""
     keys = np.fromiter(itertools.islice(NUMBERS, count), "i8", count)
     return (keys,) if kind == "set" else (keys, 3 * keys)
 
@@ -237,7 +237,7 @@ NUMBERS = itertools.count()
 
 
 class Subject:
-    """A table of one kind, the keys that were inserted, and verbs that compare."""
+    """Table of one kind with its inserted keys and checked verbs."""
 
     def __init__(self, kind):
         self.kind, self.stored, self.refusals = kind, [], 0
@@ -286,7 +286,10 @@ class Subject:
 
 
 def storm(kind, seconds):
-    """Signals, finalisers, arguments and threads that use two tables; each is right in the end."""
+    """Use two tables from signals, finalizers, arguments and threads.
+
+    Both must be right in the end.
+    """
     subjects, turn, busy = [Subject(kind), Subject(kind)], itertools.count(), threading.Lock()
     failures, end, pause = [], time.monotonic() + seconds, [0.0]
 

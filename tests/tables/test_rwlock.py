@@ -1,4 +1,4 @@
-"""Who works on a table at once, and who waits."""
+"""Read-write lock of a table: concurrent readers, waiting writers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SECONDS = 20.0
 
 
 class Table:
-    """Verbs that do what they are told while it is their turn."""
+    """Table whose verbs run given work under the read-write lock."""
 
     def __init__(self):
         self._turns = Turns()

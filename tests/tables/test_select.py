@@ -1,4 +1,4 @@
-"""Rows that were found, and elements by their row numbers, against NumPy."""
+"""Selection of found rows and of elements by row number, against NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sequences of verbs that hypothesis makes up, against the dictionaries."""
+"""Random sequences of verbs from hypothesis, against the dictionaries."""
 
 from __future__ import annotations
 

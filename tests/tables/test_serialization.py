@@ -1,4 +1,4 @@
-"""Saved tables: round trips, whole files or none, and files that lie."""
+"""Saved tables: round trips, atomic writes, corrupt files."""
 
 from __future__ import annotations
 

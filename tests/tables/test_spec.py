@@ -1,4 +1,4 @@
-"""Descriptions of tables, casts, and the errors' tree."""
+"""Table specifications, casts, and the tree of errors."""
 
 from __future__ import annotations
 

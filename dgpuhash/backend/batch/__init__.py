@@ -1,1 +1,1 @@
-"""Operations on whole batches that tables share: partition, multisplit and bucket order."""
+"""Operations on whole batches: partition, multisplit and bucket order."""

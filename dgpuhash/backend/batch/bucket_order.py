@@ -1,4 +1,4 @@
-"""A batch in the order of a table's regions."""
+"""Ordering of a batch by the regions of a table."""
 
 from __future__ import annotations
 
@@ -18,41 +18,43 @@ if TYPE_CHECKING:
 
 __all__ = ["CrowdedError", "Ordered", "Ranges", "order_by_bucket"]
 
-# A part is crowded with so many times the mean of rows, and some that come by chance in small ones.
+# A part is crowded if it has more than `_CROWDED` times (mean rows + `_CROWD_ROWS`).
 _CROWDED, _CROWD_ROWS = 2, 2**10
-# Blocks of so many regions read the same rows, which stay in the L2 cache.
+# At most 2**this regions share a part: their blocks read the same rows, from the L2 cache.
 _MOST_PART_SHIFT = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """A batch in the order of the regions where its keys begin."""
+    """A batch in the order of the regions of its keys' first buckets."""
 
     keys: Any
     values: Any
     starts: Any
-    """The first row of each region, and the last one's end."""
+    """The first row of each region, and the end of the last region."""
     spare_keys: Any
-    """Of the same sizes, for other uses."""
+    """Scratch array of the same size, free for other uses."""
     spare_values: Any
 
 
 class CrowdedError(Exception):
-    """Many rows are for one part."""
+    """One part of a pass has far more rows than the mean."""
 
 
 def order_by_bucket(
     backend: Backend, keys: Any, values: Any, *, buckets: int, seed: int, shift: int
 ) -> Ordered | None:
-    """The batch by ``first bucket >> shift``; None where it is too large.
+    """Return the batch ordered by ``first bucket >> shift``.
 
-    One block, or one thread, works off a part. The rows of a region come in any order, so the first
-    pass takes the highest digit, and each of its parts is put in order by itself.
+    None where the batch or the table is too large.
+
+    One block, or one thread, processes a part. The rows of a region may come in any order, so the
+    first pass takes the highest digit, and each of its parts is ordered by itself.
 
     Raises
     ------
     CrowdedError
-        When many rows are for one part.
+        When one part has too many rows.
     """
     if buckets >= 2**32 or len(keys) > structs.PASS_ROWS:
         return None
@@ -90,9 +92,12 @@ def _refuse_crowds(starts: Callable[[], np.ndarray], rows: int, _: object = None
 
 
 def _passes(regions: int, most: int) -> tuple[int, int]:
-    """How many passes split a batch by region, and the bits of all digits but the highest.
+    """Return the number of passes, and the bits of every low digit.
 
-    A pass has `most` parts at most, so that digits that are no power of two spare one now and then.
+    The passes split a batch by region; the highest digit may have other bits.
+
+    A pass has at most `most` parts. Since the highest digit need not be a power of two, one pass
+    fewer is needed now and then.
     """
     passes, widest = 1, most.bit_length() - 1
     while -(-regions >> widest * (passes - 1)) > most:
@@ -102,19 +107,22 @@ def _passes(regions: int, most: int) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """How the regions of tables, as many in each, are cut into ranges that travel as one.
+    """Ranges of regions that owners exchange, each as one unit.
+
+    All owners' tables have the same number of regions.
 
     Attributes
     ----------
     buckets, seed : int
-        Of all tables.
+        Of every table.
     shift : int
         A region has 2**this buckets.
     part_shift : int
-        2**this regions are one part of a batch.
+        2**this regions make one part of a batch.
     each : int
-        Parts of a range, of which the last one may have fewer.
+        Parts of a range; the last range may have fewer.
     number : int
+        Ranges.
     """
 
     buckets: int
@@ -128,7 +136,10 @@ class Ranges:
     def of(
         cls, backend: Backend, *, buckets: int, seed: int, owners: int, shift: int
     ) -> Ranges | None:
-        """Ranges that one pass tells apart, with their owners, and whose parts another one does.
+        """Return ranges for which two passes suffice.
+
+        The first pass separates owners and ranges, the second one the parts of a range. None where
+        there are too many regions or owners.
 
         None where there are too many regions, or owners.
         """
@@ -137,14 +148,14 @@ class Ranges:
             return None
         for part_shift in range(_MOST_PART_SHIFT + 1):
             parts = -(-buckets >> shift + part_shift)
-            # About as many parts in either pass: the more, the slower.
+            # Balance the parts of both passes: more parts make a pass slower.
             each = max(2, math.isqrt(parts * owners), math.ceil(parts / (most // owners)))
             if each <= most and parts * each < 2**32:
                 return cls(buckets, seed, shift, part_shift, each, math.ceil(parts / each))
         return None
 
     def regions(self, first: int, number: int) -> tuple[int, int]:
-        """The first one of some ranges, and how many they have."""
+        """Return the first region of some ranges, and their number of regions."""
         whole, each = -(-self.buckets >> self.shift), self.each << self.part_shift
         return first * each, min(whole, (first + number) * each) - first * each
 
@@ -162,7 +173,10 @@ class Ranges:
         owner_seed: int,
         counted: Callable[[Segments], None],
     ) -> Partitioned:
-        """The batch by owner and range; `counted` is told where these begin before rows move."""
+        """Return the batch ordered by owner and range.
+
+        Calls `counted` with the `Segments`, and so the bounds of the ranges, before rows move.
+        """
         digit = Digit(
             self.seed, self.buckets, self._shift, 2**32 - 1, owners * self.number,
         )  # fmt: skip
@@ -181,18 +195,20 @@ class Ranges:
         more: Partitioned,
         to: Partitioned,
     ) -> tuple[Partitioned, Any]:
-        """Rows of some ranges by part, and where each part's begin and the last one's end.
+        """Return the rows of some ranges ordered by part, and the parts' bounds.
+
+        The bounds tell where each part's rows begin and where the last part's rows end.
 
         Parameters
         ----------
         keys, values : array
-            In shares, one after the other; each has the ranges from `first` on, in order.
+            One share after the other; each has the ranges from `first` on, in order.
         bounds : array of uint64
-            Where the rows of each range of each share begin, and the last one's end.
+            Where the rows of each range of each share begin, and where the last ones end.
         more : Partitioned
-            The last shares, for which the columns have only room.
+            The rows of the last shares; `keys` and `values` only have room for them.
         to : Partitioned
-            Which has room for them.
+            Arrays to write the ordered rows to.
         """
         digit = Digit(self.seed, self.buckets, self._shift, 2**32 - 1, self.each)
         moved, starts = run_pass(

@@ -1,4 +1,4 @@
-"""A batch dealt out to the owners of its keys, and answers brought back to its rows."""
+"""Multisplit: rows ordered by their keys' owners, and back again."""
 
 from __future__ import annotations
 
@@ -19,25 +19,27 @@ if TYPE_CHECKING:
 
 __all__ = ["Deal", "Dealt"]
 
-# Segments for each that is worth being partitioned at once: on a GPU a warp has one to itself.
+# Segments per block of `partition_blocks`: on a GPU each warp works on its own segment.
 _SEGMENTS = {"cpu": 1, "cuda": 64}
 
 
 @dataclass(frozen=True, slots=True)
 class Dealt:
-    """Where each row goes; those of one part stay in input order.
+    """Destination of each row in a multisplit with few parts.
+
+    Rows of one part stay in input order.
 
     Attributes
     ----------
     parts_of : array of uint8
         Each row's part.
     places : array of uint64
-        By part and segment the first row that goes there; and the end of the last.
+        First destination row by part and segment; then the end of the last.
     starts : array of uint64
-        Where each part begins and the last ends.
+        Where each part begins, and where the last part ends.
     parts, segments : int
     segment_rows : int
-        Of all segments but the last.
+        Rows of every segment but the last.
     """
 
     backend: Backend
@@ -50,7 +52,10 @@ class Dealt:
 
     @classmethod
     def counted(cls, backend: Backend, keys: Any, digit: Digit) -> Dealt:
-        """That of keys by a digit of `DEAL_PARTS` parts at most."""
+        """Return the destinations of `keys` by a digit.
+
+        The digit has at most `DEAL_PARTS` parts.
+        """
         rows, parts = len(keys), digit.parts
         least = structs.STEP_ROWS[backend.name]
         wanted = backend.partition_blocks * _SEGMENTS[backend.name]
@@ -64,7 +69,7 @@ class Dealt:
             digit=digit.words, keys=keys, parts_of=parts_of, counts=places,
             rows=rows, parts=parts, segment_rows=segment_rows,
         )  # fmt: skip
-        # A sum of CuPy's would take the host 0.1 ms.
+        # CuPy's cumsum would cost the host 0.1 ms.
         backend.run(
             structs.deal_places(), structs.DEAL_PLACES, 1,
             places=places, starts=starts, parts=parts, segments=segments, segment_rows=segments,
@@ -72,7 +77,7 @@ class Dealt:
         return cls(backend, parts_of, places, starts, parts, segments, segment_rows)
 
     def move(self, words: Any) -> Any:
-        """A column of uint32 or uint64 in the order of parts."""
+        """Return a column of uint32 or uint64 in the order of parts."""
         backend, rows = self.backend, len(self.parts_of)
         moved = backend.empty(rows, words.dtype)
         backend.run(
@@ -84,13 +89,13 @@ class Dealt:
         return moved
 
     def put_back(self, columns: list[Any], to: list[Any], pads: np.ndarray | None = None) -> None:
-        """Bring words and flags from the order of parts back to their rows; see `Deal.put_back`."""
+        """Move columns from the order of parts to input order; see `Deal`."""
         pairs = list(zip(columns, to, strict=True))
         words = [pair for pair in pairs if pair[0].dtype.itemsize > 1]
         flags = [pair for pair in pairs if pair[0].dtype.itemsize == 1]
         nothing = (None, None)
         ahead = None if pads is None else self.backend.from_host(pads.astype(np.uint64))
-        # A word and a flag of each row go in one launch.
+        # One launch moves a column of words and a column of flags.
         for word, flag in itertools.zip_longest(words, flags, fillvalue=nothing):
             unsigned = np.dtype(np.uint32 if word[0] is None else f"u{word[0].dtype.itemsize}")
             self.backend.run(
@@ -102,10 +107,12 @@ class Dealt:
 
 
 class Deal:
-    """The rows of each owner, one owner's after the other's, each in input order.
+    """A batch in the order of its keys' owners (a multisplit).
 
-    Of up to `DEAL_PARTS` owners a byte of each row is kept to bring back what stands in this
-    order; of more their numbers.
+    Rows of one owner stay in input order.
+
+    To move results back, one byte per row is kept with up to `DEAL_PARTS` owners, and the row
+    numbers with more owners.
 
     Parameters
     ----------
@@ -115,18 +122,18 @@ class Deal:
     values : array of uint32 or uint64, optional
         Moved along.
     parts : int
-        Number of owners, up to 65,536; a row's is that of `Backend.owner_of`.
+        Number of owners, up to 65,536; `Backend.owner_of` tells a row's owner.
     seed : int
         Of the hash.
     counted : callable, optional
-        Is given `starts` once rows are counted, before they move where owners are few.
+        Called with `starts` once rows are counted; before they move, where owners are few.
 
     Attributes
     ----------
     keys, values : array
-        In the owners' order; `values` is None when there were none.
+        In the owners' order; `values` is None if the batch has none.
     starts : array of uint64
-        Where each owner's rows begin, and the last one's end; on this device.
+        Where each owner's rows begin, and where the last owner's rows end; on this device.
     """
 
     def __init__(
@@ -156,16 +163,16 @@ class Deal:
         self.keys, self.values, self._numbers = moved.keys, moved.values, moved.numbers
 
     def put_back(self, columns: list[Any], to: list[Any], pads: np.ndarray | None = None) -> None:
-        """Bring columns in the owners' order to the rows where their keys were.
+        """Move columns from the owners' order to the batch's input order.
 
         Parameters
         ----------
         columns : list of array
             Words of 4 or 8 bytes, flags of one byte, or rows of bytes.
         to : list of array
-            Of these kinds; overwritten.
+            Targets of the same kinds and in input order; overwritten.
         pads : int64 array, optional
-            Of each owner how many rows further on its rows stand in `columns`; on the host.
+            For each owner, by how many rows its rows are shifted in `columns`; on the host.
         """
         pairs = list(zip(columns, to, strict=True))
         if self._dealt is None:
@@ -183,13 +190,13 @@ class Deal:
         self._dealt.put_back([pair[0] for pair in narrow], [pair[1] for pair in narrow], pads)
 
     def _padded(self, pads: np.ndarray) -> Any:
-        """Where each row in the owners' order stands with these."""
+        """Return the position of each row, in the owners' order, with `pads`."""
         ends = self._backend.to_host(self.starts)[1:].astype(np.int64)
         owners = np.searchsorted(ends, np.arange(self._rows), side="right")
         return self._backend.from_host(np.arange(self._rows) + pads[owners])
 
     def moved(self, column: Any) -> Any:
-        """A further column of the batch in the owners' order."""
+        """Return another column of the batch in the owners' order."""
         if self._dealt is None:
             return column[self._numbers]
         if column.ndim == 1 and column.dtype.itemsize in (4, 8):
@@ -200,7 +207,7 @@ class Deal:
         return made
 
     def places(self) -> Any:
-        """Where each row of the batch stands in the owners' order, int64."""
+        """Return the position (int64) of each input row in the owners' order."""
         made = self._backend.empty(self._rows, np.int64)
         self.put_back([self._backend.xp.arange(self._rows)], [made])
         return made

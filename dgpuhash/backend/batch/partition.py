@@ -1,4 +1,4 @@
-"""Stable partition of a batch, in two passes for many parts."""
+"""Stable hash partition of a batch, in up to two passes."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ __all__ = [
     "split",
 ]
 
-# The fewest rows of a segment, of which the others have a multiple: on a GPU whole steps.
+# Segments have a multiple of this number of rows: on a GPU, whole steps of a block.
 _LEAST_ROWS = {"cpu": 2**12, "cuda": 2**13}
-# Turns of a device's blocks.
+# Candidate numbers of segments per block.
 _TURNS = range(1, 17)
-# What a segment costs besides its rows, in steps: it cuts granules where it begins and ends.
+# Overhead of a segment in steps: it splits granules where it begins and ends.
 _CUT_STEPS = 2
 
 
@@ -44,31 +44,31 @@ class Partitioned:
 
     keys: Any
     values: Any
-    """None when there were none."""
+    """None if the batch has none."""
     numbers: Any
-    """The rows' numbers in the batch, int64; None when not asked for."""
+    """The rows' numbers in the batch (int64); None if not requested."""
 
 
 @dataclass(frozen=True, slots=True)
 class Digit:
-    """Which part of a pass a key belongs to; see `Digit` in kernels/batch/partition.cuh."""
+    """Radix digit that selects a key's part in a pass; see `Digit` in C++."""
 
     seed: int
     spread: int
     shift: int
     mask: int
     parts: int
-    """Of a pass, or of each group of a pass that has several."""
+    """Parts of a pass, or of each group of a pass with several groups."""
 
     @property
     def words(self) -> tuple[int, ...]:
-        """As kernels take it."""
+        """The fields as kernels take them."""
         return self.seed, self.spread, self.shift, self.mask
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """From digits to the parts of a pass by owner and range; see `Route` in C++."""
+    """Map from digits to parts by owner and range; see `Route` in C++."""
 
     owners: int = 0
     seed: int = 0
@@ -77,35 +77,35 @@ class Route:
 
     @property
     def words(self) -> tuple[int, ...]:
-        """As kernels take it."""
+        """The fields as kernels take them."""
         return self.owners, self.seed, self.ranges, self.scale
 
 
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """Where a pass has moved its rows to."""
+    """Row positions after a pass, by group, part and segment."""
 
     places: Any
-    """By group, part and segment, the first row that went there; and the end of the last."""
+    """First row by group, part and segment; then the end of the last."""
     pieces: int
-    """Segments of a share's group."""
+    """Segments of one group of one share."""
     shares: int
 
     @property
     def starts(self) -> Any:
-        """Where each part of each group begins and the last ends."""
+        """Where each part of each group begins, and where the last one ends."""
         return self.places[:: self.pieces * self.shares]
 
 
 NOWHERE = Route()
-# No row has this number, or a greater one.
+# Larger than any row number.
 NO_MORE = 2**64 - 1
 
 
 def run_pass(
     backend: Backend, keys: Any, values: Any, digit: Digit, **options: Any
 ) -> tuple[Partitioned, Any]:
-    """As `move`; the second is where each part begins and the last ends."""
+    """Run one pass as `move` does; return the rows and the parts' bounds."""
     moved, segments = move(backend, keys, values, digit, **options)
     return moved, segments.starts
 
@@ -127,30 +127,30 @@ def move(
     more: Partitioned | None = None,
     to: Partitioned | None = None,
 ) -> tuple[Partitioned, Segments]:
-    """The batch in the order of one digit.
+    """Return the batch ordered by one digit, and the rows' positions.
 
     Parameters
     ----------
     keyed, numbered : bool
-        Whether to give the keys, and the rows' numbers.
+        Whether to return the keys, and the rows' numbers.
     in_order : bool
-        Whether rows of one part stay in input order; if not, none are numbered.
+        Whether rows of one part stay in input order; if not, no row numbers are returned.
     route : Route
-        Of rows in any order; by default a digit is a part.
+        Map from digits to parts, for rows in any order; by default a digit is a part.
     bounds : array of uint64, optional
-        Where groups of rows begin and the last one ends: each is put in order by itself, and has
-        all parts.
+        Where groups of rows begin, and where the last one ends. Each group is ordered by itself
+        and has all parts.
     shares : int
-        How many rows of all groups there are, one share after the other.
+        Number of times that the sequence of groups occurs, one share after the other.
     digits : (int, int)
-        The least digit of the first group, and how much greater that of the next one is.
+        The least digit of the first group, and the step to the least digit of the next one.
     counted : callable, optional
-        Is told where rows will go, before they move.
+        Called with the rows' positions before rows move.
     more : Partitioned, optional
-        The last rows, a share or several, which stand elsewhere: the columns have only room for
-        these.
+        The rows of the last share or shares, in other arrays; `keys` and `values` only have room
+        for them.
     to : Partitioned, optional
-        Another batch, whose arrays are written.
+        Arrays to write the result to.
     """
     rows = len(keys)
     runs = 1 if bounds is None else len(bounds) - 1
@@ -215,12 +215,15 @@ def _least_rows(backend: Backend, threads: int, keys: Any, values: Any) -> int:
 
 
 def _pieces(runs: int, steps: float, blocks: int) -> int:
-    """Into how many pieces runs of so many steps are cut, for blocks to be done about together."""
+    """Return the number of pieces per run for which blocks finish together.
+
+    `runs` runs of `steps` steps each are cut for `blocks` blocks.
+    """
 
     def cost(pieces: int) -> float:
         return math.ceil(runs * pieces / blocks) * (max(1, steps / pieces) + _CUT_STEPS)
 
-    # None of a run of usual length is without rows.
+    # No piece of a run of mean length is empty.
     most = max(1, math.ceil(steps))
     return min((min(most, max(1, number * blocks // runs)) for number in _TURNS), key=cost)
 
@@ -231,14 +234,14 @@ MAX_PARTS = 2**16
 def partition(
     backend: Backend, keys: Any, values: Any, *, parts: int, seed: int, numbered: bool
 ) -> Partitioned:
-    """See `Backend.partition`."""
+    """Return the batch in the order of parts; see `Backend.partition`."""
     low, *high = digits_of(backend, parts, seed, spread=parts)
     if not high:
         return run_pass(backend, keys, values, low, numbered=numbered)[0]
     if not numbered:
         moved = run_pass(backend, keys, values, low)[0]
         return run_pass(backend, moved.keys, moved.values, high[0])[0]
-    # A pass moves one column beside the keys: here the numbers, by which the values follow.
+    # A pass moves one column beside the keys: here the row numbers, which then order the values.
     moved = run_pass(backend, keys, None, low, numbered=True)[0]
     moved = run_pass(backend, moved.keys, moved.numbers.view(np.uint64), high[0])[0]
     numbers = moved.values.view(np.int64)
@@ -248,7 +251,7 @@ def partition(
 def split(
     backend: Backend, keys: Any, values: Any, *, parts: int, seed: int, numbered: bool
 ) -> tuple[Partitioned, Any]:
-    """See `Backend.split`."""
+    """Return the partitioned batch and its bounds; see `Backend.split`."""
     low, *high = digits_of(backend, parts, seed, spread=parts)
     if not high:
         return run_pass(backend, keys, values, low, numbered=numbered)
@@ -261,7 +264,10 @@ def split(
 def sort_by_hash(
     backend: Backend, keys: Any, values: Any, *, bits: int, seed: int
 ) -> tuple[Any, Any]:
-    """See `Backend.sort_by_hash`; a pass for each digit, from the lowest."""
+    """Return the batch sorted by hash; see `Backend.sort_by_hash`.
+
+    One pass sorts by one digit, beginning with the lowest.
+    """
     most = structs.PASS_PARTS[backend.name].bit_length() - 1
     width = math.ceil(bits / math.ceil(bits / most))
     for shift in range(0, bits, width):
@@ -273,7 +279,7 @@ def sort_by_hash(
 
 
 def multisplit(backend: Backend, destinations: Any, parts: int) -> tuple[Any, np.ndarray]:
-    """See `Backend.multisplit`."""
+    """Return row order and counts by destination; see `Backend.multisplit`."""
     low, *high = digits_of(backend, parts, seed=0, spread=0)
     destinations = backend.asarray(destinations, np.uint32)
     moved, starts = run_pass(backend, destinations, None, low, keyed=bool(high), numbered=True)
@@ -287,7 +293,7 @@ def multisplit(backend: Backend, destinations: Any, parts: int) -> tuple[Any, np
 
 
 def digits_of(backend: Backend, parts: int, seed: int, spread: int) -> list[Digit]:
-    """The passes, that of the lowest digit first."""
+    """Return the digits of the passes, the lowest digit first."""
     if not 1 <= parts <= MAX_PARTS:
         raise SpecError(f"{parts:,} parts; a batch is split into 1 to {MAX_PARTS:,} parts")
     if parts <= structs.PASS_PARTS[backend.name]:

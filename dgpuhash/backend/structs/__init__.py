@@ -1,1 +1,1 @@
-"""The arguments of kernels, as C++ declares them, and the kernels that take them."""
+"""Argument structs of kernels, as in C++, and the kernels that take them."""

@@ -1,4 +1,4 @@
-"""The structs and the names of the kernels of Bloom filters; see `args`."""
+"""Argument structs and kernels of Bloom filters; conventions as in `core`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = [
     "bloom_test",
 ]
 
-# Of a block, each of 8 bytes, as in kernels/table/bloom.cuh.
+# Words (8 bytes) of a block, as in kernels/table/bloom.cuh.
 BLOOM_WORDS = 4
 
 BLOOM_BLOCKS = _words("words", "first", "blocks", "seed")
@@ -34,10 +34,10 @@ STRUCTS = {
 
 
 def bloom_add(key: DTypeLike) -> Kernel:
-    """Adds keys; takes `BLOOM_ADD`, a row is a key."""
+    """Return the kernel that adds keys, one row per key."""
     return Kernel(f"dg::bloom_add<{_word(key)},4>", "launch/bloom.cuh", 4)
 
 
 def bloom_test(key: DTypeLike) -> Kernel:
-    """Says which keys may have been added; takes `BLOOM_TEST`, a row is a key."""
+    """Return the kernel that tells which keys may be present, by key."""
     return Kernel(f"dg::bloom_test<{_word(key)}>", "launch/bloom.cuh")

@@ -1,7 +1,9 @@
-"""The structs that kernels take, as NumPy dtypes, and the names of kernel instances.
+"""Argument structs of table kernels as NumPy dtypes, and the kernels.
 
 Each dtype mirrors the C++ struct of the same name in ``kernels/``; pointers are ``uint64``. A test
-compares every offset with the compiled extension.
+compares every offset with the compiled extension. A kernel takes the struct of its own name unless
+its function names another: `open_find` takes `OPEN_FIND`. Where a first line says "one row per
+key" or "by key", a row of the launch is a key.
 """
 
 from __future__ import annotations
@@ -236,150 +238,165 @@ def _by_warp(name: str, word: DTypeLike, file: str) -> Kernel:
 
 
 def open_insert(key: DTypeLike, value: DTypeLike | None) -> Kernel:
-    """Stores keys (`value` None) or pairs; takes `OPEN_INSERT`, a row is a key."""
+    """Return the kernel that inserts keys or pairs, one row per key."""
     return _open("open_insert", key, value)
 
 
 def open_find(key: DTypeLike, value: DTypeLike | None) -> Kernel:
-    """Looks keys up; takes `OPEN_FIND`, a row is a key."""
+    """Return the kernel that looks keys up, one row per key."""
     return _open("open_find", key, value)
 
 
 def open_erase(key: DTypeLike, value: DTypeLike | None) -> Kernel:
-    """Removes keys; takes `OPEN_ERASE`, a row is a key."""
+    """Return the kernel that removes keys, one row per key."""
     return _open("open_erase", key, value)
 
 
 def open_count(key: DTypeLike, value: DTypeLike | None) -> Kernel:
-    """Counts the keys in each bucket; takes `OPEN_COUNT`, a row is a bucket."""
+    """Return the kernel that counts keys by bucket, one row per bucket."""
     return _contents("open_count", key, value)
 
 
 def open_items(key: DTypeLike, value: DTypeLike | None) -> Kernel:
-    """Writes keys and values in storage order; takes `OPEN_ITEMS`, a row is a bucket."""
+    """Return the kernel that writes out the keys and values of each bucket."""
     return _contents("open_items", key, value)
 
 
 def open_lines(key: DTypeLike, value: DTypeLike | None) -> Kernel:
-    """Sums the buckets that searches read; takes `OPEN_LINES`, a row is a bucket."""
+    """Return the kernel that sums the buckets read by searches, by bucket."""
     return _contents("open_lines", key, value)
 
 
 def open_rehash(key: DTypeLike, value: DTypeLike | None) -> Kernel:
-    """Inserts a table's keys into another; takes `OPEN_REHASH`, a row is a slot."""
+    """Return the kernel that inserts a table into another, one row per slot."""
     return Kernel(f"dg::open_rehash<{_word(key)},{_word(value)},32>", "launch/contents.cuh")
 
 
 def open_settle(key: DTypeLike, value: DTypeLike) -> Kernel:
-    """Stores pairs by hash; takes `OPEN_SETTLE`, a row is a segment of the batch."""
+    """Return the kernel that bulk-builds from pairs sorted by hash.
+
+    One row per segment of the batch.
+    """
     return Kernel(f"dg::open_settle<{_word(key)},{_word(value)},32>", "launch/region.cuh", 32)
 
 
 def open_settle_late(key: DTypeLike, value: DTypeLike) -> Kernel:
-    """Stores what `open_settle` left; takes `OPEN_SETTLE`, a row is a segment."""
+    """Return the kernel that stores the pairs that `open_settle` left.
+
+    Takes `OPEN_SETTLE`, one row per segment.
+    """
     return Kernel(f"dg::open_settle_late<{_word(key)},{_word(value)},4>", "launch/region.cuh", 4)
 
 
 def list_weigh() -> Kernel:
-    """Counts the runs that need lists; takes `LIST_WEIGH`, a row is a segment of runs."""
+    """Return the kernel that counts runs that need lists, by segment of runs."""
     return Kernel("dg::list_weigh<32>", "launch/bucket_list.cuh", 32)
 
 
 def list_settle() -> Kernel:
-    """Makes entries of runs; takes `LIST_SETTLE`, a row is a segment of runs."""
+    """Return the kernel that makes entries of runs, one row per segment."""
     return Kernel("dg::list_settle<32>", "launch/bucket_list.cuh", 32)
 
 
 def list_open() -> Kernel:
-    """Makes handles of entries; takes `LIST_OPEN`, a row is an entry."""
+    """Return the kernel that makes handles of entries, one row per entry."""
     return _list("list_open")
 
 
 def list_count() -> Kernel:
-    """Counts values; takes `LIST_COUNT`, a row is a handle."""
+    """Return the kernel that counts values, one row per handle."""
     return _list("list_count")
 
 
 def list_sum() -> Kernel:
-    """Counts values and pieces; takes `LIST_SUM`, a row is a segment of handles."""
+    """Return the kernel that counts values and pieces by segment of handles."""
     return Kernel("dg::list_sum<32>", "launch/bucket_list.cuh", 32)
 
 
 def list_offsets() -> Kernel:
-    """Says where values and pieces go; takes `LIST_OFFSETS`, a row is a segment of handles."""
+    """Return the kernel that writes offsets of values and pieces, by segment."""
     return Kernel("dg::list_offsets<32>", "launch/bucket_list.cuh", 32)
 
 
 def list_locate(value: DTypeLike) -> Kernel:
-    """Says where all values stand; takes `LIST_LOCATE`, a row is a handle."""
+    """Return the kernel that locates all values, one row per handle."""
     return _list("list_locate", value)
 
 
 def list_plan() -> Kernel:
-    """What appending runs takes; takes `LIST_PLAN`, a row is a run."""
+    """Return the kernel that sizes an append, one row per run."""
     return _list("list_plan")
 
 
 def list_append(value: DTypeLike) -> Kernel:
-    """Makes room for runs in lists; takes `LIST_APPEND`, a row is a run."""
+    """Return the kernel that makes room for runs in lists, one row per run."""
     return _list("list_append", value)
 
 
 def list_gather(value: DTypeLike) -> Kernel:
-    """Copies pieces from the pool; takes `LIST_MOVE`, a row is a segment of their values."""
+    """Return the kernel that copies pieces from the pool.
+
+    Takes `LIST_MOVE`, one row per segment of values.
+    """
     return _by_warp("list_gather", value, "bucket_list")
 
 
 def list_scatter(value: DTypeLike) -> Kernel:
-    """Copies pieces to the pool; takes `LIST_MOVE`, a row is a segment of their values."""
+    """Return the kernel that copies pieces to the pool.
+
+    Takes `LIST_MOVE`, one row per segment of values.
+    """
     return _by_warp("list_scatter", value, "bucket_list")
 
 
 def run_count(key: DTypeLike) -> Kernel:
-    """Counts runs of equal keys; takes `RUN_COUNT`, a row is a segment of the batch."""
+    """Return the kernel that counts runs of equal keys, by segment."""
     return _by_warp("run_count", key, "group_runs")
 
 
 def run_mixed(key: DTypeLike) -> Kernel:
-    """Finds the rows around mixed ones; takes `RUN_MIXED`, a row is a mixed row."""
+    """Return the kernel that finds the rows around mixed ones, by mixed row."""
     return _by_warp("run_mixed", key, "group_runs")
 
 
 def run_mend(key: DTypeLike, value: DTypeLike) -> Kernel:
-    """Brings equal keys together; takes `RUN_MEND`, a row is a few rows of the batch."""
+    """Return the kernel that brings equal keys together, by group of rows."""
     return Kernel(f"dg::run_mend<{_word(key)},{_word(value)},32>", "launch/group_runs.cuh", 32)
 
 
 def run_write(key: DTypeLike) -> Kernel:
-    """Writes where runs of equal keys begin; takes `RUN_WRITE`, a row is a segment of the batch."""
+    """Return the kernel that writes the starts of runs, by segment."""
     return _by_warp("run_write", key, "group_runs")
 
 
 def float_words(word: DTypeLike) -> Kernel:
-    """Floats as keys; takes `FLOAT_WORDS`, a row is a float."""
+    """Return the kernel that makes keys of floats, one row per float."""
     return Kernel(f"dg::float_words<{_word(word)}>", "launch/hash.cuh")
 
 
 def hash_keys(key: DTypeLike) -> Kernel:
-    """Hashes words; takes `HASH_KEYS`, a row is an element."""
+    """Return the kernel that hashes words, one row per word."""
     return Kernel(f"dg::hash_keys<{_word(key)}>", "launch/hash.cuh")
 
 
 def hash_strings() -> Kernel:
-    """Hashes byte strings; takes `HASH_STRINGS`, a row is a string."""
+    """Return the kernel that hashes byte strings, one row per string."""
     return Kernel("dg::hash_strings", "launch/hash.cuh")
 
 
 def hash_combine() -> Kernel:
-    """Hashes of several columns together; takes `HASH_COMBINE`, a row is an element."""
+    """Return the kernel that combines hashes of columns, one row per hash."""
     return Kernel("dg::hash_combine", "launch/hash.cuh")
 
 
 def owner_of() -> Kernel:
-    """Which of `parts` owns each hash; takes `OWNER_OF`, a row is an element."""
+    """Return the kernel that tells the owner of each hash, one row per hash."""
     return Kernel("dg::owner_of", "launch/hash.cuh")
 
 
 def overflow_bits(slot_nbytes: int) -> int:
-    """Bits of the overflow filter for each bucket (kernels/table/overflow.cuh)."""
+    """Return the bits of the overflow filter of a bucket.
+
+    See kernels/table/overflow.cuh.
+    """
     return 2 if BUCKET_BYTES // slot_nbytes < 8 else 8

@@ -1,4 +1,4 @@
-"""The structs and the names of the kernels that group and reduce; see `args`."""
+"""Argument structs and kernels that group and reduce; see `core`."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ GROUP_RANK = _words("ends", "rows", "n", first_rows=ROW_SET)
 GROUP_NUMBER = _words("n", table=GROUP_STORAGE, first_rows=ROW_SET)
 GROUP_CODES = _words("slots", "n", table=GROUP_STORAGE)
 
-# What a block has for totals of its own; see kernels/batch/block_aggregate.cuh.
+# Words of a block's own totals in shared memory; see kernels/batch/block_aggregate.cuh.
 FRONT_WORDS = 4096
 # In the order of the enums in kernels/batch/reduce.cuh; a reading is a dtype, and "date" any date.
 READINGS = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8", "date")
 TERMS = ("one", "integer", "real", "rank", "row", "truth")
 FOLDS = ("sum", "real_sum", "least", "greatest", "compensated")
-# In device memory.
+# An array of these is in device memory.
 REDUCE_COLUMN = _words("values", "totals", "reading", "term", "fold")
 REDUCE_BATCH = _words("codes", "order", "columns", "column_count", "alone", "wide")
 REDUCE = _words("edges", "rows", "segment_rows", "groups", "copies", "n", batch=REDUCE_BATCH)
@@ -98,62 +98,83 @@ STRUCTS = {
 
 
 def group_clear() -> Kernel:
-    """Empties a table of groups; takes `GROUP_CLEAR`, a row is a word of the table."""
+    """Return the kernel that empties a table of groups, one row per word."""
     return Kernel("dg::group_clear", "launch/groups.cuh")
 
 
 def group_place(key: DTypeLike, tile: int = 32) -> Kernel:
-    """Stores keys with their first rows; takes `GROUP_PLACE`, a row is a segment of the keys."""
+    """Return the kernel that stores keys with their first rows.
+
+    One row per segment of the keys.
+    """
     return Kernel(f"dg::group_place<{_word(key)},{tile}>", "launch/groups.cuh", tile)
 
 
 def group_find(key: DTypeLike, tile: int = 32) -> Kernel:
-    """Looks up first rows, or numbers; takes `GROUP_FIND`, a row is a segment of the keys."""
+    """Return the kernel that looks up first rows, or numbers, of keys.
+
+    One row per segment of the keys.
+    """
     return Kernel(f"dg::group_find<{_word(key)},{tile}>", "launch/groups.cuh", tile)
 
 
 def group_mark() -> Kernel:
-    """Collects the first rows; takes `GROUP_MARK`, a row is a record."""
+    """Return the kernel that collects the first rows, one row per record."""
     return Kernel("dg::group_mark", "launch/groups.cuh")
 
 
 def group_count() -> Kernel:
-    """Counts a set of rows; takes `GROUP_COUNT`, a row is a word of 64 rows."""
+    """Return the kernel that counts a set of rows, by word of 64 rows."""
     return Kernel("dg::group_count", "launch/groups.cuh")
 
 
 def group_rank(tile: int = 32) -> Kernel:
-    """Writes a set of rows in order; takes `GROUP_RANK`, a row is a word of 64 rows."""
+    """Return the kernel that writes a set of rows in order.
+
+    One row per word of 64 rows.
+    """
     return Kernel(f"dg::group_rank<{tile}>", "launch/groups.cuh", tile)
 
 
 def group_number() -> Kernel:
-    """Replaces each first row by its rank; takes `GROUP_NUMBER`, a row is a record."""
+    """Return the kernel that replaces first rows by their rank, by record."""
     return Kernel("dg::group_number", "launch/groups.cuh")
 
 
 def group_codes() -> Kernel:
-    """Gives each row its key's number; takes `GROUP_CODES`, a row is a key."""
+    """Return the kernel that gives each row its key's number, by key."""
     return Kernel("dg::group_codes", "launch/groups.cuh")
 
 
 def group_reduce(tile: int = 32) -> Kernel:
-    """Reduces columns by group; takes `REDUCE`, a row is a segment of the batch."""
+    """Return the kernel that reduces columns by group.
+
+    Takes `REDUCE`, one row per segment of the batch.
+    """
     return Kernel(f"dg::group_reduce<{tile}>", "launch/reduce.cuh", tile)
 
 
 def group_add(key: DTypeLike, *, in_order: bool = False) -> Kernel:
-    """Stores keys and adds their columns up; takes `GROUP_ADD`, a row is a segment of the keys."""
+    """Return the kernel that stores keys and adds up their columns.
+
+    One row per segment of the keys.
+    """
     name = f"dg::group_add<{_word(key)},32>"
     return Kernel(name, "launch/reduce.cuh", 32, in_order=in_order)
 
 
 def group_add_by_block(key: DTypeLike) -> Kernel:
-    """As `group_add` for few keys; takes `GROUP_ADD_BY_BLOCK`, a row is a segment of the keys."""
+    """Return the kernel that does what `group_add` does, for few keys.
+
+    One row per segment of the keys.
+    """
     name = f"dg::group_add_by_block<{_word(key)},256>"
     return Kernel(name, "launch/reduce.cuh", 256, 256)
 
 
 def group_gather(key: DTypeLike, tile: int = 32) -> Kernel:
-    """Reads keys and totals out; takes `GROUP_GATHER`, a tile's lanes are groups."""
+    """Return the kernel that reads out keys and totals.
+
+    Each lane of a tile reads a group.
+    """
     return Kernel(f"dg::group_gather<{_word(key)},{tile}>", "launch/reduce.cuh")

@@ -1,4 +1,4 @@
-"""The structs and the names of the kernels that join; see `args`."""
+"""Argument structs and kernels that join; conventions as in `core`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TAKE = _words("words", "rows", "to", "count", "n")
 FOUND_COUNT = _words("found", "counts", "rows", "segment_rows", "n")
 FOUND_SELECT = _words("found", "words", "ends", "rows_to", "words_to", "rows", "segment_rows", "n")
 
-# Rows that a thread takes words for at once.
+# Words that one thread gathers.
 TAKE_SHARES = 4
 
 # By the C++ name.
@@ -50,30 +50,39 @@ STRUCTS = {
 
 
 def join_pairs(tile: int = 32) -> Kernel:
-    """Writes the row numbers of pairs; takes `JOIN_PAIRS`, a row is a segment of the pairs."""
+    """Return the kernel that writes the row numbers of pairs.
+
+    One row per segment of the pairs.
+    """
     return Kernel(f"dg::join_pairs<{tile}>", "launch/join.cuh", tile)
 
 
 def join_select(tile: int = 32) -> Kernel:
-    """Writes rows that have a partner, or none; takes `JOIN_SELECT`, a row is a segment."""
+    """Return the kernel that writes rows with, or without, a partner.
+
+    One row per segment.
+    """
     return Kernel(f"dg::join_select<{tile}>", "launch/join.cuh", tile)
 
 
 def all_rows() -> Kernel:
-    """Counts rows up; takes `ALL_ROWS`."""
+    """Return the kernel that writes the row numbers from 0 on."""
     return Kernel("dg::all_rows", "launch/join.cuh")
 
 
 def take_words(word: DTypeLike, row: DTypeLike) -> Kernel:
-    """Copies words by their numbers; takes `TAKE`, a row is one of the first of `TAKE_SHARES`."""
+    """Return the kernel that gathers words by row number.
+
+    Takes `TAKE`. A thread gathers `TAKE_SHARES` words; one row per first of them.
+    """
     return Kernel(f"dg::take_words<{_word(word)},{_word(row)}>", "launch/join.cuh")
 
 
 def found_count() -> Kernel:
-    """Counts rows that were found; takes `FOUND_COUNT`, a row is a segment."""
+    """Return the kernel that counts rows that were found, by segment."""
     return Kernel("dg::found_count<32>", "launch/join.cuh", 32)
 
 
 def found_select(word: DTypeLike) -> Kernel:
-    """Writes rows that were found, and their words; takes `FOUND_SELECT`, a row is a segment."""
+    """Return the kernel that writes found rows and their words, by segment."""
     return Kernel(f"dg::found_select<{_word(word)},32>", "launch/join.cuh", 32)

@@ -1,4 +1,4 @@
-"""The structs and the names of the kernels that deal batches out to few parts; see `args`."""
+"""Argument structs and kernels of the multisplit; see `core`."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ __all__ = [
     "deal_places",
 ]
 
-# Parts that a tile deals out to, as in kernels/batch/multisplit.cuh.
+# Most parts of a multisplit by tiles, as in kernels/batch/multisplit.cuh.
 DEAL_PARTS = {"cpu": 256, "cuda": 32}
-# Segments of a batch have a multiple of so many rows: on a GPU the steps of a warp.
+# Segments have a multiple of this number of rows: on a GPU, steps of a warp.
 STEP_ROWS = {"cpu": 2**12, "cuda": 2**8}
-# Of a block that moves rows, each with a segment of its own.
+# Tiles of a block that moves rows; each tile has its own segment.
 BLOCK_TILES = {"cpu": 1, "cuda": 4}
 _WARP = 32
 
@@ -55,24 +55,33 @@ STRUCTS = {
 
 
 def deal_count(key: DTypeLike) -> Kernel:
-    """Notes each row's part, and counts rows; takes `DEAL_COUNT`, a row is a segment."""
+    """Return the kernel that notes each row's part and counts rows by part.
+
+    One row per segment.
+    """
     return _kernel(f"dg::deal_count<{_word(key)},{_WARP}>")
 
 
 def deal_places() -> Kernel:
-    """Sums counts up; takes `DEAL_PLACES`, one row."""
+    """Return the kernel that sums up the counts, in a launch of one row."""
     threads = 1024
     return _kernel(f"dg::deal_places<{threads}>", threads, threads)
 
 
 def deal_move(word: DTypeLike) -> Kernel:
-    """Moves words by part; takes `DEAL_MOVE`, a row is a block of `BLOCK_TILES` segments."""
+    """Return the kernel that moves words into the order of parts.
+
+    One row per block of `BLOCK_TILES` segments.
+    """
     threads = _WARP * BLOCK_TILES["cuda"]
     return _kernel(f"dg::deal_move<{_word(word)},{threads}>", threads, threads)
 
 
 def deal_back(word: DTypeLike) -> Kernel:
-    """Brings words and flags back to their rows; takes `DEAL_BACK`, a row is a segment."""
+    """Return the kernel that moves words and flags back to input order.
+
+    One row per segment.
+    """
     return _kernel(f"dg::deal_back<{_word(word)},{_WARP}>")
 
 

@@ -1,4 +1,4 @@
-"""Structs of 64-bit words, and what kernels call the words that stand for keys and values."""
+"""Packing of argument structs of 64-bit words, and C++ names of words."""
 
 from __future__ import annotations
 
@@ -16,23 +16,26 @@ _NAMES = {np.dtype(np.uint32): "dg::u32", np.dtype(np.uint64): "dg::u64"}
 
 
 def struct_of_words(*fields: str, **nested: np.dtype) -> np.dtype:
-    """A struct of `nested` structs and then 64-bit words, as all argument structs are."""
+    """Return a struct of the `nested` structs followed by 64-bit words.
+
+    All argument structs have this form.
+    """
     return np.dtype([*nested.items(), *((field, "<u8") for field in fields)], align=True)
 
 
 class Packing(NamedTuple):
-    """How the bytes of a struct are made."""
+    """Description of how to pack a struct into bytes."""
 
     nested: dict[str, int]
-    """Structs inside, which come first, and their bytes."""
+    """Bytes of each nested struct; these come first."""
     words: list[str]
     pack: Callable[..., bytes]
-    """Takes the bytes of the former and the numbers of the latter."""
+    """Takes the bytes of each nested struct, then the number of each word."""
 
 
 @functools.cache
 def packing(struct: np.dtype[Any]) -> Packing:
-    """How to make the bytes of a struct that `struct_of_words` described.
+    """Return how to pack a struct that `struct_of_words` described.
 
     Examples
     --------
@@ -48,10 +51,10 @@ def packing(struct: np.dtype[Any]) -> Packing:
 
 
 def words_of(*numbers: Any) -> bytes:
-    """The bytes of a struct that only has words."""
+    """Return the bytes of a struct that has only words."""
     return Struct(f"<{len(numbers)}Q").pack(*numbers)
 
 
 def name_of_word(dtype: DTypeLike | None) -> str:
-    """The C++ type of uint32 and uint64 words; ``void`` for None."""
+    """Return the C++ type of uint32 or uint64 words; ``void`` for None."""
     return "void" if dtype is None else _NAMES[np.dtype(dtype)]

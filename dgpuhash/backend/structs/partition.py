@@ -1,4 +1,4 @@
-"""The structs and the names of the kernels that partition batches; see `args`."""
+"""Argument structs and kernels that partition batches; see `core`."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ __all__ = [
     "partition_strew",
 ]
 
-# Parts of one pass where rows of a part stay in order, and where they do not, as in
+# Most parts of one pass that is stable, and of one that is not, as in
 # kernels/batch/partition_step.cuh.
 PASS_PARTS = {"cpu": 2048, "cuda": 256}
 ANY_ORDER_PARTS = {"cpu": 2048, "cuda": 512}
-# Rows of one pass: on a GPU 31 bits number granules of at least 4 rows.
+# Most rows of one pass: on a GPU 31 bits number granules of at least 4 rows.
 PASS_ROWS = 2**33
-# Threads of a block that has a multiprocessor to itself, and of others.
+# Threads of a block that has a multiprocessor to itself, and of a block that shares one.
 BLOCK_THREADS, SMALL_BLOCK_THREADS = 1024, 512
-# On a CPU, for as many threads as are usual.
+# Segments to partition at once on a CPU with a usual number of threads.
 CPU_BLOCKS = 16
-# Rows that the former takes up at a time, by the bytes of its widest column, as in part_step.cuh.
+# Rows of one step of a large block by the bytes of the widest column, as in partition_step.cuh.
 BLOCK_ROWS = {4: 2**14, 8: 3 * 2**12}
 
 DIGIT = _words("seed", "spread", "shift", "mask")
@@ -56,25 +56,35 @@ STRUCTS = {
 
 
 def block_threads(architecture: int) -> int:
-    """Threads of a block of `partition_…` on GPUs of an architecture (90: 9.0).
+    """Return the threads of a block of `partition_…` on an architecture.
 
-    Many where it may have 163 KiB of shared memory or more, as in kernels/core/platform.cuh.
+    `architecture` is 90 for 9.0. Blocks are large where a block may have 163 KiB of shared memory
+    or more, as in kernels/core/platform.cuh.
     """
     return BLOCK_THREADS if architecture in (80, 90, 100) else SMALL_BLOCK_THREADS
 
 
 def partition_count(key: DTypeLike, threads: int) -> Kernel:
-    """Counts each segment's rows by part; takes `PARTITION`, a row is a segment."""
+    """Return the kernel that counts rows by part, one row per segment.
+
+    Takes `PARTITION`.
+    """
     return _kernel(f"dg::partition_count<{_word(key)},{threads}>", threads)
 
 
 def partition_scatter(key: DTypeLike, value: DTypeLike | None, threads: int) -> Kernel:
-    """Moves rows by part, in order; takes `PARTITION`, a row is a segment."""
+    """Return the kernel that moves rows by part, in input order.
+
+    Takes `PARTITION`, one row per segment.
+    """
     return _kernel(f"dg::partition_scatter<{_word(key)},{_word(value)},{threads}>", threads)
 
 
 def partition_strew(key: DTypeLike, value: DTypeLike | None, threads: int) -> Kernel:
-    """As `partition_scatter`, but rows of one part come in any order."""
+    """Return the kernel that moves rows by part, in any order.
+
+    Takes `PARTITION`, one row per segment.
+    """
     return _kernel(f"dg::partition_strew<{_word(key)},{_word(value)},{threads}>", threads)
 
 

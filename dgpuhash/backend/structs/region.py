@@ -1,4 +1,4 @@
-"""The structs and the names of the kernels that insert by region of a table; see `args`."""
+"""Argument structs and kernels that insert by region; see `core`."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ __all__ = [
     "witnesses",
 ]
 
-# Of buckets: what a block builds in its shared memory, and what it does where it has no more than
-# 64 KiB, as in kernels/table/region.cuh.
+# Log2 of the buckets of a region, which a block builds in shared memory, and of one where a block
+# has at most 64 KiB, as in kernels/table/region.cuh.
 REGION_SHIFT, SMALL_REGION_SHIFT = 10, 9
-# Three blocks of so many threads have a multiprocessor's registers and shared memory.
+# Three blocks of this size fill a multiprocessor's registers and shared memory.
 _BLOCK_THREADS = 320
-# Rows that a lane reads at once, as in kernels/launch/sample.cuh.
+# Rows that a lane reads together, as in kernels/launch/sample.cuh.
 SAMPLE_ROWS = 4
 
 REGION_INSERT = _words(
@@ -51,21 +51,30 @@ STRUCTS = {
 
 
 def open_sample(key: DTypeLike) -> Kernel:
-    """Stores keys of few hashes; takes `OPEN_SAMPLE`, a row is `SAMPLE_ROWS` keys."""
+    """Return the kernel that stores keys with few hash values.
+
+    These are keys whose hashes begin with zeros. One row per `SAMPLE_ROWS` keys.
+    """
     return Kernel(f"dg::open_sample<{_word(key)},32>", "launch/sample.cuh")
 
 
 def witnesses(key: DTypeLike) -> Kernel:
-    """Takes three rows of each stretch of a batch; takes `WITNESSES`, a row is a stretch."""
+    """Return the kernel that samples three rows of each stretch of a batch.
+
+    One row per stretch.
+    """
     return Kernel(f"dg::witnesses<{_word(key)}>", "launch/sample.cuh")
 
 
 def region_insert(key: DTypeLike, value: DTypeLike | None) -> Kernel:
-    """Stores a batch that is in the table's order; takes `REGION_INSERT`, a row is a region."""
+    """Return the kernel that inserts a batch in the order of regions.
+
+    One row per region.
+    """
     name = f"dg::region_insert<{_word(key)},{_word(value)},{_BLOCK_THREADS}>"
     return Kernel(name, "launch/region.cuh", _BLOCK_THREADS, _BLOCK_THREADS)
 
 
 def region_claim(key: DTypeLike, value: DTypeLike | None) -> Kernel:
-    """Says which rows created keys; takes `REGION_CLAIM`, a row is a key."""
+    """Return the kernel that tells which rows created keys, one row per key."""
     return Kernel(f"dg::region_claim<{_word(key)},{_word(value)},32>", "launch/region.cuh")

@@ -1,4 +1,4 @@
-"""The structs and the names of the kernels that group parts of a batch by key; see `args`."""
+"""Argument structs and kernels that group parts of a batch; see `core`."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ __all__ = [
     "run_pack",
 ]
 
-# Rows that a part may have, and where a block has no more than 64 KiB of memory; bits of the hash
-# by which its rows are put in order. As in kernels/batch/part_runs.cuh.
+# Most rows of a part, and where a block has at most 64 KiB of shared memory; bits of the hash that
+# order the rows of a part. As in kernels/batch/part_runs.cuh.
 PART_ROWS, SMALL_PART_ROWS = 3 * 2**10, 2**11
 WITHIN_BITS = 16
 _BLOCK_THREADS = 512
@@ -39,11 +39,11 @@ STRUCTS = {"PartRunsArgs": PART_RUNS, "RunPackArgs": RUN_PACK}
 
 
 def part_runs(key: DTypeLike, value: DTypeLike) -> Kernel:
-    """Groups each part of a batch by key; takes `PART_RUNS`, a row is a part."""
+    """Return the kernel that groups each part by key, one row per part."""
     name = f"dg::part_runs<{_word(key)},{_word(value)},{_BLOCK_THREADS}>"
     return Kernel(name, "launch/group_runs.cuh", _BLOCK_THREADS, _BLOCK_THREADS)
 
 
 def run_pack(key: DTypeLike) -> Kernel:
-    """Brings the runs of all parts together; takes `RUN_PACK`, a row is a part."""
+    """Return the kernel that packs the runs of all parts, one row per part."""
     return Kernel(f"dg::run_pack<{_word(key)},32>", "launch/group_runs.cuh", 32)

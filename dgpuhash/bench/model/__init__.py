@@ -1,1 +1,1 @@
-"""The model of larger clusters, checked against what was measured."""
+"""Performance model of larger clusters, checked against measurements."""

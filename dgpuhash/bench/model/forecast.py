@@ -1,4 +1,4 @@
-"""The model behind `bench model`: what a verb takes on any number of workers, phase by phase."""
+"""Model of a verb's time by phase, for any number of workers."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ __all__ = ["Network", "Phases", "Verb"]
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """How workers reach each other.
+    """Bandwidths and message times between workers.
 
     Attributes
     ----------
     link, infiniband : float
-        Bytes each second that leave a worker to others of its host, and to other hosts.
+        Bytes each second that a worker sends to others of its host, and to other hosts.
     host : int
         Workers of a host.
     latency : float
         Seconds of a message and its acknowledgement.
     message : float
-        Seconds that each message keeps its sender, and its receiver's answer to another, busy.
+        Seconds that a worker is busy for each pair of a message that it sends and one that it
+        answers.
     """
 
     link: float
@@ -33,11 +34,11 @@ class Network:
     message: float
 
     def seconds(self, nbytes: float, workers: int) -> tuple[float, str]:
-        """Until each worker's `nbytes` are with all others, an equal part with each; and by which
-        way the last ones came.
+        """Return the seconds of an all-to-all exchange, and what bounds it.
 
-        Both ways are used at the same time. Each worker has one message to every other on its way;
-        it puts them there one after the other.
+        Each worker splits `nbytes` equally over all workers, itself included. Links inside a host
+        and between hosts are used at the same time. A worker has one message to every other worker
+        in flight; it sends these one after the other.
 
         Examples
         --------
@@ -45,7 +46,7 @@ class Network:
         >>> four.seconds(4e9, 4), four.seconds(4e9, 8)
         ((0.03, 'exchange in a host'), (0.04, 'exchange between hosts'))
         """
-        # Workers fill one host after the other: those of the last have most others elsewhere.
+        # Workers fill one host after the other: those of the last have most peers on other hosts.
         near, far = min(workers, self.host) - 1, workers - (workers % self.host or self.host)
         inside = nbytes * near / workers / self.link
         between = nbytes * far / workers / self.infiniband
@@ -59,14 +60,14 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class Phases:
-    """What a verb takes, in seconds, and the phase that takes longest.
+    """Seconds of a verb by phase, and the phase that takes longest.
 
     Attributes
     ----------
     seconds : dict
     bound : str
     overlap : float
-        Seconds in which two of them go on at once; else they come one after the other.
+        Seconds in which two phases run at once; otherwise phases follow each other.
     """
 
     seconds: dict[str, float]
@@ -75,27 +76,27 @@ class Phases:
 
     @property
     def whole(self) -> float:
-        """Until all is done."""
+        """Seconds of the whole verb."""
         return sum(self.seconds.values()) - self.overlap
 
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """What one worker does by itself, and what it sends.
+    """Costs of a verb: rates of its phases on a worker, and bytes sent.
 
     Attributes
     ----------
     rates : dict
         Rows each second of each phase on a worker.
     nbytes : float
-        Bytes of a row that travel, unless its key is its own worker's.
+        Bytes sent for each row whose key another worker owns.
     fixed : float
         Seconds that do not depend on rows.
     each : float
         Seconds that every further worker adds for the client and the scheduler.
     pipelined : bool
-        Whether one part of the rows is exchanged while the last phase works on another; a worker
-        alone has nothing to part then.
+        Whether some rows are exchanged while the last phase works on others; a single worker then
+        has no partition phase.
     """
 
     rates: dict[str, float]
@@ -105,7 +106,7 @@ class Verb:
     pipelined: bool = False
 
     def phases(self, rows: float, workers: int, network: Network) -> Phases:
-        """With `rows` on each worker.
+        """Return the seconds of each phase with `rows` rows on each worker.
 
         Examples
         --------

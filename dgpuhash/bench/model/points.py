@@ -1,4 +1,4 @@
-"""The measured points that the model takes its figures from, and is checked against."""
+"""Measured points that calibrate the model and check it."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _STEPS = ("partition", "exchange", "insert", "other")
 
 @dataclass(frozen=True, slots=True)
 class Points:
-    """What was measured.
+    """Measured rows of one file.
 
     Attributes
     ----------
     verbs : list of dict
-        Rows of our verbs.
+        Rows of this package's verbs.
     limits : list of dict
-        Rows of what the machine allows.
+        Rows of the machine's limits.
     exchanges : list of dict
-        Rows of what exchanges reached.
+        Rows of the benchmark ``exchange``.
     machine : dict
-        What all of them were measured on, where they say it.
+        The machine of all rows; empty if no row names it.
     """
 
     verbs: list[Row] = field(default_factory=list)
@@ -39,13 +39,15 @@ class Points:
 
 
 def read_points(path: str | Path) -> Points:
-    """What ``bench scaling --json`` wrote, and ``bench exchange`` where the file has that, too.
+    """Read the rows of ``bench scaling --json`` from a file.
+
+    Rows of ``bench exchange`` are read, too, if the file has any.
 
     Raises
     ------
     FormatError
-        When the file holds no such figures, or some that do not fit together, as those of
-        different machines.
+        When the file holds no figures of ``bench scaling``, or figures that do not fit together,
+        such as those of different machines.
     OSError
         When the file cannot be read.
     """
@@ -80,7 +82,7 @@ def _refused(path: str | Path, name: str, row: Row, problem: str) -> FormatError
 
 
 def _problem(row: Row, limits: list[Row]) -> str | None:
-    """What a row lacks that the model divides by or sums up."""
+    """Return why the model cannot use a row; None if it can."""
     verb, several = row["verb"], row["workers"] > 1
     if "steps" in row:
         steps = row["steps"]

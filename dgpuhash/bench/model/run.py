@@ -1,4 +1,4 @@
-"""What would more GPUs reach than were measured? A model, checked against what was measured."""
+"""Model of more GPUs than were measured, checked against measurements."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["WORKERS", "run"]
 WORKERS = (8, 16, 32, 64, 128, 256, 512, 1024)
 _PAIR_NBYTES, _KEY_NBYTES, _ANSWER_NBYTES = 16, 8, 16
 _LOOKUPS = ("find", "merge")
-# The phase of a bulk verb after the partition, and the limit that is given for it.
+# The phase of a bulk verb after the partition, and the option that gives its rate.
 _BULK_PHASES = dict(zip(BULK, (("insert", "insert"), ("lookup", "find")), strict=True))
 
 
@@ -41,33 +41,37 @@ def run(
     latency: float | None = None,
     message: float | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Rows of a model, not of a measurement: first its figures, then each verb's time by phase.
+    """Yield rows of a model: its figures, then each verb's time by phase.
 
-    Numbers of workers that were measured come with the measured time and the relative error; those
-    from which figures were taken say so (``calibrates``), and their error proves nothing. The
-    machine of the rows is that of the measured figures.
+    The rows are predictions, not measurements. Rows of measured numbers of workers have the
+    measured time and the relative error; those from which figures were taken say so
+    (``calibrates``), and their error proves nothing. The machine of the rows is that of the
+    measured figures.
 
     Parameters
     ----------
     backend : Backend
         Not used: nothing is measured.
     measured : path, optional
-        What ``bench scaling --json`` wrote, for the figures that are not given, and to check. The
-        link is what ``bench exchange`` found for the most bytes, where the file has that, too.
+        A file of ``bench scaling --json``, for figures that are not given, and to check the model.
+        The link is the rate of ``bench exchange`` for the most bytes, if the file has such rows,
+        too.
     workers : sequence of int
-        For which times are predicted, besides the measured numbers.
+        Numbers of workers to predict, besides the measured ones.
     modes : sequence of {"weak", "strong"}
     chunk_size : int, optional
-        Rows of a worker, or of all; default: as measured.
+        Rows of a worker (weak), or of all workers (strong); default: as measured.
     partition_rate, insert_rate, find_rate : float, optional
-        Billions of rows a second of one worker: parted, placed, and found where nothing travels.
+        Billions of rows a second of one worker that are partitioned, inserted, and found, without
+        an exchange.
     link : float, optional
-        GB/s that leave a worker to others of its host.
+        GB/s that a worker sends to others of its host.
     infiniband : float
-        GB/s that leave a worker to other hosts; 50 are 400 Gbit/s for each GPU, an assumption.
+        GB/s that a worker sends to other hosts; 50 are 400 Gbit/s for each GPU, an assumption.
     gpus_per_host : int
     latency, message : float, optional
-        Milliseconds of a message without rows and its acknowledgement: alone, and of each of many.
+        Milliseconds of a message without rows and its acknowledgement: of a single message, and of
+        each of many at once.
 
     Raises
     ------
@@ -78,16 +82,16 @@ def run(
 
     Notes
     -----
-    ``bulk insert`` and ``bulk find`` part the rows of a worker, and then exchange some while others
-    are inserted or found: what takes longer of both counts. ``build`` and ``insert`` are those of
-    lazy frames, by tasks, whose phases follow each other; their points are the sums of the steps.
-    Verbs without figures are left out.
+    ``bulk insert`` and ``bulk find`` partition the rows of a worker, and then exchange some while
+    others are inserted or looked up: the longer of the two counts. ``build`` and ``insert`` are
+    those of lazy frames, by Dask tasks, whose phases follow each other; their points are the sums
+    of the steps. Verbs without figures are left out.
 
-    One worker's rates hold for any number of workers and rows, which is so for GPUs, but not for
-    processes that share a CPU's memory; messages to all other workers are under way at once, and
-    each keeps the worker's event loop busy; the time of client and scheduler grows by what the
-    smallest cluster of several workers took more than one worker, for each. No congestion, skew or
-    slow worker is in it.
+    One worker's rates are used for any number of workers and rows; this holds for GPUs, but not for
+    processes that share a CPU's memory. Messages to all other workers are in flight at once, and
+    each keeps the worker's event loop busy. The time of client and scheduler grows linearly with
+    the workers, from one worker through the smallest measured cluster of several. Congestion, skew
+    and slow workers are not modelled.
     """
     found = Points() if measured is None else read_points(measured)
     points, limits = found.verbs, found.limits
@@ -129,7 +133,7 @@ def run(
 
 
 def _link(exchanges: list[Row]) -> float | None:
-    """GB/s of the way that verbs take by themselves, of the most bytes."""
+    """Return the measured GB/s of the default transport, for the most bytes."""
     ways = [way for way in WAYS["cuda"] if way in {row["exchange"] for row in exchanges}]
     theirs = [row for row in exchanges if row["exchange"] == ways[0]] if ways else []
     return max(theirs, key=lambda row: row["leaving"])["rate"] if theirs else None
@@ -138,7 +142,10 @@ def _link(exchanges: list[Row]) -> float | None:
 def _waits(
     latency: float | None, message: float | None, limits: list[dict[str, Any]]
 ) -> tuple[float, float]:
-    """Seconds of a message alone, and of each of many; of the most workers that were measured."""
+    """Return the seconds of a message alone, and of each of many at once.
+
+    Times that are not given are those measured with the most workers.
+    """
     found = []
     for name, given in (("latency", latency), ("message", message)):
         rows = [row for row in limits if row["limit"] == name]
@@ -152,7 +159,10 @@ def _waits(
 
 
 def _several(points: list[Row], verb: str) -> list[Row]:
-    """The weak points of several workers that tell their steps, the fewest workers first."""
+    """Return a verb's weak-scaling rows of several workers with steps.
+
+    Rows with the fewest workers come first.
+    """
     told = [row for row in points if row["verb"] == verb and "steps" in row]
     several = [row for row in told if row["mode"] == "weak" and row["workers"] > 1]
     return sorted(several, key=lambda row: row["workers"])
@@ -184,8 +194,8 @@ def _network(
                         "several workers and --mode weak")  # fmt: skip
     seconds = row["steps"]["exchange"] / 1e3
     nbytes = _PAIR_NBYTES * row["n"] * (1 - 1 / row["workers"])
-    # A link so fast that only messages take time. Where they alone would take longer than all did,
-    # the whole time is the link's.
+    # A link so fast that only messages take time. Where these alone exceed the measured time,
+    # the whole time is attributed to the link.
     silent = Network(1e30, 1e30, host, latency, message)
     waiting, _ = silent.seconds(_PAIR_NBYTES * row["n"], row["workers"])
     bare = seconds - waiting if waiting < seconds else seconds
@@ -195,7 +205,10 @@ def _network(
 def _each(
     several: list[dict[str, Any]], alone: dict[str, dict[str, Any]]
 ) -> tuple[float, Row | None]:
-    """Seconds of client and scheduler for each further worker, and the point that tells them."""
+    """Return the seconds each further worker adds, and the row they are from.
+
+    The seconds are those of client and scheduler.
+    """
     if not several or "build" not in alone:
         return 0.0, None
     more = several[0]["steps"]["other"] - alone["build"]["steps"]["other"]
@@ -244,7 +257,7 @@ def _bulk_verbs(
     limits: list[Row],
     points: list[Row],
 ) -> dict[str, Verb]:
-    """The verbs whose rows are exchanged while others are inserted or found."""
+    """Return the verbs that exchange some rows while they work on others."""
     made: dict[str, Verb] = {}
     fixed = 0.0
     for name, (phase, limit) in _BULK_PHASES.items():
@@ -263,12 +276,12 @@ def _bulk_verbs(
 
 
 def _idle(row: Row) -> float:
-    """Seconds that nobody is at work."""
+    """Return the seconds in which no worker was working."""
     return float(row["seconds"] - row["worker_seconds"])
 
 
 def _each_of_bulk(points: list[Row], alone: dict[str, Row]) -> tuple[float, Row | None]:
-    """Idle seconds for each worker beyond the first, and the point that tells them."""
+    """Return the idle seconds each further worker adds, and their row."""
     for name in BULK:
         several = [row for row in points if row["verb"] == name and row["workers"] > 1]
         if name in alone and several:
@@ -346,7 +359,10 @@ def _row(
 
 
 def _checked(row: dict[str, Any], point: dict[str, Any], calibrates: bool) -> dict[str, Any]:
-    """Beside what was measured, where as many rows were."""
+    """Return the fields that compare a predicted row with its measurement.
+
+    There are none if the measurement had another number of rows.
+    """
     if point["rows"] != row["rows"]:
         return {}
     steps = point.get("steps") if row["verb"] in CHANGES else None
@@ -356,5 +372,5 @@ def _checked(row: dict[str, Any], point: dict[str, Any], calibrates: bool) -> di
 
 
 def _unchecked(row: dict[str, Any]) -> dict[str, Any]:
-    """A row without the claim that an answer was checked: there was none."""
+    """Return the row without ``correct``, as no answer was checked."""
     return {name: value for name, value in row.items() if name != "correct"}

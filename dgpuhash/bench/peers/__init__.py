@@ -1,4 +1,4 @@
-"""Other libraries, run on the same data in the same run."""
+"""Other libraries, measured on the same data in the same run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["OURS", "Peer", "Task", "taking_part"]
 
 OURS = "dgpuhash"
 
-# By the package that each needs.
+# Peers by device and required package.
 _KINDS: dict[str, dict[str, type[Peer]]] = {
     "cuda": {"cudf": CuDF},
     "cpu": {"pandas": Pandas, "polars": Polars, "duckdb": DuckDB},
@@ -26,19 +26,21 @@ _KINDS: dict[str, dict[str, type[Peer]]] = {
 
 
 def taking_part(backend: Backend, compare: bool) -> Iterator[Peer | None]:
-    """None, for ourselves, and then the peers that are installed, each loaded when its turn comes.
+    """Return an iterator over None, for this package, and installed peers.
+
+    A peer is loaded when the iterator reaches it.
 
     Parameters
     ----------
     backend : Backend
-        Whose device the peers use.
+        The backend whose device the peers use.
     compare : bool
-        Whether peers take part at all.
+        Whether to include peers.
 
     Raises
     ------
     SpecError
-        When there is no peer to compare with.
+        When no peer is installed.
 
     Examples
     --------

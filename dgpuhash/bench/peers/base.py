@@ -1,4 +1,4 @@
-"""What a peer must tell: how to do the work, and what came out, as row numbers and keys."""
+"""Interface of peers: work to time, and its result as arrays."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ __all__ = ["Peer", "Task"]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A piece of work with its input already in the library's own form.
+    """Work to time, with its input already in the library's own form.
 
     Attributes
     ----------
     work : callable
-        What is timed; takes nothing.
+        The function to time, without parameters.
     read : callable
-        What came out, as arrays of the device, from what `work` returned. For joins: left and right
-        row numbers in any order (None for the right ones of a semi-join); for groups: the distinct
-        keys in any order, and counts and sums, or None for what the work does not tell; for
-        ``factorize``: codes and distinct keys; for ``probe``: positions, -1 for none.
+        Converts the result of `work` to arrays of the device. For joins: left and right row numbers
+        in any order (None for the right ones of a semi-join); for groups: the distinct keys in any
+        order, and counts and sums, None for those that `work` does not compute; for ``factorize``:
+        codes and distinct keys; for ``probe``: positions, -1 for absent keys.
     """
 
     work: Callable[[], Any]
@@ -30,20 +30,26 @@ class Task:
 
 
 class Peer(ABC):
-    """A library that answers some of the benchmarks' questions, by verb.
+    """Library that is measured beside this package, verb by verb.
 
     Attributes
     ----------
     name : str
-        With its version.
+        The library's name and version.
     """
 
     name: str
 
     def joins(self, left: Any, right: Any) -> dict[str, Task]:
-        """Joins of two columns of keys: of ``inner``, ``left``, ``semi``, ``merge``."""
+        """Return the tasks that join two columns of keys, by name.
+
+        Names are ``inner``, ``left``, ``semi`` and ``merge``.
+        """
         return {}
 
     def groups(self, keys: Any, values: Any) -> dict[str, Task]:
-        """Of ``sum + count``, ``factorize``, ``value_counts``, ``unique``."""
+        """Return the tasks that group a column of values by keys, by name.
+
+        Names are ``sum + count``, ``factorize``, ``value_counts`` and ``unique``.
+        """
         return {}

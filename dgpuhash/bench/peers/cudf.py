@@ -1,4 +1,4 @@
-"""cuDF, and the row numbers that pylibcudf's joins give."""
+"""cuDF: pylibcudf's joins to row numbers, merges and group-bys."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dgpuhash.bench.peers.base import Peer, Task
 
 __all__ = ["CuDF"]
 
-# Of the pool, which grows.
+# Initial size of the memory pool, which grows.
 _FIRST_BYTES = 2**32
 
 
 class CuDF(Peer):
-    """cuDF with a memory pool of RMM's.
+    """cuDF with an RMM memory pool.
 
     Raises
     ------
     ImportError
-        Where it is not installed.
+        When cuDF is not installed.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class CuDF(Peer):
         import cudf
         import pylibcudf
 
-        # Importing cuDF gives CuPy another allocator; ours is to be measured with its own.
+        # Importing cuDF changes CuPy's allocator; this package is measured with CuPy's own pool.
         cupy.cuda.set_allocator(cupy.get_default_memory_pool().malloc)
         self._cupy, self._cudf, self._pylibcudf = cupy, cudf, pylibcudf
         self.name = f"cuDF {cudf.__version__}"
@@ -50,7 +50,7 @@ class CuDF(Peer):
             left_rows, right_rows = (
                 cp.asarray(self._cudf.Series.from_pylibcudf(each).values) for each in columns
             )
-            # Rows without a partner are out of bounds, the smallest of 32 bits.
+            # The row number of a missing partner is the smallest int32.
             return left_rows, cp.where(right_rows < 0, -1, right_rows)
 
         return {

@@ -1,4 +1,7 @@
-"""DuckDB: joins and group-bys in SQL over columns that it was given, results as Arrow."""
+"""DuckDB: joins and group-bys in SQL over registered columns.
+
+Results are Arrow tables.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ class DuckDB(Peer):
     Raises
     ------
     ImportError
-        Where it is not installed.
+        When DuckDB is not installed.
     """
 
     def __init__(self) -> None:
@@ -64,7 +67,7 @@ class DuckDB(Peer):
         }
 
     def _query(self, **tables: Any) -> Any:
-        """A maker of work: each is one query over `tables`."""
+        """Return a function that makes a callable of a query over `tables`."""
         connection = self._duckdb.connect()
         connection.execute("set preserve_insertion_order = false")
         for name, table in tables.items():

@@ -1,4 +1,4 @@
-"""pandas: merges, group-bys, and the hash table inside an Index."""
+"""pandas: merges, group-bys and the hash table of an Index."""
 
 from __future__ import annotations
 
@@ -58,7 +58,10 @@ class Pandas(Peer):
         }  # fmt: skip
 
     def index(self, keys: Any, probes: Any) -> dict[str, Task]:
-        """``build`` and ``probe`` of ``Index.get_indexer``, which makes its table at first use."""
+        """Return the tasks ``build`` and ``probe`` of ``Index.get_indexer``.
+
+        An Index makes its hash table at first use.
+        """
         standing = pd.Index(keys)
         standing.get_indexer(probes[:1])
 

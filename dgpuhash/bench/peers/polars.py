@@ -12,12 +12,12 @@ __all__ = ["Polars"]
 
 
 class Polars(Peer):
-    """polars, eagerly.
+    """polars on all cores, with eager frames.
 
     Raises
     ------
     ImportError
-        Where it is not installed.
+        When polars is not installed.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Figures for people: on the terminal, as Markdown, as plots."""
+"""Reports of figures: on the terminal, as Markdown, as plots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Colours of plots: the same one for a library, a verb or a transport in every figure."""
+"""Colours of plots: one a library, verb or transport in all figures."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _OTHERS = (
     *("#0072B2", "#009E73", "#CC79A7", "#56B4E9", "#7B4FA3", "#A08A00", "#5B3A29", "#1B9E9E"),
     *("#D55E00", "#E69F00"),
 )
-# What the machine's memory allows, and what a perfect scaling would give.
+# Lines of bare memory accesses, and of ideal scaling.
 BARE, IDEAL = "#555555", "#9A9A9A"
 
 
 def colour_of(name: str, number: int = 0) -> str:
-    """The colour of a library by its name, or of anything else by its number.
+    """Return the colour of a library by name, or of others by number.
 
     Examples
     --------

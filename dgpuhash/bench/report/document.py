@@ -1,4 +1,4 @@
-"""The report: a Markdown document, with plots beside it."""
+"""Report of figures: a Markdown document with its plots."""
 
 from __future__ import annotations
 
@@ -38,31 +38,32 @@ def write(
     plots: bool = True,
     overwrite: bool = False,
 ) -> list[Path]:
-    """Write ``report.md`` and its plots into `folder`; returns the files, the document first.
+    """Write ``report.md`` and its plots into `folder`; return the files.
 
-    What was measured on other machines, or with other versions, has tables and plots of its own.
+    The document is the first of the files. Each machine, and each set of package versions, has its
+    own tables and plots.
 
     Parameters
     ----------
     paths : sequence of path
         Files that benchmarks wrote.
     folder : path
-        Made when it is not there.
+        Created if it does not exist.
     plots : bool
-        Whether to draw, for which matplotlib is needed.
+        Whether to draw plots, which needs matplotlib.
     overwrite : bool
-        Whether to replace files of these names that are in the folder.
+        Whether to replace existing files of the same names.
 
     Raises
     ------
     ExistsError
-        When there are such, and they are not to be replaced; nothing is written then.
+        When such files exist and `overwrite` is false; nothing is written then.
     FormatError
-        When a file holds something else, or nothing.
+        When a file holds anything but figures, or there is no figure.
     UnsupportedError
-        When there is no matplotlib.
+        When matplotlib is not installed.
     OSError
-        When the folder cannot be made, or a file in it not be written.
+        When the folder cannot be created, or a file in it cannot be written.
     """
     rows = read(paths)
     if not rows:
@@ -74,20 +75,20 @@ def write(
     with _named(target, "made"):
         target.mkdir(parents=True, exist_ok=True)
     check_absent(target / _DOCUMENT, overwrite=overwrite)
-    # Drawn apart, as it is known then which files there are.
+    # Drawn into a temporary folder first, which tells the names of the files.
     with _named(target, "written"), TemporaryDirectory(prefix=".report-", dir=target) as apart:
         made = _written(by_bench(rows), Path(apart), plots)
         names = [path.name for path in made]
         for name in names:
             check_absent(target / name, overwrite=overwrite)
-        # A document is there when its plots are.
+        # The document is published after its plots.
         for path in reversed(made):
             publish(path, target / path.name, overwrite=overwrite)
     return [target / name for name in names]
 
 
 def _written(benches: dict[str, list[Row]], folder: Path, plots: bool) -> list[Path]:
-    """The document and its plots in a folder."""
+    """Write the document and its plots into a folder; return the files."""
     drawn: list[tuple[str, Path]] = []
     lines = ["# dgpuhash bench", ""]
     for bench in sorted(benches, key=BENCHES.index):
@@ -119,14 +120,17 @@ def _named(folder: Path, done: str) -> Iterator[None]:
 
 
 def _draw(bench: str, rows: Sequence[Row], folder: Path, number: int) -> list[tuple[str, Path]]:
-    """The plots of one machine; the names of the files of further ones have its number."""
+    """Draw the plots of one machine; return titles and files.
+
+    File names of the second and later machines end with their number.
+    """
     ending = ".png" if number == 1 else f"-{number}.png"
     made = draw(bench, rows, folder, ending)
     return made + draw_steps(rows, folder, ending) if bench == "scaling" else made
 
 
 def markdown_table(grid: Grid) -> list[str]:
-    """The grid as lines of Markdown.
+    """Return the grid as lines of Markdown.
 
     Examples
     --------
@@ -142,7 +146,7 @@ def markdown_table(grid: Grid) -> list[str]:
 
 
 def _by_machine(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """The rows by what they were measured on, a line for each machine and its versions."""
+    """Group rows by a line of text that names their machine and versions."""
     made: dict[str, list[Row]] = {}
     for row in rows:
         said = ", ".join(f"{what} {value}" for what, value in row.get("machine", {}).items())

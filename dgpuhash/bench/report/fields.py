@@ -1,4 +1,4 @@
-"""What a row of figures must hold, for tables and plots to show it."""
+"""Schema of the rows of figures that tables and plots can show."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _KINDS = {
     _OBJECT: "machine",
 }
 _KIND_OF = {name: kind for kind, names in _KINDS.items() for name in names.split()}
-# By benchmark, or by what only some rows of one have.
+# Required fields by benchmark, or by a field that only some of its rows have.
 _NEEDED = {
     "limits": "limit footprint",
     "exchange": "exchange leaving rate",
@@ -40,7 +40,7 @@ _LARGEST = 1e300
 
 
 def problem_of(row: Any) -> str | None:
-    """What keeps `row` from being a figure of a benchmark; None when nothing does.
+    """Return why `row` is no figure of a benchmark; None if it is one.
 
     Examples
     --------

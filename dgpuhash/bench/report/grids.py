@@ -1,4 +1,4 @@
-"""Figures arranged as tables of text, for a terminal or a document."""
+"""Figures as tables of text, for a terminal or a document."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _BRACKETS = "in brackets the share of the bare accesses in the same run"
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A titled table of text."""
+    """Titled table of text cells."""
 
     title: str
     header: tuple[str, ...]
@@ -44,7 +44,9 @@ class Grid:
 
 
 def grids(bench: str, rows: Sequence[Row]) -> list[Grid]:
-    """The tables that show one benchmark's rows; none where there are no rows.
+    """Return the tables that show one benchmark's rows.
+
+    There are none if there are no rows.
 
     Examples
     --------
@@ -92,7 +94,7 @@ def grids(bench: str, rows: Sequence[Row]) -> list[Grid]:
 
 
 def figure_of(row: Row) -> str:
-    """The figure of a row with its share of the floor."""
+    """Format the figure of a row with its ratio to the floor."""
     if "launch" in row:
         parts = (_number(row[name]) for name in ("time", "launch", "overhead") if name in row)
         return " / ".join(parts)
@@ -110,7 +112,7 @@ def _pivot(
     order: Sequence[str],
     shown: Callable[[Row], str] | None = None,
 ) -> list[Grid]:
-    """A line for each combination of `index`, a column for each value of `column`."""
+    """Pivot rows: a line for each `index`, a column for each `column` value."""
     if not rows:
         return []
     index = [name for name in index if any(name in row for row in rows)]
@@ -122,7 +124,7 @@ def _pivot(
     for row in rows:
         key = tuple(_text(name, row.get(name, "")) for name in index)
         lines.setdefault(key, {})[row[column]] = (shown or figure_of)(row)
-    # The libraries of one question stand together.
+    # Lines that differ only in the library are adjacent.
     whose = index.index("library") if "library" in index else len(index)
     asked = list(dict.fromkeys(key[:whose] + key[whose + 1 :] for key in lines))
     ordered = sorted(lines, key=lambda key: asked.index(key[:whose] + key[whose + 1 :]))
@@ -262,7 +264,7 @@ def _text(name: str, value: Any) -> str:
 
 
 def bytes_text(nbytes: int) -> str:
-    """Bytes in KiB, MiB or GiB, without digits that say nothing."""
+    """Format bytes in B, KiB, MiB or GiB to three significant digits."""
     for scale, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
         if nbytes >= scale:
             return f"{nbytes / scale:.3g} {unit}"

@@ -1,4 +1,4 @@
-"""Plots of figures: rates and times over load, multiplicity, batch, footprint and so on."""
+"""Plots of figures over load, batch size, footprint, workers and others."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ _MARKERS = "osD^vPX*<>"
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """What one plot shows of a benchmark's rows.
+    """Axes, panels and lines of one plot of a benchmark.
 
     Attributes
     ----------
     name : str
-        Of the file.
+        Part of the file's name.
     x, x_label : str
         The field along the horizontal axis, and its name with the unit.
     figure, y_label : str
         The field along the vertical axis, and its name with the unit.
     panels : tuple of str
-        A panel for each combination of these fields,
+        Fields of which each combination of values has a panel.
     lines : tuple of str
-        and a line for each combination of these.
+        Fields of which each combination of values has a line.
     logarithmic : tuple of bool
-        Whether the axes are.
+        Whether the horizontal and the vertical axis are logarithmic.
     base : int
-        Of a logarithmic horizontal axis.
+        Base of a logarithmic horizontal axis.
     floors : bool
-        Whether to draw the bare accesses, too.
+        Whether to draw the rates of bare accesses, too.
     ideal : bool
-        Whether to draw what a perfect scaling would give.
+        Whether to draw ideal scaling.
     """
 
     name: str
@@ -60,7 +60,10 @@ class Plot:
     ideal: bool = False
 
     def shows(self, row: Row) -> bool:
-        """Whether the row has what this plot needs; rows of small batches have a plot of theirs."""
+        """Return whether the row has the fields of this plot.
+
+        Plots over ``batch`` alone show the rows of small batches.
+        """
         if self.x == "multiplicity" and str(row.get("distribution")).startswith("zipf"):
             return False  # its mean says little
         if not all(name in row for name in (self.x, self.figure, *self.lines)):
@@ -119,12 +122,14 @@ _PLOTS = {
 def draw(
     bench: str, rows: Sequence[Row], folder: Path, ending: str = ".png"
 ) -> list[tuple[str, Path]]:
-    """Draw what the rows have points for; returns titles and the files in `folder`.
+    """Draw a benchmark's plots into `folder`; return titles and files.
+
+    A plot needs rows at two or more places of its horizontal axis.
 
     Raises
     ------
     UnsupportedError
-        When there is no matplotlib.
+        When matplotlib is not installed.
     """
     made = []
     for plot in _PLOTS[bench]:
@@ -137,7 +142,7 @@ def draw(
 
 
 def _panels(plot: Plot, rows: Sequence[Row]) -> dict[tuple[Any, ...], list[Row]]:
-    """The rows of each panel that has more than one place along the horizontal axis."""
+    """Return the rows of each panel with two or more horizontal places."""
     made: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         made.setdefault(tuple(row.get(name) for name in plot.panels), []).append(row)
@@ -166,7 +171,7 @@ def _draw(plot: Plot, panels: dict[tuple[Any, ...], list[Row]], path: Path) -> N
 
 
 def one_legend(figure: Any, panels: Sequence[Axes], columns: int) -> None:
-    """One legend for all panels of a figure, below them, each name once."""
+    """Draw one legend below all panels of a figure, each name once."""
     handles: dict[str, Any] = {}
     for axes in panels:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
@@ -178,7 +183,7 @@ def one_legend(figure: Any, panels: Sequence[Axes], columns: int) -> None:
 
 
 def say_origin(figure: Any, rows: Sequence[Row]) -> None:
-    """The device and the commit of the rows, small, in the upper right corner."""
+    """Write the rows' device and commit into the upper right corner."""
     machine: dict[str, str] = next((row["machine"] for row in rows if "machine" in row), {})
     said = [str(machine["device"])] if "device" in machine else []
     said += [f"commit {machine['commit'][:7]}"] if machine.get("commit") else []
@@ -189,11 +194,15 @@ def say_origin(figure: Any, rows: Sequence[Row]) -> None:
 def _panel(
     axes: Axes, plot: Plot, rows: Sequence[Row], locator: Any, numbers: dict[str, int]
 ) -> None:
-    """Points by line, and bare accesses as a dashed line of its colour, once where they agree."""
+    """Draw one panel: a line for each name, and dashed ones of bare accesses.
+
+    Bare accesses have the colour of their line, or gray if lines are libraries; lines with the same
+    bare accesses share one.
+    """
     lines = _lines(rows, plot.lines)
     doubled = any(len({row[plot.x] for row in theirs}) < len(theirs) for theirs in lines.values())
     if doubled and all("n" in row for row in rows):
-        # The same was measured with several numbers of rows.
+        # A line has two points at one place: they differ in their numbers of rows.
         chunk = "rows" if any(row.get("mode") == "strong" for row in rows) else "n"
         lines = _lines(rows, (*plot.lines, chunk))
     floors: set[tuple[Any, ...]] = set()
@@ -202,7 +211,7 @@ def _panel(
         theirs = sorted(theirs, key=lambda row: row[plot.x])
         places = [row[plot.x] for row in theirs]
         marker, colour = _MARKERS[number % len(_MARKERS)], _colour(plot, name, number)
-        # As many colours; after these lines are dotted.
+        # There are as many colours as markers; further lines are dotted.
         style = "-" if number < len(_MARKERS) else ":"
         axes.plot(places, [row[plot.figure] for row in theirs], marker=marker, label=name,
                   color=colour, linestyle=style)  # fmt: skip
@@ -238,14 +247,14 @@ def _panel(
 
 
 def _colour(plot: Plot, name: str, number: int) -> str:
-    """A library's own colour; verbs of this one, which share it, have others by number."""
+    """Return a library's own colour, or one by number for our own verbs."""
     ours = name.startswith("dgpuhash")
     named = plot.lines == ("library",) or ("library" in plot.lines and not ours)
     return colour_of(name if named else "", number)
 
 
 def _lines(rows: Sequence[Row], names: Sequence[str]) -> dict[str, list[Row]]:
-    """The rows of each line."""
+    """Group rows by the label of their line."""
     lines: dict[str, list[Row]] = {}
     for row in rows:
         said = (f"{row[name]:,} rows" if name in ("n", "rows") else str(row[name])
@@ -259,7 +268,7 @@ def _plain(value: float, _: object) -> str:
 
 
 def _place(plot: Plot, value: float) -> str:
-    """The label of a place on the horizontal axis: bytes in words, powers of two as such."""
+    """Format a tick label: bytes with units, powers of two as powers."""
     if plot.x in ("footprint", "leaving"):
         return bytes_text(int(value))
     if value >= 2**12 and value == int(value) and int(value).bit_count() == 1:
@@ -278,7 +287,7 @@ def _title(plot: Plot, key: tuple[Any, ...]) -> str:
 
 
 def matplotlib_classes() -> tuple[Any, Any, Any]:
-    """Its classes of figures and of logarithmic ticks, and a formatter that writes nothing."""
+    """Return matplotlib's Figure and LogLocator, and a NullFormatter."""
     try:
         from matplotlib.figure import Figure
         from matplotlib.ticker import LogLocator, NullFormatter

@@ -1,4 +1,4 @@
-"""Figures from the files that benchmarks wrote."""
+"""Reader of figures from the files that benchmarks write."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ Row = dict[str, Any]
 
 
 def read(paths: Sequence[str | Path]) -> list[Row]:
-    """The rows of files that ``dgpuhash bench … --json`` wrote, and of receipts of ``make gpu``.
+    """Read the rows of benchmark files and of receipts of ``make gpu``.
+
+    Benchmark files are those of ``dgpuhash bench … --json``.
 
     Raises
     ------
@@ -45,7 +47,7 @@ def read(paths: Sequence[str | Path]) -> list[Row]:
 
 
 def by_bench(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """The rows of each benchmark.
+    """Group rows by their benchmark.
 
     Examples
     --------
@@ -59,7 +61,7 @@ def by_bench(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 
 def _of_receipt(text: str, path: str | Path) -> list[Row]:
-    """The figures of a receipt, with its machine."""
+    """Return the figures of a receipt, each with the receipt's machine."""
     try:
         receipt = json.loads(text)
         rows = [{**row, "machine": receipt["machine"]} for row in receipt["figures"]]

@@ -1,4 +1,4 @@
-"""What a change is made of, by the number of workers, as in WarpCore's Fig. 6."""
+"""Plot of a change's steps by workers, as in WarpCore's Fig. 6."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ __all__ = ["draw_steps"]
 
 
 def draw_steps(rows: Sequence[Row], folder: Path, ending: str = ".png") -> list[tuple[str, Path]]:
-    """Stacked bars of the steps' times, and the efficiency above; the title and the file.
+    """Draw stacked bars of the steps' times, with the efficiency above.
+
+    Return the title and the file; nothing if no verb has steps of two or more rows.
 
     Raises
     ------
     UnsupportedError
-        When there is no matplotlib.
+        When matplotlib is not installed.
     """
     panels: dict[tuple[str, str, int], list[Row]] = {}
     for row in rows:

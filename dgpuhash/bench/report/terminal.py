@@ -1,4 +1,4 @@
-"""What a benchmark shows on the terminal: progress while it runs, tables at its end."""
+"""Output on the terminal: progress while a benchmark runs, then tables."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NAMES = (
 
 
 def watched(bench: str, rows: Iterable[Row]) -> Iterator[Row]:
-    """The rows, each shown as one line on standard error when it is there."""
+    """Yield the rows, printing each as one line on standard error."""
     console = Console(stderr=True)
     start = time.monotonic()
     with console.status(f"measuring {bench} …") as status:
@@ -33,7 +33,7 @@ def watched(bench: str, rows: Iterable[Row]) -> Iterator[Row]:
 
 
 def summary(bench: str, machine: dict[str, str], rows: Sequence[Row]) -> None:
-    """The whole benchmark to standard output."""
+    """Print all tables of a benchmark on standard output."""
     console = Console()
     if not console.is_terminal:
         console = Console(width=_FILE_WIDTH)

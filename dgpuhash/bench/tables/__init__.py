@@ -1,1 +1,1 @@
-"""Benchmarks of the tables of one device."""
+"""Benchmarks of tables on one device."""

@@ -1,4 +1,4 @@
-"""What do keys cost whose hashes are close together: a slice of another table's contents?"""
+"""Benchmark of keys in another table's order, whose hashes are close."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from dgpuhash.tables import (
 __all__ = ["run"]
 
 _N = (10**3, 2**17 + 1, 2**20)
-# The other table has so many times as many keys.
+# Keys of the other table for each measured key.
 _PART = 4
 _SLICES = 100
 
@@ -34,18 +34,19 @@ _SLICES = 100
 def run(
     backend: Backend, *, n: Sequence[int] | None = None, repeats: int | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Rows for tables and column functions, of keys in the order of another table, and permuted.
+    """Yield rows of verbs on keys in another table's order, and permuted.
 
-    The keys are the first n of a table of four times as many, as `items` gives them: its hashes
-    are as close together as can be. The floor is the time of n random keys in the same run, so that
-    a ratio of one says that it makes no difference. ``slices`` inserts them in a hundred batches.
-    Each verb's answer has as many keys as were given.
+    The verbs are those of tables and column functions. The keys are the first n of a table of four
+    times as many, in the order of `items`: their hashes are as close together as possible. The
+    floor is the time of n random keys in the same run: a ratio of one means that the order of the
+    keys makes no difference. ``slices`` inserts the keys in a hundred batches. Each verb's answer
+    must have n keys.
 
     Parameters
     ----------
     backend : Backend
     n : sequence of int, optional
-        Keys.
+        Numbers of keys.
     repeats : int, optional
         Measurements of each figure.
     """
@@ -69,7 +70,7 @@ def _rows(backend: Backend, n: int, repeats: int) -> Iterator[dict[str, Any]]:
 
 
 def _verbs(device: str) -> dict[str, Callable[[Any], int]]:
-    """What is done with keys; gives how many distinct ones came of it."""
+    """Return functions of keys, by verb, that return the number of keys found."""
 
     def slices(keys: Any) -> int:
         table, rows = HashSet(keys.dtype, device=device), -(-len(keys) // _SLICES)

@@ -1,4 +1,4 @@
-"""How fast is the CPU, without a GPU, on the sizes that pandas and its peers are used for?"""
+"""Benchmark of the CPU on sizes that pandas and its peers are used for."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _KEY = np.dtype(np.int64)
 def run(
     backend: Backend, *, n: int = _ROWS, compare: bool = False, repeats: int | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Rows for the build of a map of `n` int64 keys, 2n probes, their join, and sums by key.
+    """Yield rows for a map's build, its probe, a join, and sums by key.
 
-    ``build`` makes a `HashMap` of row numbers, ``probe`` looks twice as many keys up in it, all of
-    them stored; ``join`` is both at once as an inner join; ``group sum`` adds up a value for each
-    of the 2n rows by its key and counts the rows.
+    The map has `n` int64 keys; 2n keys are probed, joined and summed. ``build`` makes a `HashMap`
+    of row numbers, ``probe`` looks up twice as many keys in it, all of them stored; ``join`` does
+    both as one inner join; ``group sum`` sums the values of the 2n rows by key and counts the rows.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""How long do factorize, unique, value_counts and group_reduce take, by the number of groups?"""
+"""Benchmark of factorize, unique, value_counts and group_reduce."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from dgpuhash.tables import factorize, group_reduce, unique, value_counts
 __all__ = ["GROUPS", "Expected", "run", "sum_and_count"]
 
 GROUPS = {"cuda": (100, 2**16, 2**20, 2**24, 2**26), "cpu": (100, 2**12, 2**16, 2**20)}
-# Of the table that the floor is measured on.
+# Least bytes of the table that the floor is measured on.
 _LEAST_NBYTES = 2**20
 _ROWS = {"cuda": 2**27, "cpu": 2**21}
 _KEY = np.dtype(np.int64)
-# Values are small, so that float64 holds every sum.
+# Values are small, so that float64 holds every sum exactly.
 _LARGEST_VALUE = 1000
 
 
@@ -38,7 +38,9 @@ def run(
     compare: bool = False,
     repeats: int | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """A row for each verb, number of groups and library, int64 keys and values.
+    """Yield a row for each verb, number of groups and library.
+
+    Keys and values are int64.
 
     Parameters
     ----------
@@ -47,9 +49,9 @@ def run(
     n : sequence of int, optional
         Rows.
     groups : sequence of int, optional
-        Keys that each row has any of; default: numbers up to that of the rows.
+        Numbers of distinct keys that rows draw from; default: several, up to the number of rows.
     distributions : sequence of str
-        How often each key comes, instead of `groups`.
+        Distributions of keys, instead of `groups`.
     compare : bool
         Measure the installed peers on the same data, too.
     repeats : int, optional
@@ -61,14 +63,14 @@ def run(
         When an option is impossible, or there is no peer.
     DgpuhashError
         When an answer on the timed data, ours or a peer's, is wrong. The distinct keys, their
-        counts and sums follow from the numbers that the keys are made of; codes are checked by
-        what they number.
+        counts and sums follow from the numbers that the keys are made of; each code must number its
+        row's key.
 
     Notes
     -----
-    The floor is one access of each row to a table of the groups: read a key, gather its slot, write
-    8 bytes, or read 8 more instead. The table has 1 MiB at least: requests of all rows for a few
-    lines would queue up at one place of a cache, which a copy for each block spares.
+    The floor is one access of each row to a table of the groups: read a key, gather its slot, and
+    write 8 bytes (or read 8 more). The table has at least 1 MiB: in a smaller one the requests of
+    all rows would queue at a few cache lines, which kernels avoid by a copy for each block.
     """
     repeats = repeats or REPEATS[backend.name]
     floors = Floors(backend, repeats)
@@ -93,7 +95,7 @@ def run(
 def _cases(
     backend: Backend, rows: int, groups: Sequence[int] | None, distributions: Sequence[str]
 ) -> Iterator[tuple[dict[str, Any], Sample]]:
-    """What each batch is called, and its rows."""
+    """Yield the fields that name each batch, and its rows."""
     for text in distributions:
         yield {"distribution": text}, Distribution.of(text).sample(backend, rows)
     if not distributions:
@@ -103,7 +105,7 @@ def _cases(
 
 
 def sum_and_count(keys: Any, values: Any) -> Task:
-    """Our sums and counts by key."""
+    """Return the task of this package's sums and counts by key."""
     return Task(
         partial(group_reduce, keys, values, ["sum", "count"]),
         lambda made: (made[0], made[1]["count"], made[1]["sum"]),
@@ -111,12 +113,14 @@ def sum_and_count(keys: Any, values: Any) -> Task:
 
 
 class Expected:
-    """What a batch must give, computed from the keys' numbers and not with a hash table.
+    """Expected answer for a batch, computed without a hash table.
+
+    It is computed from the numbers that the keys are made of.
 
     Attributes
     ----------
     keys : array
-        The distinct keys, rising.
+        The distinct keys, ascending.
     values : array of int64
         The batch's values.
     """
@@ -133,7 +137,7 @@ class Expected:
         self._sums = totals[numbers][order].astype(np.int64)
 
     def check(self, verb: str, found: tuple[Any, ...], where: dict[str, Any]) -> None:
-        """Refuse what differs; `found` is as `dgpuhash.bench.peers.Task` says."""
+        """Raise if an answer differs; `found` is what `Task.read` returned."""
         xp = self._backend.xp
         if verb == "factorize":
             codes, keys = found

@@ -1,4 +1,4 @@
-"""How long does a join of two columns take, by the size of the side that the table is made of?"""
+"""Benchmark of joins of two columns, by the size of the build side."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def run(
     compare: bool = False,
     repeats: int | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """A row for each join, build size, hit rate and library, int64 keys.
+    """Yield a row for each join, build size, hit rate and library.
 
-    ``inner``, ``left`` and ``semi`` are joins to pairs of row numbers; ``standing`` is the inner
-    join by a `HashMap` of row numbers that stands already (where keys are unique); ``merge``, of
+    Keys are int64. ``inner``, ``left`` and ``semi`` are joins to pairs of row numbers; ``standing``
+    is the inner join by an existing `HashMap` of row numbers (where keys are unique); ``merge``, of
     peers only, joins frames of a key and a row number.
 
     Parameters
@@ -49,13 +49,13 @@ def run(
     backend : Backend
         The device to measure.
     n : sequence of int, optional
-        Rows that are looked up: the left side.
+        Rows of the left side, the probe side.
     builds : sequence of int, optional
-        Rows of the right side, which the table is made of.
+        Rows of the right side, the build side.
     distribution : str
-        How often a key comes on the right side.
+        Distribution of keys on the right side.
     hit_rates : sequence of float
-        Shares of the left rows that have a partner.
+        Shares of left rows that have a partner.
     compare : bool
         Measure the installed peers on the same data, too.
     repeats : int, optional
@@ -66,13 +66,14 @@ def run(
     SpecError
         When an option is impossible, or there is no peer.
     DgpuhashError
-        When an answer on the timed data, ours or a peer's, is wrong. The pairs must be as many as
-        the numbers that keys are made of say, all different, and each of two rows of one number.
+        When an answer on the timed data, ours or a peer's, is wrong. The number of pairs must be
+        the one that follows from the numbers that keys are made of; all pairs must differ, and each
+        must join two rows of one number.
 
     Notes
     -----
-    The floor is an insert into a slot for each right row and a gather of a slot for each left row,
-    without the pairs that are written beyond one for each left row.
+    The floor is an insert into a slot for each right row and a gather of a slot for each left row;
+    pairs beyond one for each left row are not in it.
     """
     repeats = repeats or REPEATS[backend.name]
     spread = Distribution.of(distribution)
@@ -102,7 +103,7 @@ def run(
 
 
 class Sides:
-    """Two columns of keys, and the pairs that a join of them has.
+    """Two columns of keys, and the expected pairs of their join.
 
     Attributes
     ----------
@@ -112,7 +113,7 @@ class Sides:
 
     def __init__(self, backend: Backend, n: int, right: Sample, hit_rate: float) -> None:
         self._backend, self._sample = backend, right
-        # Partners are drawn among the right rows; a number above all of theirs has none.
+        # Partners are drawn from the right rows; a number above `right.most` has none.
         rows = (shares(backend, n, 3) * len(right)).astype(np.int64)
         self._numbers = right.numbers[rows]
         if hit_rate < 1:
@@ -122,7 +123,7 @@ class Sides:
         self.right = keys_of(right.numbers, _KEY)
 
     def ours(self) -> dict[str, Task]:
-        """Our joins."""
+        """Return the tasks of this package's joins."""
         made = {
             how: Task(partial(join_indices, self.left, self.right, how), lambda rows: rows)
             for how in ("inner", "left", "semi")
@@ -135,7 +136,7 @@ class Sides:
         return made
 
     def check(self, verb: str, found: tuple[Any, ...], where: dict[str, Any]) -> None:
-        """Refuse pairs of rows that are not those of the join."""
+        """Raise if pairs of rows are not those of the join."""
         left, right = found
         xp = self._backend.xp
         counts = xp.concatenate([self._sample.counts(), self._backend.zeros(1, np.int64)])

@@ -1,4 +1,4 @@
-"""How long does a call with few keys take against a large table?"""
+"""Benchmark of calls with few keys on a large table."""
 
 from __future__ import annotations
 
@@ -24,13 +24,15 @@ _CALLS = 50
 def rows(
     backend: Backend, pairs: Pairs, n: int, batches: Sequence[int]
 ) -> Iterator[dict[str, Any]]:
-    """Rows for ``find``, ``contains``, ``insert`` and ``erase``, against a table of `n` keys.
+    """Yield rows of the time of each verb's calls on a table of `n` keys.
 
-    The time is that of one call by the wall clock, until its result is there; ``launch`` is the
-    part until the call returns, in the same unit. On a GPU ``overhead`` is what the host adds to
-    ``empty_launch``, the launch of a kernel that does nothing. The floor is one launch that only
-    touches as many slots of as large a table. Batches ask for stored keys, insert new ones and
-    erase these; all found, their values, all new and all erased is checked.
+    Verbs are ``find``, ``contains``, ``insert`` and ``erase``. The time is the wall-clock time of
+    one call until the device has finished; ``launch`` is the part until the call returns, in the
+    same unit. On a GPU ``overhead`` is what the host adds to ``empty_launch``, the launch of a
+    kernel that does nothing. The floor is one launch that only touches as many slots of a table of
+    the same size. Batches look up stored keys, insert new keys, and erase the new keys; checked is
+    that all stored keys are found with their values, that all new keys are inserted, and that all
+    of these are erased.
     """
     xp = backend.xp
     most = max(batches)

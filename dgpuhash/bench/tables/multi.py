@@ -1,4 +1,4 @@
-"""How fast is a MultiMap built and read back, by how often a key comes?"""
+"""Benchmark of a MultiMap's build and retrieval, by multiplicity."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ def run(
     load: float = 0.8,
     repeats: int | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """A row for the build, one for reading all values, and one for the memory of each distribution.
+    """Yield rows for build, retrieval and memory of each distribution.
 
     Parameters
     ----------
     backend : Backend
         The device to measure.
     n : sequence of int, optional
-        Pairs.
+        Numbers of pairs.
     dtypes : sequence of str
         Bits of key/value.
     distributions : sequence of str
-        How often each key comes, as for `dgpuhash.bench.distribution.Distribution.of`.
+        Distributions of keys, as for `dgpuhash.bench.distribution.Distribution.of`.
     load : float
         Share of the key slots in use.
     repeats : int, optional
@@ -55,14 +55,14 @@ def run(
     SpecError
         When an option is impossible.
     DgpuhashError
-        When an answer on the timed data is wrong. A pair's value is its row number: what is read
+        When an answer on the timed data is wrong. A pair's value is its row number: the values read
         must be every row number once, each list as long as its key is frequent, and the rows of a
         list those of its key.
 
     Notes
     -----
-    Rates are of pairs. Floors: a build stands beside a copy that reads the pairs and writes the
-    table, reading beside one gathered slot for each key and a copy of the values.
+    Rates are of pairs. Floors: of the build, a copy that reads the pairs and writes the table; of
+    the retrieval, one gathered slot for each key and a copy of the values.
     """
     repeats = repeats or REPEATS[backend.name]
     floors = Floors(backend, repeats)
@@ -119,14 +119,14 @@ def _measure(
 def _check(
     backend: Backend, sample: Sample, present: Any, read: Any, offsets: Any, what: dict[str, Any]
 ) -> None:
-    """Whether `read` are the row numbers of each key that is present."""
+    """Raise unless `read` has the row numbers of each key in `present`."""
     xp = backend.xp
     counts = sample.counts()[present]
     require((offsets[1:] - offsets[:-1] == counts).all(), "a list was too short or long", **what)
     seen = backend.zeros(len(sample), bool)
     seen[read] = True
     require(len(read) == len(sample) and seen.all(), "a value was lost", **what)
-    # Keys are asked for by rising number, and each list has the length that it should.
+    # Keys are looked up by ascending number, and each list has the right length.
     owners = sample.numbers[read]
     require((owners[1:] >= owners[:-1]).all(), "a value was in another key's list", **what)
     require(xp.array_equal(owners[offsets[:-1]], present), "a list was another key's", **what)

@@ -1,4 +1,4 @@
-"""How fast are the verbs of HashMap and HashSet, beside this machine's own floors?"""
+"""Benchmark of the verbs of HashMap and HashSet, beside their floors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dgpuhash.errors import SpecError
 
 __all__ = ["run"]
 
-# Tables of batches that fit the caches, and of batches that do not: pairs, n, loads.
+# Pairs, rows and loads of batches, of which some fit the caches and some do not.
 _CASES = {
     "cuda": (
         ("32/32", 2**28, (0.5, 0.8, 0.9, 0.95)),
@@ -33,7 +33,7 @@ _CASES = {
         ("64/64", 2**16, (0.5, 0.8)),
     ),
 }
-# An insert goes into a table that already holds this part of the batch's size.
+# The table of an insert already holds one key for this many rows of the batch.
 _RESIDENT = 64
 _MOST = {4: 2**31 - 2**26, 8: 2**40}
 
@@ -49,47 +49,47 @@ def run(
     repeats: int | None = None,
     batches: Sequence[int] = latency.BATCHES,
 ) -> Iterator[dict[str, Any]]:
-    """Rows for insert, find, absent, erase, build, memory, and for the latency of small batches.
+    """Yield rows of verbs, of memory, and of the latency of small batches.
 
-    ``insert`` adds a batch of n rows to a table that holds n / 64 other keys and has room for all
-    at the asked load. ``build`` makes a table of the batch from nothing and is not told its size.
-    ``find`` asks for the keys of the batch, ``absent`` for as many others, ``mixed 0.3`` for
-    keys of which that share is stored, ``erase`` removes the batch again.
+    The verbs are insert, find, absent, erase and build. ``insert`` adds a batch of n rows to a
+    table that holds n / 64 other keys and has room for all at the requested load. ``build`` makes a
+    table from the batch without a given capacity. ``find`` looks up the keys of the batch,
+    ``absent`` as many other keys, ``mixed 0.3`` keys of which that share is stored; ``erase``
+    removes the batch again.
 
     Parameters
     ----------
     backend : Backend
         The device to measure.
     n : sequence of int, optional
-        Rows of a batch. By default sizes of which some fit the caches, or as large as fit the
+        Rows of a batch. By default sizes of which some fit the caches, halved until they fit the
         memory.
     loads : sequence of float, optional
-        Shares of the slots in use when a batch is in.
+        Shares of the slots in use after the insert of a batch.
     dtypes : sequence of str, optional
-        Of `dgpuhash.bench.tables.pairs.NAMES`.
+        Some of `dgpuhash.bench.tables.pairs.NAMES`.
     distribution : str
         ``unique``, ``uniform:8`` or ``zipf:1.5``: how often the keys of a batch repeat.
     hit_rates : sequence of float
-        Shares of the keys asked for that are stored.
+        Shares of the looked-up keys that are stored.
     repeats : int, optional
         Runs whose median counts.
     batches : sequence of int
-        Keys in the small batches; none: no latencies.
+        Numbers of keys in the small batches; empty: no latencies.
 
     Raises
     ------
     SpecError
         When an option is impossible.
     DgpuhashError
-        When an answer on the timed data is wrong. What is expected follows from the numbers that
-        the keys are made of: as many new and erased rows as numbers, each value from its key, each
-        key found or not as it was drawn.
+        When an answer on the timed data is wrong. The expected answer follows from the numbers that
+        the keys are made of: as many new and erased rows as distinct numbers, each value from its
+        key, each key found or not as it was drawn.
 
     Notes
     -----
-    Floors: ``insert`` and ``erase`` stand beside random compare-and-swaps in as many bytes as the
-    table has, lookups beside random gathers there, ``build`` beside a copy that reads the batch and
-    writes the table.
+    Floors: of ``insert`` and ``erase``, bare inserts into as many bytes as the table has; of
+    lookups, bare lookups there; of ``build``, a copy that reads the batch and writes the table.
     """
     repeats = repeats or REPEATS[backend.name]
     spread = Distribution.of(distribution)
@@ -115,7 +115,7 @@ def _cases(
     loads: Sequence[float] | None,
     dtypes: Sequence[str] | None,
 ) -> list[tuple[str, int, Sequence[float]]]:
-    """The usual cases, or those that the options ask for."""
+    """Return the default cases, or the cases that the options select."""
     usual = _CASES[backend.name]
     if n is None and dtypes is None:
         return [
@@ -133,7 +133,7 @@ def _cases(
 
 
 class _Case:
-    """One batch and the tables that it goes to."""
+    """One batch, and the tables that it is inserted into."""
 
     def __init__(
         self,
@@ -163,7 +163,7 @@ class _Case:
         self._resident_values = pairs.values(self._residents)
 
     def rows(self, hit_rates: Sequence[float]) -> Iterator[dict[str, Any]]:
-        """The rows of this case."""
+        """Yield the rows of this case."""
         capacity = self._distinct + len(self._residents)
         table = self._pairs.table(self._backend, capacity, self._load)
         yield self._insert(table)
@@ -198,7 +198,7 @@ class _Case:
         return rate(self._n / seconds, floor, **self._what, verb=verb, hit_rate=hit_rate)
 
     def _asked(self, hit_rate: float) -> tuple[Any, Any]:
-        """Keys to look up and which of them are stored."""
+        """Return keys to look up, and which of them are stored."""
         if hit_rate == 1:
             return self._keys, self._backend.full(self._n, True, bool)
         xp = self._backend.xp
@@ -236,7 +236,7 @@ class _Case:
         yield memory(table.nbytes, stored, batch, peak, **self._what)
 
     def _refill(self, table: Any) -> None:
-        """Leave only the resident keys."""
+        """Clear the table and insert the resident keys."""
         table.clear()
         self._pairs.insert(table, self._residents, self._resident_values)
 
@@ -251,5 +251,5 @@ class _Case:
 
 
 def _lines(table: Any) -> int:
-    """The table's bytes in whole lines."""
+    """Return the table's bytes, rounded down to whole lines of 64 bytes."""
     return int(table.nbytes) // 64 * 64

@@ -1,4 +1,4 @@
-"""The tables to measure, by the bits of their keys and values."""
+"""Tables to measure, by the bits of their keys and values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ NAMES = (*MAPS, "set32", "set64")
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """A set, or a map, of unsigned integers; verbs that are spelled the same for both.
+    """Kind of table to measure: a set or a map of unsigned integers.
+
+    The methods have the same signature for both.
 
     Attributes
     ----------
@@ -41,12 +43,12 @@ class Pairs:
 
     @classmethod
     def of(cls, name: str) -> Pairs:
-        """What one of `NAMES` says.
+        """Return the kind of table with a name of `NAMES`.
 
         Raises
         ------
         SpecError
-            When it is none of them.
+            When `name` is none of `NAMES`.
         """
         if name not in NAMES:
             raise SpecError(f"dtypes {name!r}; use {', '.join(NAMES)} (bits of key/value)")
@@ -57,34 +59,34 @@ class Pairs:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a key and its value: the payload."""
+        """Bytes of a key and its value."""
         return self.key.itemsize + (0 if self.value is None else self.value.itemsize)
 
     @property
     def floor_bits(self) -> int:
-        """The wider of key and value: what a floor is measured with."""
+        """Bits of the wider of key and value, the width of the floor's keys."""
         return 8 * max(self.key.itemsize, 0 if self.value is None else self.value.itemsize)
 
     def values(self, keys: Any) -> Any:
-        """The value of each key; None for sets."""
+        """Derive the value of each key; return None for sets."""
         return None if self.value is None else values_of(keys, self.value)
 
     def table(self, backend: Backend, capacity: int, load: float) -> HashMap | HashSet:
-        """An empty table with room for `capacity` keys at that load."""
+        """Return an empty table with room for `capacity` keys at `load`."""
         if self.value is None:
             return HashSet(self.key, capacity, max_load=load, device=backend.name)
         return HashMap(self.key, self.value, capacity, max_load=load, device=backend.name)
 
     def build(self, keys: Any, values: Any, load: float) -> HashMap | HashSet:
-        """A table of a batch, which alone says how large it has to be."""
+        """Build a table from a batch, which alone determines its capacity."""
         if self.value is None:
             return HashSet.from_keys(keys, max_load=load)
         return HashMap.from_arrays(keys, values, max_load=load)
 
     def insert(self, table: Any, keys: Any, values: Any) -> Any:
-        """Which rows were new."""
+        """Insert keys, with their values into a map; return which rows were new."""
         return table.insert(keys) if self.value is None else table.insert(keys, values)
 
     def find(self, table: Any, keys: Any) -> tuple[Any, Any]:
-        """Values, None for sets, and which keys were found."""
+        """Return the values of keys, None for sets, and which keys are found."""
         return (None, table.contains(keys)) if self.value is None else table.find(keys)

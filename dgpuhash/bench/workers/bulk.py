@@ -1,4 +1,7 @@
-"""Verbs of a distributed map on arrays that lie on the workers: inserted, asked for, checked."""
+"""Timed and checked inserts and lookups of a DistributedMap on arrays.
+
+The arrays lie on the workers.
+"""
 
 from __future__ import annotations
 
@@ -19,20 +22,20 @@ from dgpuhash.distributed import DistributedMap
 __all__ = ["LOAD", "Bulk", "bulk"]
 
 _INT = np.dtype(np.int64)
-#: Of a table with all pairs.
+#: Load factor of the table with all pairs.
 LOAD = 0.8
 
 
 @dataclass(frozen=True, slots=True)
 class Bulk:
-    """What a verb took.
+    """Seconds of one verb.
 
     Attributes
     ----------
     seconds : float
-        Until the client knew that it was done.
+        Until the client knew that the verb was done.
     worker_seconds : float
-        Of them, those that the slowest worker was at work.
+        Of these, the seconds that the slowest worker was working.
     """
 
     seconds: float
@@ -40,7 +43,9 @@ class Bulk:
 
 
 def bulk(workers: Workers, load: Workload, keys: Any, values: Any) -> dict[str, Bulk]:
-    """Insert the pairs of each worker into a map with room for them, and ask for as many keys.
+    """Insert each worker's pairs into a DistributedMap, then look up keys.
+
+    The map has room for all pairs; as many keys are looked up as were inserted.
 
     Parameters
     ----------
@@ -52,8 +57,8 @@ def bulk(workers: Workers, load: Workload, keys: Any, values: Any) -> dict[str, 
     Returns
     -------
     dict of Bulk
-        For ``bulk insert``, which tells which keys were new, and ``bulk find``, whose answers are
-        back on the worker that asked, in its order.
+        For ``bulk insert``, which returns which keys were new, and ``bulk find``, whose answers
+        return to the worker that asked, in the order of its keys.
 
     Raises
     ------
@@ -66,7 +71,7 @@ def bulk(workers: Workers, load: Workload, keys: Any, values: Any) -> dict[str, 
         _INT, _INT, rows, max_load=LOAD, client=workers.client, workers=workers.addresses,
         device=workers.device,
     ) as table:  # fmt: skip
-        # Makes room.
+        # The first call allocates the shards.
         require(len(table) == 0, "a new table has keys", verb="bulk insert")
         pairs = [_array(workers, load, futures) for futures in (keys, values)]
         start = time.perf_counter()

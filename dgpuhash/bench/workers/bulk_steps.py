@@ -1,8 +1,9 @@
-"""A bulk verb step by step: what its steps take when no two of them go on at once.
+"""Steps of a bulk verb, timed one after the other.
 
 A distributed map exchanges some rows while others are inserted or found. Here all rows of a worker
-are one slice, and each step waits for the one before on all workers. GPUs, which place new keys
-range by range and then need no answers, take the steps that any other insert has.
+are one slice, and each step waits until all workers have finished the step before. GPUs insert new
+keys range by range in a bulk insert and then need no answers; here they take the steps of any other
+insert.
 """
 
 from __future__ import annotations
@@ -39,11 +40,12 @@ _INT = np.dtype(np.int64)
 
 
 def bulk_steps(workers: Workers, load: Workload, repeats: int) -> dict[str, dict[str, float]]:
-    """Seconds of each step of ``bulk insert`` and ``bulk find``, of the slowest worker.
+    """Return the slowest worker's seconds of each step of the bulk verbs.
 
-    ``partition``: rows into the order of their owners; ``exchange``; ``insert`` or ``lookup`` of
-    the rows that came; ``answers``: back, and into the order of the rows. One worker alone has
-    nothing but the third. Of the run whose sum is the median.
+    The verbs are ``bulk insert`` and ``bulk find``. ``partition``: order rows by their owner;
+    ``exchange``; ``insert`` or ``lookup`` of the received rows; ``answers``: send them back and
+    restore the order of the rows. A single worker has the third step only. The seconds are those of
+    the run whose sum is the median.
 
     Raises
     ------
@@ -84,7 +86,10 @@ def take_steps(
     rows: int,
     given: Given,
 ) -> dict[str, dict[str, float]]:
-    """One rank's steps, with the columns that are given to it."""
+    """Run the steps of one rank on its columns and return their seconds.
+
+    The columns are those of `given`.
+    """
     ((keys, values, asked),) = given.things
     part = Part(spec, math.ceil(rows + 6 * math.sqrt(rows)), device, owner_seed)
     chunks = [[Chunk(each, (), each * rows, rows)] for each in range(collective.size)]
@@ -102,29 +107,31 @@ def take_steps(
 
 
 class Stepwise(Collective):
-    """A rank's end, with a clock that all ranks start together after each step.
+    """Collective with a barrier and a clock after each step.
+
+    It wraps the collective of a rank; all ranks start their clocks together.
 
     Attributes
     ----------
     seconds : dict
-        Of each step; `work` is the one between rows that came and answers that go.
+        Of each step; `work` is the step between received rows and sent answers.
     """
 
     def __init__(self, end: Collective, used: Backend, work: str) -> None:
         self.rank, self.size = end.rank, end.size
         self.seconds = dict.fromkeys(("partition", "exchange", work, "answers"), 0.0)
         self._end, self._backend = end, used
-        # Answers have come, and are then put in order.
+        # A second lap of ``answers`` puts the received answers in row order.
         self._steps = iter([*self.seconds, "answers"] if self.size > 1 else [work])
         self._since = 0.0
 
     def begin(self) -> None:
-        """Start the clock."""
+        """Wait for all ranks and start the clock."""
         self.gather(None)
         self._since = time.perf_counter()
 
     def lap(self) -> None:
-        """The step that goes on ends."""
+        """End the current step and start the clock of the next one."""
         self._backend.synchronize()
         self.seconds[next(self._steps)] += time.perf_counter() - self._since
         self.begin()
@@ -147,7 +154,7 @@ class Stepwise(Collective):
 
 
 class _Lapped(Transfer):
-    """A transfer whose end is that of a step."""
+    """Transfer that ends a step when all rows are received."""
 
     def __init__(self, end: Stepwise, transfer: Transfer) -> None:
         self._end, self._transfer = end, transfer

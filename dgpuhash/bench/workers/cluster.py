@@ -1,4 +1,7 @@
-"""A cluster whose workers are measured: one for each GPU, or processes of one thread."""
+"""Local Dask cluster to measure, with one worker a GPU or CPU process.
+
+Processes on the CPU have one thread.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ __all__ = ["Workers", "check_counts", "counts_for", "most_workers", "sheltered",
 
 _START_SECONDS = 120
 _POOL = 0.5
-# Tasks stay where their rows are; a worker is paused or killed by nobody.
+# No work stealing: tasks stay where their rows are. No worker is paused or terminated.
 _SETTINGS = {
     "distributed.scheduler.work-stealing": False,
     "distributed.worker.memory.target": False,
@@ -37,7 +40,7 @@ _SETTINGS = {
 
 
 class Workers:
-    """The workers of one cluster, in a fixed order.
+    """Workers of one cluster, in a fixed order.
 
     Attributes
     ----------
@@ -54,13 +57,16 @@ class Workers:
         return len(self.addresses)
 
     def each(self, function: Callable[..., Any], *args: Any) -> list[Any]:
-        """Futures of ``function(device, rank, *args)``, one on each worker."""
+        """Submit ``function(device, rank, *args)`` to each worker.
+
+        Return the futures by rank.
+        """
         return self._submitted(function, len(self), *args)
 
     def dealt(self, function: Callable[..., Any], count: int) -> list[Any]:
-        """Futures of ``function(device, number)`` for so many numbers, dealt out to the workers.
+        """Run ``function(device, number)`` for `count` numbers, round robin.
 
-        They are there, and stay.
+        Return finished futures, which stay on their workers.
         """
         futures = self._submitted(function, count)
         self.finish(futures)
@@ -77,19 +83,22 @@ class Workers:
         ]  # fmt: skip
 
     def of_each(self, function: Callable[..., Any], *args: Any) -> list[Any]:
-        """What `each` gives, by rank."""
+        """Run `function` on each worker and return the results by rank."""
         return list(self.client.gather(self.each(function, *args)))
 
     def made(self, function: Callable[..., Any], *args: Any) -> list[Any]:
-        """Futures as of `each`, which are there and stay on their workers."""
+        """Run `function` on each worker and return finished futures by rank.
+
+        The results stay on their workers.
+        """
         futures = self.each(function, *args)
         self.finish(futures)
         return futures
 
     def computed(self, frame: Any) -> list[Any]:
-        """Futures of the partitions of a Dask DataFrame, as `made` gives them.
+        """Compute a Dask DataFrame and return its partitions' finished futures.
 
-        Merges of persisted frames are there when their call returns.
+        Merges of persisted frames are finished when their call returns.
         """
         futures = persisted(frame) or self.client.compute(frame.to_delayed())
         if any(future.status != "finished" for future in futures):
@@ -97,12 +106,12 @@ class Workers:
         return list(futures)
 
     def finish(self, futures: Sequence[Any]) -> None:
-        """Wait until the futures are there, and their devices have done all that was launched.
+        """Wait for futures, and for all kernels that their devices launched.
 
         Raises
         ------
         Exception
-            What a task raised.
+            The exception of a task that failed.
         """
         wait(futures)
         for future in futures:
@@ -121,24 +130,25 @@ def start(
     devs: Sequence[str] | None = None,
     rmm_pool_size: str | None = None,
 ) -> Iterator[Workers]:
-    """`count` workers of a new cluster, which ends with the block.
+    """Start a cluster of `count` workers, which is closed with the block.
 
     Parameters
     ----------
     used : Backend
-        What the workers compute with.
+        Backend of the workers.
     count : int
     protocol : str, optional
-        Of Dask's comm; default: ``"ucxx"`` between GPUs, ``"tcp"`` between processes.
+        Protocol of Dask's comm; default: ``"ucxx"`` between GPUs, ``"tcp"`` between processes.
     devs : sequence of str, optional
         GPUs to take the first `count` of; default: all.
     rmm_pool_size : str, optional
-        Of each GPU's memory pool, in bytes or as a text that Dask-CUDA takes; default: half.
+        Size of each GPU's memory pool, in bytes or as a text that Dask-CUDA parses; default: half
+        of the GPU's memory.
 
     Raises
     ------
     SpecError
-        When there shall be GPUs, or their pools, and CPUs compute.
+        When `devs` or `rmm_pool_size` is given for CPUs.
     UnsupportedError
         When UCXX is not installed.
     """
@@ -182,9 +192,10 @@ def start(
 
 @contextmanager
 def sheltered(make: Callable[..., Any], **options: Any) -> Iterator[Any]:
-    """``make(**options)``, a cluster whose processes leave Ctrl-C to this one, which ends them.
+    """Start a cluster whose processes block SIGINT; this process ends them.
 
-    What is half started cannot be ended, so the first Ctrl-C waits for it; the second does not.
+    The cluster is ``make(**options)``. A half-started cluster cannot be closed, so the first Ctrl-C
+    waits until it has started; the second does not.
     """
     with _sheltered_loop() as loop:
         with _held_back() as asked_to_end:
@@ -197,10 +208,13 @@ def sheltered(make: Callable[..., Any], **options: Any) -> Iterator[Any]:
 
 @contextmanager
 def _held_back() -> Iterator[list[int]]:
-    """The first Ctrl-C of the block, which may be waited for; a second one ends it."""
+    """Defer the first Ctrl-C in the block; the second one raises.
+
+    The list that the block gets is no longer empty after the first Ctrl-C.
+    """
     asked_to_end: list[int] = []
     if threading.current_thread() is not threading.main_thread():
-        # No other gets Ctrl-C.
+        # Only the main thread receives Ctrl-C.
         yield asked_to_end
         return
 
@@ -218,8 +232,8 @@ def _held_back() -> Iterator[list[int]]:
 
 @contextmanager
 def _sheltered_loop() -> Iterator[Any]:
-    """An event loop whose processes inherit that SIGINT is blocked."""
-    # Started later, it would have the signal unblocked.
+    """Run an event loop in a thread whose child processes block SIGINT."""
+    # Its start unblocks SIGINT in the calling thread, so it is started first.
     resource_tracker.ensure_running()
     runner = LoopRunner()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -234,7 +248,7 @@ def _sheltered_loop() -> Iterator[Any]:
 
 
 def most_workers(used: Backend, devs: Sequence[str] | None = None) -> int:
-    """How many workers there are GPUs, or CPUs, for.
+    """Return the number of workers that there are GPUs, or CPUs, for.
 
     Examples
     --------
@@ -248,7 +262,7 @@ def most_workers(used: Backend, devs: Sequence[str] | None = None) -> int:
 
 
 def counts_for(used: Backend, devs: Sequence[str] | None = None) -> list[int]:
-    """1, 2, 4, 8 … workers, as far as there are GPUs, or CPUs, for them.
+    """Return 1, 2, 4, 8 … up to the number of GPUs, or CPUs.
 
     Examples
     --------
@@ -261,7 +275,7 @@ def counts_for(used: Backend, devs: Sequence[str] | None = None) -> list[int]:
 
 
 def check_counts(counts: Sequence[int], devs: Sequence[str] | None, used: Backend) -> None:
-    """Refuse more workers than there are GPUs.
+    """Raise if `counts` has more workers than there are GPUs.
 
     Raises
     ------

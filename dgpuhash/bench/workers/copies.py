@@ -1,4 +1,4 @@
-"""A merge with a small index of which every worker holds a copy: nothing travels."""
+"""Merge with a small replicated index, which needs no exchange."""
 
 from __future__ import annotations
 
@@ -27,13 +27,15 @@ _BITS, _PAIR_NBYTES, _LOAD = 64, 16, 0.8
 
 
 def merge_with_copies(workers: Workers, load: Workload, repeats: int) -> Bulk:
-    """Merge rows of each worker, all of them with a partner, with the index of `Workload.few`.
+    """Merge each worker's rows with a replicated index of `Workload.few`.
+
+    All rows have a partner.
 
     Returns
     -------
     Bulk
-        ``seconds`` of the merge of a persisted frame, one partition a worker; ``worker_seconds`` of
-        that of a partition alone, on the slowest worker.
+        ``seconds`` of the merge of a persisted frame with one partition a worker;
+        ``worker_seconds`` of the merge of one partition alone, on the slowest worker.
 
     Raises
     ------
@@ -52,7 +54,7 @@ def merge_with_copies(workers: Workers, load: Workload, repeats: int) -> Bulk:
         source, "key", mode="replicated", client=client, workers=workers.addresses
     ) as index:
         require(len(index) == load.few_rows, "rows were lost", verb=VERB)
-        # The second merge counts, as of other indexes that stand.
+        # The second merge counts, as for other existing indexes.
         for _ in range(2):
             answers: list[Any] = []
             start = time.perf_counter()
@@ -74,7 +76,10 @@ def merge_with_copies(workers: Workers, load: Workload, repeats: int) -> Bulk:
 
 
 def copies_floor(workers: Workers, load: Workload, repeats: int) -> float:
-    """Keys each second that the slowest worker can look up in a table of `Workload.few`."""
+    """Return the slowest worker's bare lookups each second.
+
+    They are lookups in a table of the size of `Workload.few`.
+    """
     return min(workers.of_each(_floor, load.rows, load.few_rows, repeats))
 
 

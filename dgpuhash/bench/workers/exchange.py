@@ -1,4 +1,4 @@
-"""How fast do columns get from all workers to all workers?"""
+"""Benchmark of all-to-all exchanges of columns between workers."""
 
 from __future__ import annotations
 
@@ -39,24 +39,24 @@ def run(
     rmm_pool_size: str | None = None,
     repeats: int | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Rows for each way to exchange, number of workers and of bytes, two columns of 8 bytes.
+    """Yield rows for each transport, number of workers and of bytes.
 
-    Every worker has as many pairs for each, itself included; the bytes that it keeps do not count.
-    The time is from the call until the device has all that came, of the slowest worker, the median
-    of the runs. The floor is what copies into the others' memory reach between the same processes
-    on GPUs, in the better of two orders, and bare TCP connections between them on CPUs, with as
-    many bytes, all at once.
+    Two columns of 8 bytes are exchanged. Every worker has as many pairs for each worker, itself
+    included; the bytes that it keeps do not count. The time is from the call until the device has
+    all received rows, of the slowest worker, the median of the runs. The floor is a rate between
+    the same processes: on GPUs of copies into the other GPUs' memory, in the better of two orders,
+    on CPUs of bare TCP connections, with as many bytes, all at once.
 
     Parameters
     ----------
     backend : Backend
-        What the workers compute with.
+        Backend of the workers.
     workers : sequence of int, optional
         Numbers of workers, 2 or more; default: one for each GPU, or CPU, and at least 2.
     leaving : sequence of int, optional
         Bytes that leave each worker.
     ways : sequence of {"comm", "nccl", "peer"}, optional
-        What carries them.
+        Transports.
     protocol, devs, rmm_pool_size
         As for ``scaling``.
     repeats : int, optional
@@ -67,9 +67,9 @@ def run(
     SpecError
         When an option is impossible.
     UnsupportedError
-        When the workers cannot exchange that way.
+        When the workers cannot use a transport.
     DgpuhashError
-        When other rows arrive than were sent.
+        When received rows differ from the rows sent.
     """
     gpus = None if devs is None else devs.split(",")
     counts = sorted(set(workers or [max(2, most_workers(backend, gpus))]))
@@ -112,7 +112,10 @@ def run(
 def _exchange(
     host: Any, collective: Collective, device: str, nbytes: int, repeats: int
 ) -> list[float]:
-    """Seconds of each run on this rank, whose rows are checked after the first and last one."""
+    """Return the seconds of each exchange on this rank.
+
+    The rows of the first and the last one are checked.
+    """
     used, rank, size = backends.get(device), collective.rank, collective.size
     xp, rows = used.xp, nbytes // _PAIR_NBYTES // (size - 1)
     keys = xp.arange(rows * size, dtype=np.int64) + _STEP * rank
@@ -120,9 +123,9 @@ def _exchange(
     seconds = []
     came: Received | None
     for turn in range(repeats + 1):
-        came = None  # Its memory is that of the next.
+        came = None  # Its memory is free for the next run.
         used.synchronize()
-        # As verbs of distributed tables, and of frames, do it.
+        # As in verbs of distributed tables and frames.
         with collective.undisturbed(device):
             collective.gather(None)
             start = time.perf_counter()

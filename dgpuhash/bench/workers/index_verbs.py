@@ -1,4 +1,7 @@
-"""The verbs of a distributed index and of a distributed map, timed at the client and checked."""
+"""Timed, checked verbs of a DistributedIndex and a DistributedMap.
+
+The seconds are those of the client.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +30,9 @@ MULTI = ("multi build", "multi find")
 
 
 class IndexVerbs:
-    """What each verb takes with one number of workers and rows.
+    """Timer of each verb, for one number of workers and rows.
 
-    Frames are made when a verb first wants them: those on arrays need none.
+    Frames are made when a verb first needs them; verbs on arrays need none.
     """
 
     def __init__(
@@ -50,12 +53,12 @@ class IndexVerbs:
 
     @cached_property
     def inserted(self) -> list[Any]:
-        """Those of an insert, if that is asked for."""
+        """Futures of the frames to insert; empty without the verb ``insert``."""
         return self._workers.made(self._load.stored, 1) if "insert" in self._asked else []
 
     @cached_property
     def meta(self) -> Any:
-        """An empty frame like them."""
+        """An empty frame with the columns of `stored`."""
         return self._workers.client.submit(_empty, self.stored[0]).result()
 
     @cached_property
@@ -68,9 +71,9 @@ class IndexVerbs:
         return self._persisted(parts, self._workers.client.submit(_empty, parts[0]).result())
 
     def seconds(self, checked: bool) -> dict[str, float]:
-        """Seconds of each verb that is asked for, and of some that these take.
+        """Return the seconds of the requested verbs, and of verbs they need.
 
-        Answers are checked where `checked`.
+        Answers are checked if `checked`.
         """
         seconds: dict[str, float] = {}
         if self._partitions or self._asked - {*MULTI, *BULK, COPIES}:
@@ -90,7 +93,7 @@ class IndexVerbs:
         load, source, left = self._load, self._source, self._left
         if "build + merge" in self._asked:
             with _Clock(seconds, "build + merge"):
-                # As one verb: nobody waits for the devices in between.
+                # Timed as one verb: there is no wait for the devices in between.
                 index = self._built(source)
                 answers = self._workers.computed(index.merge(left, on="key", persist=True))
             index.close()
@@ -106,7 +109,7 @@ class IndexVerbs:
                 seconds["find"] = self._ask(index, "find", "left", load.asked, load.found, checked)
             if "merge" in self._asked:
                 at_once = partial(index.merge, persist=True)
-                # Of an index that stands, other merges have been made with.
+                # The second merge counts: that of an index that was merged with before.
                 for _ in range(2):
                     seconds["merge"] = self._merge(at_once, "merge", checked, load, left)
             for count in self._partitions:
@@ -138,14 +141,17 @@ class IndexVerbs:
         return bulk(self._workers, self._load, *arrays)
 
     def _cut(self, count: int) -> tuple[Workload, Any]:
-        """The left frame in so many partitions, dealt out to the workers, and what they are."""
+        """Return the workload and the left frame of `count` partitions.
+
+        The partitions are distributed over the workers round robin.
+        """
         rows = self._load.workers * self._load.rows // count
         load = replace(self._load, workers=count, rows=rows)
         parts = self._workers.dealt(load.left, count)
         return load, dd.from_delayed(parts, meta=self._left._meta, verify_meta=False)
 
     def _persisted(self, parts: Sequence[Any], meta: Any) -> Any:
-        """A Dask DataFrame of these futures, all of them there."""
+        """Persist a Dask DataFrame of these futures and wait for it."""
         frame = dd.from_delayed(parts, meta=meta, verify_meta=False)
         kept = self._workers.client.persist(frame)
         self._workers.finish(futures_of(kept))
@@ -164,7 +170,7 @@ class IndexVerbs:
         checked: bool,
         *batch: int,
     ) -> float:
-        """Seconds until the answers to the keys of each worker are there."""
+        """Merge each worker's keys with the index and return the seconds."""
         keys = self._workers.made(asked, *batch)
         frame = self._persisted(keys, self.meta[["key"]])
         start = time.perf_counter()
@@ -200,7 +206,7 @@ class IndexVerbs:
             self._check(verb, answers, load.merged, wanted)
 
     def seconds_of_dask(self, checked: bool) -> dict[str, float]:
-        """What Dask's own merge of the same frames takes."""
+        """Return the seconds of Dask's own merge of the same frames."""
         method = "tasks" if self._workers.device == "cuda" else None
         with dask.config.set({"dataframe.shuffle.method": method}):
             own = self._merge(
@@ -231,7 +237,7 @@ class IndexVerbs:
 
 
 class _Clock:
-    """Puts what its block takes into a dictionary."""
+    """Context manager that stores its block's seconds in a dictionary."""
 
     def __init__(self, seconds: dict[str, float], verb: str) -> None:
         self._seconds, self._verb = seconds, verb
@@ -244,12 +250,12 @@ class _Clock:
 
 
 def of_workers(verb: str) -> str:
-    """Under which name the seconds of a verb stand that the workers were at work."""
+    """Return the name under which a verb's seconds on the workers stand."""
     return f"{verb} on workers"
 
 
 def in_partitions(count: int) -> str:
-    """The name of a merge of a frame in so many partitions."""
+    """Return the name of the merge of a frame in `count` partitions."""
     return f"merge, {count} partitions"
 
 

@@ -1,4 +1,4 @@
-"""What the workers' machine allows, measured on all of them at once."""
+"""Machine limits, measured on all workers at once."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ __all__ = ["LIMITS", "limits", "message_seconds"]
 _BITS = 64
 _LOAD = 0.8
 _PAIR_NBYTES = 2 * _BITS // 8
-# Messages that are timed, and how many of a worker are on their way at once to each other.
+# Messages to time, and how many a worker has in flight to each other worker.
 _MESSAGES, _AT_ONCE = 300, 4
 # With their units: bytes or rows each second.
 LIMITS = {"copy": "TB/s", "partition": "G/s", "insert": "G/s", "lookup": "G/s"}
 
 
 def limits(workers: Workers, rows: int, repeats: int) -> dict[str, float]:
-    """Rates of the slowest worker while each works on `rows` pairs of 8 + 8 bytes.
+    """Return the slowest worker's rates while all workers run at once.
 
-    ``copy``: bytes read and written; ``partition``: pairs of one pass; ``insert`` and ``lookup``:
-    the floors of a table that these pairs fill to 0.8.
+    Each works on `rows` pairs of 8 + 8 bytes. ``copy``: bytes read and written; ``partition``:
+    pairs of one partition pass; ``insert`` and ``lookup``: the floors of a table that these pairs
+    fill to a load of 0.8.
     """
     found = workers.of_each(_limits, rows, repeats)
     return {name: min(each[name] for each in found) for name in LIMITS}
@@ -51,13 +52,15 @@ def _limits(device: str, rank: int, rows: int, repeats: int) -> dict[str, float]
 
 
 def message_seconds(workers: Workers, repeats: int) -> tuple[float, float]:
-    """What a message of the index's kind without rows takes, with its acknowledgement.
+    """Return the seconds of an RPC without rows: alone, and among many.
+
+    The message is of the kind that an index sends; its acknowledgement is in the seconds.
 
     Returns
     -------
     float, float
-        ``latency``: of one while nothing else goes on; ``message``: of each while all workers send
-        as many to the others as they can.
+        ``latency``: of one message while nothing else runs; ``message``: of each message while all
+        workers send as many to the others as they can.
     """
     places(workers.client, workers.addresses)
     one, many, others = [], [], workers.addresses[1:]

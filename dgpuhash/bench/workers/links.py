@@ -1,4 +1,4 @@
-"""What the links between workers allow, all of them at once: the floor of an exchange."""
+"""Floor of an exchange: the links between workers, all used at once."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ _DEVICE_TO_DEVICE = 3
 
 
 def peer_copies(host: Any, collective: Collective, nbytes: int, repeats: int) -> list[list[float]]:
-    """Bytes a second that leave this GPU by copies into the memory of all others.
+    """Measure the bytes a second that this GPU copies to all other GPUs.
 
     Parameters
     ----------
     host, collective
-        As `group.Group.run` gives them.
+        As `group.Group.run` passes them.
     nbytes : int
-        That leave it.
+        Bytes that leave this GPU.
     repeats : int
         Runs, after one that does not count.
 
     Returns
     -------
     list of list of float
-        The rates of all runs to all at once, and of those to one after the other, so that no two
-        send to the same.
+        The rates of all runs that copy to all GPUs at once, and of those that copy to one GPU after
+        the other, so that no two GPUs copy to the same one.
     """
     import cupy
 
@@ -72,9 +72,10 @@ def peer_copies(host: Any, collective: Collective, nbytes: int, repeats: int) ->
 
 
 def sockets(host: Any, collective: Collective, nbytes: int, repeats: int) -> list[list[float]]:
-    """Bytes a second that leave this process through a bare TCP connection to each other rank.
+    """Measure the bytes a second of TCP connections to all other ranks.
 
-    As `peer_copies`, in one order: all at once.
+    The bytes leave this process through one bare connection a rank. Returns rates as `peer_copies`
+    does, of one order: all at once.
     """
     rank, size = collective.rank, collective.size
     with socket.create_server(("", 0), backlog=size) as server:

@@ -1,4 +1,7 @@
-"""What do more workers bring, with as many rows for each (weak), or as many in all (strong)?"""
+"""Benchmark of weak and strong scaling of the distributed verbs.
+
+Weak: as many rows for each worker; strong: as many rows in all.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ CHUNKS = {"cuda": 2**27, "cpu": 2**20}
 MODES = ("weak", "strong")
 VERBS = ("build", "insert", "find", *MULTI, "merge", "build + merge", *BULK, COPIES)
 _KEY_NBYTES, _ANSWER_NBYTES = 8, 16
-#: What a row of a bulk verb sends away and gets back, with the bytes of masks.
+#: Bytes that a row of a bulk verb sends and receives, with those of masks.
 BULK_NBYTES = {"bulk insert": 17, "bulk find": 17}
 
 
@@ -51,44 +54,44 @@ def run(
     compare: bool = False,
     repeats: int | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Rows for each verb of the distributed index and number of workers, 8 + 8-byte pairs.
+    """Yield rows for each verb and number of workers, 8 + 8-byte pairs.
 
-    ``build`` and ``insert`` place unique pairs; ``find`` asks for as many stored keys, answers back
-    in order; ``multi build`` and ``multi find`` are the same with several values a key, all of
-    them read; ``merge`` is the inner merge of a frame of key and payload with an index that stands,
-    and ``build + merge`` a build and the first merge with it, timed as one. A frame is persisted,
-    with one partition on each worker.
-    ``bulk insert`` and ``bulk find`` are verbs of a `DistributedMap` with room for the pairs, on
-    arrays that lie on the workers; ``worker_seconds`` are those that the slowest was at work.
-    ``replicated merge`` is that of a frame with an index of 2**20 rows on every worker, and
-    ``merge, 16 partitions`` a lazy one of a frame in more partitions than workers, beside which
-    the limit ``16 tasks`` says how long Dask takes for as many tasks that do nothing.
+    The verbs are those of a `DistributedIndex` and a `DistributedMap`. ``build`` and ``insert``
+    place unique pairs; ``find`` looks up as many stored keys, with answers in order; ``multi
+    build`` and ``multi find`` are the same with several values a key, all of them read; ``merge``
+    is the inner merge of a frame of key and payload with an existing index, and ``build + merge`` a
+    build and the first merge with it, timed as one. A frame is persisted, with one partition on
+    each worker. ``bulk insert`` and ``bulk find`` are verbs of a `DistributedMap` with room for the
+    pairs, on arrays that lie on the workers; ``worker_seconds`` are the seconds that the slowest
+    worker was working. ``replicated merge`` is the merge of a frame with a replicated index of
+    2**20 rows, and ``merge, 16 partitions`` a lazy merge of a frame in more partitions than
+    workers; the limit ``16 tasks`` is the time that Dask takes for as many tasks that do nothing.
 
     Parameters
     ----------
     backend : Backend
-        What the workers compute with.
+        Backend of the workers.
     workers : sequence of int, optional
-        Numbers of workers; default: 1, 2, 4 … up to the GPUs, or CPUs, that there are.
+        Numbers of workers; default: 1, 2, 4 … up to the number of GPUs, or CPUs.
     modes : sequence of {"weak", "strong"}
-        Whether `chunk_size` is what each worker has, or what all have together.
+        Whether `chunk_size` is the rows of each worker, or of all workers together.
     chunk_size : int, optional
         Rows.
     frac_match : float
-        The share of rows of the merge that have a partner.
+        The share of the merge's rows that have a partner.
     multiplicity : int
         Rows of a key for ``multi``.
     verbs : sequence of str, optional
         Which of `VERBS`.
     partitions : sequence of int, optional
-        In how many partitions, in all, the left frame of a further merge is.
+        Numbers of partitions, in all, of the left frame of a further merge.
     protocol : {"tcp", "ucx", "ucxx"}, optional
-        Of the cluster; default: ``"ucxx"``, the older name of ``"ucx"``, for GPUs, ``"tcp"`` for
-        CPUs.
+        Protocol of the cluster; default: ``"ucxx"``, the older name of ``"ucx"``, for GPUs,
+        ``"tcp"`` for CPUs.
     devs : str, optional
         GPUs to use, e.g. ``"0,1"``.
     rmm_pool_size : str, optional
-        Of each GPU's memory pool.
+        Size of each GPU's memory pool.
     compare : bool
         Run Dask's own merge of the same frames, too.
     repeats : int, optional
@@ -103,14 +106,14 @@ def run(
 
     Notes
     -----
-    The floor is one partition pass of a worker's rows and the insert or lookup floor, as all
-    workers reach them at once; what travels between workers is in no floor. ``efficiency`` is the
-    rate beside that of one worker times their number. ``steps`` are of a run apart: of ``build``
-    and ``insert`` as tasks take them for lazy frames, see `dgpuhash.bench.workers.steps`; of bulk
-    verbs one after the other, see `dgpuhash.bench.workers.bulk_steps`, and ``overlap`` is what the
-    verb itself takes less, in milliseconds. Other lookups do not tell theirs. ``exchanged_bytes``
-    of a build or insert are counted there; those of a lookup follow from the number of keys, 8
-    bytes to their owner and 16 back for each row found.
+    The floor is one partition pass of a worker's rows and the insert or lookup floor, at the rates
+    that all workers reach at once; the exchange is in no floor. ``efficiency`` is the rate over the
+    rate of one worker times the number of workers. ``steps`` are of a separate run: of ``build``
+    and ``insert`` by the tasks of lazy frames, see `dgpuhash.bench.workers.steps`; of bulk verbs
+    one after the other, see `dgpuhash.bench.workers.bulk_steps`, where ``overlap`` is how much less
+    the verb itself takes, in milliseconds. Other lookups have no steps. ``exchanged_bytes`` of a
+    build or insert are counted in the separate run; those of a lookup follow from the number of
+    keys, 8 bytes to their owner and 16 back for each row found.
     """
     if not 0 < frac_match <= 1:
         raise SpecError(f"--frac-match {frac_match}; give a share above 0, up to 1")
@@ -147,7 +150,7 @@ def run(
 
 
 def _beside_one(row: dict[str, Any], alone: dict[tuple[str, str, str], float]) -> dict[str, Any]:
-    """The row with its efficiency, where one worker was measured before."""
+    """Add the efficiency to a row if one worker was measured before."""
     if "verb" not in row:
         return row
     whose = (row["mode"], row["library"], row["verb"])
@@ -159,7 +162,7 @@ def _beside_one(row: dict[str, Any], alone: dict[tuple[str, str, str], float]) -
 
 
 class _Run:
-    """All verbs with one number of workers and rows."""
+    """Run of all verbs with one number of workers and rows."""
 
     def __init__(
         self,
@@ -211,7 +214,7 @@ class _Run:
                 yield duration(each, None, limit=name, **self._where, n=self._load.rows)
 
     def _floors(self, found: dict[str, float]) -> dict[str, float]:
-        """Seconds of each verb that is asked for, were there nothing but accesses to memory."""
+        """Return the seconds of each requested verb at the rate of its floor."""
         rows = self._load.rows
         insert, lookup = self._bare(found)
         lists = self._load.lists
@@ -228,13 +231,16 @@ class _Run:
         return floors | dict.fromkeys(map(in_partitions, self._partitions), lookup)
 
     def _bare(self, found: dict[str, float]) -> tuple[float, float]:
-        """Seconds of an insert and of a lookup of all rows, their partition included."""
+        """Return the floors of an insert and of a lookup of all rows, in seconds.
+
+        The partition of the rows is in both.
+        """
         rows = self._load.rows
         parted = rows / found["partition"]
         return parted + rows / found["insert"], parted + rows / found["lookup"]
 
     def _tasks(self) -> Iterator[dict[str, Any]]:
-        """What Dask takes for as many tasks as a merge of many partitions has."""
+        """Yield the time that Dask takes for one empty task a partition."""
         client = self._workers.client
         for count in self._partitions:
             runs = []
@@ -265,7 +271,7 @@ class _Run:
         return row | more
 
     def _median(self, once: Callable[[bool], dict[str, float]]) -> dict[str, float]:
-        """The median of each verb; the last run's answers are checked."""
+        """Return the median of each verb; the last run's answers are checked."""
         runs = [once(number == self._repeats) for number in range(self._repeats + 1)][1:]
         return {verb: statistics.median(each[verb] for each in runs) for verb in runs[0]}
 
@@ -278,11 +284,11 @@ class _Run:
             for _ in range(self._repeats)
         ]
         runs.sort(key=lambda run: sum(run[0].seconds.values()))
-        # Without an insert there are those of the build alone.
+        # Without an insert only the build has steps.
         return dict(zip(("build", "insert"), runs[len(runs) // 2], strict=False))
 
     def _travelling(self, verb: str) -> int:
-        """Bytes of keys and answers that pass from one worker to another, in the mean."""
+        """Return the expected bytes of keys and answers sent between workers."""
         rows = self._load.workers * self._load.rows
         if verb in BULK:
             return round(rows * BULK_NBYTES[verb] * (1 - 1 / self._load.workers))
@@ -304,4 +310,4 @@ def _short(number: float) -> float:
 
 
 def _nothing(number: int) -> None:
-    """A task that does nothing."""
+    """Do nothing, as a task."""

@@ -1,7 +1,8 @@
-"""A build and an insert step by step: those of lazy frames, each timed on the workers.
+"""Steps of a build and an insert of lazy frames, timed on the workers.
 
-The index says when a change is done, and not what its steps took. Here a client takes the steps
-that tasks take one by one, and every worker waits for its device and looks at its clock in between.
+The index reports when a change is done, but not the times of its steps. Here a client runs the
+steps of the tasks one by one, and every worker synchronizes its device and reads its clock in
+between.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ __all__ = ["Steps", "build_and_insert"]
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """What one change took.
+    """Seconds of the steps of one change, and its exchanged bytes.
 
     Attributes
     ----------
     seconds : dict
-        ``partition`` (keys encoded, rows put in the order of their owners) and ``exchange`` of the
-        worker that took longest for both; ``insert`` (rows received made one frame, placed in the
-        table) of the slowest; ``other``: the rest until the client knew that it was done.
+        ``partition`` (encode keys, order rows by their owner) and ``exchange`` of the worker that
+        took longest for both; ``insert`` (concatenate received rows, insert them into the table) of
+        the slowest worker; ``other``: the rest until the client knew that the change was done.
     exchanged_bytes : int
-        Of the rows that went to other workers.
+        Bytes of the rows sent to other workers.
     """
 
     seconds: dict[str, float]
@@ -50,16 +51,17 @@ class Steps:
 def build_and_insert(
     workers: Workers, built: Sequence[Any], inserted: Sequence[Any], meta: Any
 ) -> list[Steps]:
-    """Take the steps for futures of one frame on each worker; nothing of it remains.
+    """Run the steps of a build and of an insert, then drop the shards.
 
-    Where nothing is `inserted` they are those of the build alone.
+    Each worker has one frame to build from, and one to insert; without `inserted` only the build is
+    run.
 
     Parameters
     ----------
     workers : Workers
     built, inserted : sequence of Future
     meta : DataFrame
-        An empty frame like them.
+        An empty frame with the columns of the others.
 
     Raises
     ------
@@ -111,7 +113,11 @@ def _take(workers: Workers, change: Change, frames: Sequence[Any]) -> Steps:
 
 
 def timed_put(frame: Any, change: Change, partition: int) -> tuple[Receipt, float, float, int]:
-    """As `put_partition`; also seconds to part the rows and to send them, and bytes sent away."""
+    """Run `put_partition` in two timed steps on one partition.
+
+    Return the receipt, the seconds to partition the rows and to send them, and the bytes sent to
+    other workers.
+    """
     worker = hosting_worker()
     exchange = CommExchange(worker, change.shards, change.uid, change.transaction)
     device = backend.get(frames_of(frame).device)

@@ -1,1 +1,1 @@
-"""Parquet and CSV files as Dask DataFrames, and back."""
+"""Parquet and CSV files read into Dask DataFrames and written from them."""

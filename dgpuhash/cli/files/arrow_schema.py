@@ -1,4 +1,4 @@
-"""The Arrow schema that the partitions of a frame have in common."""
+"""Common Arrow schema of a frame's partitions."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ __all__ = ["of_pandas", "schema_of", "unsaid_of"]
 
 
 def of_pandas(part: Any) -> pd.DataFrame:
-    """A partition as pandas."""
+    """Return a partition as a pandas DataFrame."""
     return part if isinstance(part, pd.DataFrame) else part.to_pandas()
 
 
 def schema_of(meta: pd.DataFrame, parts: list[Any], client: Client) -> pa.Schema:
-    """The Arrow schema of partitions like `meta`; their workers look where it says nothing.
+    """Return the Arrow schema of partitions like `meta`.
 
-    That is so of objects and unknown categories; where all are null, they are text.
+    Workers inspect the columns for which `meta` gives no Arrow type: objects and unknown
+    categories. A column with only nulls becomes text.
 
     Raises
     ------
     UnsupportedError
-        When the objects of a column have no type in common.
+        When the objects of a column have no common type.
     """
     schema = pa.Schema.from_pandas(meta, preserve_index=False)
     unsaid = unsaid_of(meta)
@@ -48,7 +49,7 @@ def schema_of(meta: pd.DataFrame, parts: list[Any], client: Client) -> pa.Schema
 
 
 def unsaid_of(meta: pd.DataFrame) -> list[str]:
-    """The columns of whose Arrow type an empty frame says nothing."""
+    """Return the columns whose Arrow type an empty frame does not determine."""
 
     def says_nothing(dtype: pa.DataType) -> bool:
         return bool(pa.types.is_null(dtype.value_type if pa.types.is_dictionary(dtype) else dtype))
@@ -58,12 +59,12 @@ def unsaid_of(meta: pd.DataFrame) -> list[str]:
 
 
 def _types_of(part: Any, columns: list[str]) -> pa.Schema:
-    """Of those columns of a partition that hold something."""
+    """Return the schema of those `columns` of a partition that have values."""
     held = of_pandas(part)[columns].dropna(axis=1, how="all")
     schema = pa.Schema.from_pandas(held, preserve_index=False).remove_metadata()
     for position, field in enumerate(schema):
         if pa.types.is_dictionary(field.type):
-            # Codes are as narrow as a partition's categories allow.
+            # pandas' codes are as narrow as a partition's categories allow; int32 fits all.
             dtype = pa.dictionary(pa.int32(), field.type.value_type, field.type.ordered)
             schema = schema.set(position, field.with_type(dtype))
     return schema

@@ -1,4 +1,4 @@
-"""CSV files as one Dask DataFrame, in blocks of whole rows."""
+"""CSV files read as one Dask DataFrame, in blocks of whole rows."""
 
 from __future__ import annotations
 
@@ -24,21 +24,24 @@ from dgpuhash.errors import FormatError
 
 __all__ = ["read_csv"]
 
-# Types are those of the values in so many bytes, where they are not given.
+# Dtypes that are not given are inferred from this many bytes.
 SAMPLE_NBYTES = 16_000_000
 BLOCK_NBYTES = 64_000_000
 _HEADER_NBYTES = 1 << 16
-# Of what follows a block, with the end of its last row.
+# Bytes read after a block, to find the end of its last row.
 _TAIL_NBYTES = 1 << 16
-# What quotes that are never closed may take of the memory.
+# Bound of a row, and so of the memory that quotes which are never closed may take.
 LONGEST_ROW_NBYTES = 1 << 30
-# Up to here each integer is a float.
+# Up to this number float64 represents each integer.
 _EXACT = 2.0**53
 
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """A file as it was looked at: its columns, its size where that is known, and its state."""
+    """Inspected file: its columns, its size if known, and its state.
+
+    The state changes when the file changes.
+    """
 
     columns: list[str]
     nbytes: int | None
@@ -47,7 +50,7 @@ class _File:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """The rows that begin in a range of a file's bytes, or all of them."""
+    """Rows that begin in a byte range of a file, or all rows of the file."""
 
     filesystem: Any
     path: str
@@ -57,28 +60,28 @@ class _Block:
 
 
 class _Read(NamedTuple):
-    """A block's bytes, from the one before it on and with a part of what follows."""
+    """Bytes of a block, with the byte before it and some bytes after it."""
 
     data: bytes
     turn: Turn
 
 
 def read_csv(filesystem: Any, paths: list[str], form: Form, dtypes: dict[str, str]) -> Any:
-    """A Dask DataFrame of the files, which have the same columns.
+    """Return a Dask DataFrame of CSV files with the same columns.
 
     Parameters
     ----------
     filesystem : fsspec.AbstractFileSystem
     paths : list of str
     form : Form
-        That all files have.
+        Format of all files.
     dtypes : dict
-        Types of columns; those of others are found in the first 16 MB.
+        Dtypes of columns; others are inferred from the first 16 MB.
 
     Raises
     ------
     FormatError
-        When a file is no CSV, or has other columns than the first.
+        When a file is not CSV, or has other columns than the first one.
     """
     files = of_each_file(partial(_looked_at, form), filesystem, paths, "csv")
     check_columns({path: file.columns for path, file in files.items()})
@@ -99,7 +102,7 @@ def read_csv(filesystem: Any, paths: list[str], form: Form, dtypes: dict[str, st
 def _graph_of(
     blocks: list[_Block], form: Form, rows_of: Callable[..., pd.DataFrame], token: str
 ) -> tuple[dict[Any, Task], list[Any]]:
-    """Tasks that read the blocks, and the keys of those whose results are the frames."""
+    """Return the tasks that read the blocks, and the keys of the frames."""
     graph, keys = {}, []
     inside: Any = False
     for number, block in enumerate(blocks):
@@ -125,14 +128,14 @@ def _looked_at(form: Form, filesystem: Any, path: str) -> _File:
 
 
 def _ranges(nbytes: int | None, form: Form) -> Iterable[tuple[int, int | None]]:
-    """Where the blocks of a file begin, and how long they are."""
+    """Return the start and the length of each block of a file."""
     if form.compression or nbytes is None or nbytes <= BLOCK_NBYTES:
         return [(0, None)]
     return [(start, BLOCK_NBYTES) for start in range(0, nbytes, BLOCK_NBYTES)]
 
 
 def _sample(filesystem: Any, paths: list[str], form: Form, dtypes: dict[str, str]) -> pd.DataFrame:
-    """An empty frame with the types of the first rows that there are."""
+    """Return an empty frame with the dtypes of the first rows."""
     for path in paths:
         with reading(path, "csv"):
             with opened(filesystem, path, form.compression) as stream:
@@ -147,7 +150,7 @@ def _sample(filesystem: Any, paths: list[str], form: Form, dtypes: dict[str, str
 def _parsed(source: IO[bytes], form: Form, dtypes: Any, **options: Any) -> pd.DataFrame:
     rows = pd.read_csv(source, sep=form.separator, dtype=dtypes, low_memory=False, **options)
     if not rows.index.equals(pd.RangeIndex(len(rows))):
-        # pandas takes what is before the columns of the header for an index.
+        # pandas reads additional leading fields as an index.
         raise pd.errors.ParserError("the rows have more fields than the header")
     return rows
 
@@ -167,7 +170,7 @@ def _whole(block: _Block, form: Form, rows_of: Callable[..., pd.DataFrame]) -> p
 
 def _bytes_of(block: _Block, form: Form) -> _Read:
     assert block.nbytes is not None
-    # A file begins as if after a line break.
+    # A line break is put before the first byte of a file.
     before = 1 if block.start else 0
     with (
         reading(_where(block), "csv"),
@@ -193,12 +196,14 @@ def _cut(
     inside: bool,
     inside_after: bool,
 ) -> pd.DataFrame:
-    """The rows that begin in a block, which begins and ends within quotes or not.
+    """Return the rows that begin in a block.
+
+    `inside` and `inside_after` say whether the block begins and ends within quotes.
 
     Raises
     ------
     FormatError
-        When its last row is longer than all that may be read for it.
+        When the last row is longer than `LONGEST_ROW_NBYTES`.
     """
     assert block.nbytes is not None
     where, end = _where(block), 1 + block.nbytes
@@ -217,12 +222,12 @@ def _cut(
     with reading(where, "csv"):
         data, start = read.data, 1
         if block.start:
-            # One that ends after the block is no matter of it.
+            # Needs no more data: if this row ends beyond the block, no row begins in the block.
             data, start = row_end(data, 1, inside, form.separator, lambda data: data)
         if start <= end < len(data):
             data, stop = row_end(data, end, inside_after, form.separator, more)
         else:
-            # No row begins in it, or it is the last.
+            # No row begins in this block, or it is the last block.
             stop = len(data) if start <= end else start
     return rows_of(block, data[start:stop])
 
@@ -233,7 +238,7 @@ def _rows_of(
     if not lines:
         return like
     with reading(_where(block), "csv"):
-        # What looks like a number in one block is text when the column is.
+        # Text columns stay text in blocks whose values look like numbers.
         texts = {name: each for name, each in like.dtypes.items() if each == "str"}
         names = {"names": block.file.columns, "header": None} if block.start else {}
         rows = _parsed(BytesIO(lines), form, texts | dtypes, **names)
@@ -249,7 +254,7 @@ def _rows_of(
 
 
 def _may_be_rounded(values: pd.Series) -> bool:
-    """Whether these may be integers that pandas made floats of because there are nulls."""
+    """Return whether pandas may have read integers as floats due to nulls."""
     return bool(values.dtype.kind == "f" and values.isna().any() and (abs(values) >= _EXACT).any())
 
 
@@ -260,12 +265,13 @@ def _are_integers(texts: pd.Series) -> bool:
 def _fitted(
     rows: pd.DataFrame, like: pd.DataFrame, given: dict[str, str], path: str, other: dict[str, str]
 ) -> pd.DataFrame:
-    """The rows with the dtypes of `like`, where that changes no value.
+    """Return the rows with the dtypes of `like`, if that changes no value.
 
     Raises
     ------
     FormatError
-        When it would, with types that hold all values; those of `other` are known.
+        When it would change values; the message names dtypes that hold all values. `other` has the
+        dtypes already known for some columns.
     """
     for name in like.columns.difference([*given, *other]):
         dtype, values = like[name].dtype, rows[name]
@@ -283,7 +289,7 @@ def _fitted(
 
 
 def _holds(dtype: Any, values: pd.Series) -> bool:
-    """Whether values that were read as of another dtype are as good of this one."""
+    """Return whether `dtype` represents values read as another dtype exactly."""
     if is_object_dtype(dtype) and (is_bool_dtype(values) or values.isna().all()):
         return True
     if dtype.kind == "f" and values.dtype.kind in "iu":
@@ -292,7 +298,7 @@ def _holds(dtype: Any, values: pd.Series) -> bool:
 
 
 def _for_both(dtype: Any, values: pd.Series) -> str:
-    """The type for a column that begins with one dtype, and goes on with such values."""
+    """Return the dtype that holds values of `dtype` and the later `values`."""
     found: Any = values.dtype
     if dtype.kind in "iuf" and found.kind in "iuf":
         if found.kind == "f" and (values.dropna() % 1 != 0).any():

@@ -1,11 +1,11 @@
-"""Where the rows of a CSV file end, when it is read in blocks: not at line breaks within quotes.
+"""Row ends in blocks of a CSV file, ignoring line breaks within quotes.
 
-Whether a block begins within quotes follows from the bytes before it. Each block says what it does
-to that (`Turn`), and how it begins is known when all before it have been read (`turned`).
+Whether a block begins within quotes depends on all bytes before it. Each block computes its effect
+on the quote state (`Turn`); `turned` applies the effects of the earlier blocks in order.
 
-pandas opens quotes at the beginning of a field alone, and takes others for text. So of several
-quotes side by side an even number changes nothing; an odd one at the beginning of a field opens
-quotes or, within such, closes them; and an odd one elsewhere closes them, if they were open.
+pandas opens quotes only at the beginning of a field, and reads other quotes as text. So in a run of
+adjacent quotes an even number changes nothing; an odd number at the beginning of a field opens
+quotes or, within quotes, closes them; and an odd number elsewhere closes them, if they were open.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ __all__ = ["Turn", "row_end", "turn_of", "turned"]
 
 _QUOTE, _LINE_BREAK, _CARRIAGE_RETURN = b'"\n\r'
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-# Bytes that are looked at first for the end of a row.
+# Bytes searched first for the end of a row.
 _NEAR_NBYTES = 1 << 14
 
 
 class Turn(NamedTuple):
-    """What bytes do to whether one is within quotes.
+    """Effect of some bytes on the quote state (within quotes or not).
 
     Attributes
     ----------
     known : bool
-        Whether that does not depend on what was before them.
+        Whether the state after these bytes does not depend on the state before them.
     odd : bool
-        Where it is known, whether one is within quotes after them; else whether they change it.
+        If `known`, the state after these bytes (True: within quotes); else whether they toggle it.
     """
 
     known: bool
@@ -39,7 +39,9 @@ class Turn(NamedTuple):
 
 
 def turned(inside: bool, turn: Turn) -> bool:
-    """Whether one is within quotes after the bytes of `turn`, as before them one was `inside`.
+    """Return the quote state after the bytes of `turn`.
+
+    `inside` is the state before them: whether they begin within quotes.
 
     Examples
     --------
@@ -50,16 +52,16 @@ def turned(inside: bool, turn: Turn) -> bool:
 
 
 def turn_of(data: bytes, start: int, stop: int, separator: str) -> Turn:
-    """What the quotes do that begin at ``start`` to ``stop - 1``.
+    """Return the effect of the quotes that begin at `start` to ``stop - 1``.
 
     Parameters
     ----------
     data : bytes
-        With one byte before `start`, and all quotes side by side at `stop`; a file begins with a
-        line break.
+        Bytes with at least one byte before `start`, and the whole run of quotes at `stop`; at the
+        start of a file, a line break is put before the first byte.
     start, stop : int
     separator : str
-        Of the fields.
+        Field separator.
     """
     _, closes = _odd_quotes(data, start, stop, len(data), separator)
     if not closes.any():
@@ -70,23 +72,26 @@ def turn_of(data: bytes, start: int, stop: int, separator: str) -> Turn:
 def row_end(
     data: bytes, start: int, inside: bool, separator: str, more: Callable[[bytes], bytes]
 ) -> tuple[bytes, int]:
-    """Where the row ends that position `start` is in, or begins at; the end, where none does.
+    """Return the end of the row at position `start`.
+
+    The row is the one that contains `start` or begins there; without a line break, it ends with the
+    data.
 
     Parameters
     ----------
     data : bytes
-        As of `turn_of`.
+        As for `turn_of`.
     start : int
     inside : bool
         Whether `start` is within quotes.
     separator : str
     more : callable
-        Gives `data` and some bytes that follow; as it is when there are none.
+        Returns `data` extended by bytes that follow, or `data` unchanged at the end of the file.
 
     Returns
     -------
     bytes, int
-        `data`, with what it took to find the end; and the position after the line break.
+        `data`, extended as needed to find the end; and the position after the line break.
     """
     near = _NEAR_NBYTES
     while True:
@@ -94,7 +99,7 @@ def row_end(
         at, closes = _odd_quotes(data, start, stop, stop, separator)
         order = np.arange(len(at))
         last = np.maximum.accumulate(np.where(closes, order, -1))
-        # Within quotes after each of these.
+        # Quote state after each run of quotes.
         states = ((order - last) % 2 == 1) ^ (inside & (last < 0))
         breaks = start + np.flatnonzero(np.frombuffer(data, np.uint8)[start:stop] == _LINE_BREAK)
         before = np.searchsorted(at, breaks)
@@ -112,13 +117,13 @@ def row_end(
 def _odd_quotes(
     data: bytes, start: int, stop: int, end: int, separator: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Where odd numbers of quotes begin side by side, and whether these are in a field's midst.
+    """Return the starts of odd runs of quotes, and which are within a field.
 
-    Those that are cut at `end` count as far as they go.
+    A run cut at `end` counts with the quotes before `end`.
     """
     text = np.frombuffer(data, np.uint8, end)
     quotes = start + np.flatnonzero(text[start:] == _QUOTE)
-    # What goes on from before `start` is no matter of it.
+    # Skip a run of quotes that begins before `start`.
     first = np.flatnonzero(
         np.diff(quotes, prepend=start - 1 if text[start - 1] == _QUOTE else -1) != 1
     )

@@ -1,4 +1,4 @@
-"""Parquet files as one Dask DataFrame."""
+"""Parquet files read as one Dask DataFrame."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from dgpuhash.errors import FormatError
 __all__ = ["read_parquet"]
 
 _FOOTER_NBYTES = 1 << 16
-# What pandas calls an index without a name, which is no column.
+# Prefix that pandas gives to an unnamed index, which is not a column.
 _UNNAMED = "__index_level_"
-# What holds values and nulls of a type of which pandas would make floats or objects.
+# Nullable dtypes for columns that pandas would otherwise turn into floats or objects.
 _DTYPES: tuple[Any, ...] = (
     *(pd.BooleanDtype(), pd.Int8Dtype(), pd.Int16Dtype(), pd.Int32Dtype(), pd.Int64Dtype()),
     *(pd.UInt8Dtype(), pd.UInt16Dtype(), pd.UInt32Dtype(), pd.UInt64Dtype()),
@@ -28,14 +28,17 @@ _NULLABLE = {pa.from_numpy_dtype(dtype.numpy_dtype): dtype for dtype in _DTYPES}
 
 
 class _Footer(NamedTuple):
-    """Columns of a file, and those of them that hold nulls, or do not say that they hold none."""
+    """Schema of a file, and its columns that may hold nulls.
+
+    A column may hold nulls unless the statistics of all row groups say that it holds none.
+    """
 
     schema: pa.Schema
     with_nulls: set[str]
 
 
 class _NamingEngine(ArrowDatasetEngine):
-    """Says which file cannot be read."""
+    """Parquet engine whose read errors name the file."""
 
     @classmethod
     def _read_table(cls, path_or_frag: Any, *args: Any, **options: Any) -> pa.Table:
@@ -44,9 +47,9 @@ class _NamingEngine(ArrowDatasetEngine):
 
 
 def read_parquet(filesystem: Any, paths: list[str]) -> Any:
-    """A Dask DataFrame of the files, which have the same columns.
+    """Return a Dask DataFrame of Parquet files with the same columns.
 
-    Integers and truth values that may be null have pandas' dtypes for that, as ``Int64``.
+    Integer and boolean columns that may hold nulls get pandas' nullable dtypes, such as ``Int64``.
 
     Parameters
     ----------
@@ -56,8 +59,8 @@ def read_parquet(filesystem: Any, paths: list[str]) -> Any:
     Raises
     ------
     FormatError
-        When a file is no Parquet, or has other columns than the first, or one of a type that has
-        none in common with that of the first.
+        When a file is not Parquet, has other columns than the first file, or has a column whose
+        type has no common type with the first file's.
     """
     footers = of_each_file(_footer_of, filesystem, paths, "parquet")
     schemas = {path: footer.schema for path, footer in footers.items()}
@@ -67,7 +70,7 @@ def read_parquet(filesystem: Any, paths: list[str]) -> Any:
     with_nulls = set().union(*(footer.with_nulls for footer in footers.values()))
     types = {field.type for field in common if field.name in with_nulls}
     nullable = {each: dtype for each, dtype in _NULLABLE.items() if each in types}
-    # What pandas wrote as an index is a column to those who write no Python.
+    # An index written by pandas becomes an ordinary column.
     return dd.read_parquet(
         paths,
         filesystem=filesystem,
@@ -79,13 +82,13 @@ def read_parquet(filesystem: Any, paths: list[str]) -> Any:
 
 
 def _dataset_of(filesystem: Any, paths: list[str], common: pa.Schema) -> dict[str, Any]:
-    """Options by which files of several types are read as of those in common."""
+    """Return options that read files of several schemas as the common one."""
     found = ds.dataset(paths, filesystem=filesystem, format="parquet", partitioning="hive")
     types = {field.name: field.type for field in common}
     fields = [field.with_type(types.get(field.name, field.type)) for field in found.schema]
     return {
         "schema": pa.schema(fields, found.schema.metadata),
-        # Columns of folders' names would be all that the schema has.
+        # Without this, every column of the schema would count as a hive partition column.
         "partitioning": {"schema": found.partitioning.schema, "flavor": "hive"},
     }
 
@@ -110,12 +113,12 @@ def _has_no_null(statistics: pq.Statistics | None) -> bool:
 
 
 def _common(schemas: dict[str, pa.Schema]) -> pa.Schema:
-    """The types that hold the values of all files.
+    """Return the schema whose types hold the values of all files.
 
     Raises
     ------
     FormatError
-        When a column has none.
+        When a column has no such type.
     """
     (first, common), *others = schemas.items()
     for path, other in others:

@@ -1,4 +1,4 @@
-"""What the names of files, globs, directories and URLs that a user gives stand for."""
+"""Paths, globs, directories and URLs given by a user, and file formats."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _KINDS = {".parquet": "parquet", ".pq": "parquet", ".parq": "parquet", ".csv": "
 
 
 class Form(NamedTuple):
-    """What the ending of a name says.
+    """File format, given by the ending of a name.
 
     Attributes
     ----------
     kind : {"parquet", "csv"}
     ending : str
-        As in ``.csv.gz``.
+        E.g. ``.csv.gz``.
     separator : str
-        Of the fields of a row of CSV.
+        Field separator of CSV.
     compression : str or None
-        As fsspec calls it.
+        fsspec's name of the compression.
     """
 
     kind: str
@@ -41,13 +41,13 @@ class Form(NamedTuple):
 
 
 def form_of(path: str) -> Form:
-    """What the ending of `path` says.
+    """Return the file format that the ending of `path` names.
 
     Raises
     ------
     UnsupportedError
-        For every ending but those of Parquet and CSV, for compressed Parquet, and for a compression
-        that is not installed.
+        When the ending is neither Parquet nor CSV, a Parquet file is compressed as a whole, or the
+        compression is not installed.
 
     Examples
     --------
@@ -73,14 +73,14 @@ def form_of(path: str) -> Form:
 
 
 def _endings(path: str) -> tuple[str, str]:
-    """That of a name, and the one of its compression after it, or an empty string."""
+    """Return the ending of a name, and the ending of its compression or ""."""
     name = path.rstrip("/").lower()
     compressed = next((ending for ending in _COMPRESSED if name.endswith(ending)), "")
     return PurePosixPath(name.removesuffix(compressed)).suffix, compressed
 
 
 def system_of(url: str) -> tuple[Any, str]:
-    """The file system of a path or URL, and the path in it.
+    """Return the file system of a path or URL, and the path in it.
 
     Raises
     ------
@@ -94,10 +94,11 @@ def system_of(url: str) -> tuple[Any, str]:
 
 
 def files_of(pattern: str) -> tuple[Any, list[str]]:
-    """The file system and the files that a path, glob, directory or URL names, sorted.
+    """Return the file system and the sorted files that `pattern` names.
 
-    Of a directory these are the files of the kind that its own name says, or of both kinds where it
-    says none; those whose names begin with a dot or underscore are left out.
+    `pattern` is a path, glob, directory or URL. Of a directory these are the files of the kind that
+    its own name says, or of both kinds if it says none; files whose names begin with a dot or
+    underscore are left out.
 
     Raises
     ------
@@ -140,12 +141,15 @@ def _files_in(filesystem: Any, directory: str) -> list[str]:
 
 
 def is_directory(filesystem: Any, path: str) -> bool:
-    """Whether there is a directory; over HTTP, `isdir` would read a file to look for links."""
+    """Return whether `path` is a directory.
+
+    `isdir` is not used because over HTTP it reads a file to look for links.
+    """
     return bool(filesystem.exists(path) and filesystem.info(path)["type"] == "directory")
 
 
 def place_of(filesystem: Any, path: str) -> str:
-    """The same for all names of a file."""
+    """Return the canonical path of a file, with links resolved."""
     return os.path.realpath(path) if "file" in filesystem.protocol else path
 
 
@@ -153,7 +157,7 @@ def place_of(filesystem: Any, path: str) -> str:
 def opened(
     filesystem: Any, path: str, compression: str | None, mode: str = "rb", **options: Any
 ) -> Iterator[IO[bytes]]:
-    """A stream of what is, or will be, inside a file that may be compressed."""
+    """Yield a stream of the uncompressed content of a file."""
     with (
         filesystem.open(path, mode, **options) as file,
         compr[compression](file, mode=mode) as stream,

@@ -17,23 +17,23 @@ __all__ = ["read"]
 
 
 def read(pattern: str, dtypes: dict[str, str] | None = None) -> Any:
-    """A Dask DataFrame of the files that `pattern` (a path, glob, directory or fsspec URL) names.
+    """Return a Dask DataFrame of the files that `pattern` names.
 
     Parameters
     ----------
     pattern : str
         E.g. ``flights-*.parquet`` or ``s3://bucket/flights.csv``.
     dtypes : dict, optional
-        Types of columns, as where those found in the first 16 MB of CSV are wrong.
+        Dtypes of columns, e.g. where those inferred from the first 16 MB of CSV are wrong.
 
     Raises
     ------
     FileNotFoundError
         When nothing matches.
     FormatError
-        When a file is not what its ending says, when files differ in their columns, or CSV files in
-        separator or compression, or a type is given for a column that is not there. Computing the
-        frame raises it as well, when a fault is further down.
+        When a file does not have the format of its ending, when files differ in their columns, when
+        CSV files differ in separator or compression, or when a dtype is given for an unknown
+        column. Computing the frame raises it as well, for errors further down in a file.
     UnsupportedError
         When some files are Parquet and others CSV.
     """
@@ -48,7 +48,7 @@ def read(pattern: str, dtypes: dict[str, str] | None = None) -> Any:
             f"{pattern}: the files have different endings, as {' and '.join(forms.values())}; read "
             "those of one separator and compression at a time"
         )
-    # Text gets the dtype that pandas itself reads, not the one that Dask would change it to.
+    # Text keeps pandas' own dtype; Dask would convert it.
     with reading(pattern, kind), dask.config.set({"dataframe.convert-string": False}):
         if kind == "csv":
             frame = read_csv(filesystem, paths, next(iter(forms)), given)
@@ -67,12 +67,12 @@ def read(pattern: str, dtypes: dict[str, str] | None = None) -> Any:
 
 
 def _converted(part: pd.DataFrame, dtypes: dict[str, str], pattern: str) -> pd.DataFrame:
-    """A partition whose columns have the types that were given.
+    """Return a partition with columns of the given dtypes.
 
     Raises
     ------
     FormatError
-        When a column holds something that its type does not.
+        When a dtype does not hold all values of its column.
     """
     try:
         return part.astype(dtypes)

@@ -1,4 +1,4 @@
-"""What reading the files of a source shares: faults that name the file, and the same columns."""
+"""Checks shared by file readers: errors name the file; columns agree."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["check_columns", "of_each_file", "reading"]
 
 Seen = TypeVar("Seen")
 
-# What pandas, Arrow and decompressors raise of a file, and what helps; the first that fits counts.
+# Errors of pandas, Arrow and decompressors, and their remedies; the first match counts.
 _REMEDIES: tuple[tuple[tuple[type[Exception], ...], str], ...] = (
     ((pd.errors.ParserError,), "no row may have more fields than the header"),
     ((pd.errors.EmptyDataError,), "a file has at least a line of column names"),
@@ -34,18 +34,18 @@ _REMEDIES: tuple[tuple[tuple[type[Exception], ...], str], ...] = (
     ),
 )
 _FAULTS = tuple(kind for kinds, _ in _REMEDIES for kind in kinds)
-# Files whose columns are looked at at once.
+# Files whose columns are read concurrently.
 _AT_ONCE = 16
 
 
 @contextmanager
 def reading(name: str, kind: str) -> Iterator[None]:
-    """Say of what goes wrong in the block that `name` cannot be read.
+    """Turn errors in the block into a FormatError that names the file.
 
     Raises
     ------
     FormatError
-        For whatever a file that is damaged, or holds something else, makes readers raise.
+        For any error that readers raise for a damaged file or for another format.
     """
     try:
         yield
@@ -60,7 +60,9 @@ def reading(name: str, kind: str) -> Iterator[None]:
 def of_each_file(
     look: Callable[[Any, str], Seen], filesystem: Any, paths: list[str], kind: str
 ) -> dict[str, Seen]:
-    """What ``look(filesystem, path)`` returns for each path; several are looked at at once.
+    """Return the result of ``look(filesystem, path)`` for each path.
+
+    Looks at several files at once.
 
     Raises
     ------
@@ -78,7 +80,7 @@ def _seen(look: Callable[[Any, str], Seen], filesystem: Any, kind: str, path: st
 
 
 def check_columns(columns: Mapping[str, Collection[str]]) -> None:
-    """Refuse files of which one has other columns than the first, in whatever order.
+    """Refuse files whose columns differ from the first file's, in any order.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Dask DataFrames into one file, or a directory of them: whole, or not at all."""
+"""Dask DataFrames written atomically to one file or to a directory."""
 
 from __future__ import annotations
 
@@ -30,35 +30,34 @@ from dgpuhash.tables.serialization import check_absent, check_plain, only_reads,
 
 __all__ = ["check_target", "write", "writing"]
 
-# A directory into which other tasks still write when one has failed may not be empty once its files
-# are gone.
+# Attempts to remove a directory: other tasks may still write to it after one has failed.
 _REMOVALS = 3
 _NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 
 def check_target(target: str, source: str | None = None, *, overwrite: bool = False) -> None:
-    """Refuse a target that could not be written, or is read, before any work is done.
+    """Refuse a target that cannot be written, or is a source, before work.
 
     Parameters
     ----------
     target : str
         As for `write`.
     source : str, optional
-        As for `read`: where the rows come from.
+        Source of the rows, as for `read`.
     overwrite : bool
-        Whether a file that is there may be replaced.
+        Whether an existing file may be replaced.
 
     Raises
     ------
     ExistsError
-        When a file is there, and there is no `overwrite`.
+        When the file exists and `overwrite` is False.
     UnsupportedError
-        When the ending is neither Parquet nor CSV, no file system is known, a file's name is that
-        of a directory, a directory of results is not empty, or the target is one of the sources.
+        When the ending is neither Parquet nor CSV, the file system is unknown, the name of a file
+        is that of a directory, a target directory is not empty, or the target is a source.
     SpecError
         When the name is a pattern.
     FileNotFoundError
-        When the folder for the file does not exist, or no file is the source.
+        When the folder of the file, or the source, does not exist.
     """
     form_of(target)
     filesystem, path = system_of(target)
@@ -84,20 +83,21 @@ def check_target(target: str, source: str | None = None, *, overwrite: bool = Fa
 
 
 def write(frame: Any, target: str, client: Client, *, overwrite: bool = False) -> int | None:
-    """Write a Dask DataFrame; returns its number of rows where it is known.
+    """Write a Dask DataFrame; return its number of rows if known.
 
-    A target that ends with ``/`` becomes a directory with a file for each partition, written by the
-    workers. Any other becomes one file, written here in the order of the partitions. Both appear
-    under their names only when they are whole; directories of other than local file systems fill
-    under theirs, and are removed when that fails.
+    A target that ends with ``/`` becomes a directory with one file for each partition, written by
+    the workers. Any other target becomes one file, written by this process in the order of the
+    partitions. Both appear under their names only when they are complete, with one exception: on
+    file systems that are not local, a directory is filled under its own name, and removed when the
+    write fails.
 
     Raises
     ------
     ExistsError
-        When another file has got that name meanwhile, and there is no `overwrite`; best effort on
-        other than local file systems.
+        When a file of this name was created meanwhile and `overwrite` is False; best effort on file
+        systems that are not local.
     OSError
-        When the target cannot be written; before anything is computed, where that is known.
+        When the target cannot be written; raised before any computation where this is known.
     """
     form = form_of(target)
     with writing(target):
@@ -115,25 +115,25 @@ def write(frame: Any, target: str, client: Client, *, overwrite: bool = False) -
 
 @contextmanager
 def writing(target: str) -> Iterator[None]:
-    """Say of what a file system refuses in the block that `target` cannot be written.
+    """Turn file-system errors in the block into errors that name `target`.
 
     Raises
     ------
     OSError
-        With the name that the user gave.
+        With the name that the user gave, when the file system refuses the write.
     UnsupportedError
-        When the file system only reads, as that of HTTP.
+        When the file system is read-only, like HTTP.
     """
     try:
         yield
     except NotImplementedError as error:
         if error.args:
-            # fsspec's own say nothing.
+            # fsspec's own NotImplementedErrors have no message.
             raise
         raise only_reads(target) from error
     except OSError as error:
         if error.strerror is None:
-            # Of a connection, and no file.
+            # The error of a connection, not of a file.
             raise
         remedy = "choose a place that you may write to"
         if error.errno in _NO_ROOM:
@@ -147,7 +147,10 @@ def _is_local(filesystem: Any) -> bool:
 
 @contextmanager
 def _whole_file(target: str, form: Form, overwrite: bool) -> Iterator[IO[bytes]]:
-    """A stream whose bytes are under the name `target` after the block, or nowhere."""
+    """Yield a stream to a file that gets the name `target` after the block.
+
+    When the block fails, no file is left.
+    """
     filesystem, path = system_of(target)
     partial = _partial(path)
     try:
@@ -166,9 +169,12 @@ def _whole_file(target: str, form: Form, overwrite: bool) -> Iterator[IO[bytes]]
 
 @contextmanager
 def _whole_directory(target: str) -> Iterator[str]:
-    """The URL of a directory that is called `target` after the block, or is gone."""
+    """Yield the URL of a directory that is named `target` after the block.
+
+    When the block fails, the directory is removed.
+    """
     filesystem, path = system_of(target)
-    # Through a link: the directory that is replaced is the one behind it.
+    # Resolve links: the directory behind a link is replaced.
     path = place_of(filesystem, path)
     filled = _partial(path) if _is_local(filesystem) else path
     try:
@@ -180,7 +186,7 @@ def _whole_directory(target: str) -> Iterator[str]:
             except OSError as error:
                 if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                     raise
-                # Somebody else has filled it meanwhile.
+                # Another process has filled the directory meanwhile.
                 raise _not_empty(target) from error
     except BaseException:
         _remove(filesystem, filled)
@@ -188,7 +194,7 @@ def _whole_directory(target: str) -> Iterator[str]:
 
 
 def _partial(path: str) -> str:
-    """A name that nothing has, for what is not whole."""
+    """Return an unused name for an incomplete file or directory."""
     return f"{path}.{uuid.uuid4().hex[:12]}.partial"
 
 
@@ -197,7 +203,10 @@ def _not_empty(target: str) -> UnsupportedError:
 
 
 def _remove(filesystem: Any, path: str) -> None:
-    """Remove what was begun; what happened before is more worth telling than that it stays."""
+    """Remove an incomplete file or directory; ignore errors.
+
+    The error that led here is more important than a file that stays.
+    """
     for _ in range(_REMOVALS):
         with suppress(OSError, NotImplementedError):
             if filesystem.exists(path):
@@ -206,7 +215,7 @@ def _remove(filesystem: Any, path: str) -> None:
 
 
 def _fill(frame: Any, url: str, form: Form, client: Client) -> None:
-    """A file for each partition in the directory `url`, written by the workers."""
+    """Write one file for each partition in the directory `url`, on workers."""
     if form.kind == "csv":
         frame.to_csv(
             f"{url}/part-*{form.ending}", index=False, sep=form.separator,
@@ -220,7 +229,10 @@ def _fill(frame: Any, url: str, form: Form, client: Client) -> None:
 
 
 def _results(futures: list[Any]) -> Iterator[pd.DataFrame]:
-    """Each result as pandas, in order; a partition's memory on the workers is freed at once."""
+    """Yield each result as pandas, in order.
+
+    Drops each future at once, which frees the partition's memory on the workers.
+    """
     while futures:
         yield of_pandas(futures.pop(0).result())
 

@@ -1,1 +1,1 @@
-"""How this library speaks to Dask: remote calls, broadcasts, liveness and locality of workers."""
+"""Room that knows Dask's internals: RPC, broadcasts, liveness, locality."""

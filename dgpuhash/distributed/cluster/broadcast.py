@@ -1,4 +1,4 @@
-"""Phases: one function on all shards' workers at once, given up when a worker is lost."""
+"""Broadcasts to the shards' workers, ended when a worker is lost."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ __all__ = [
 
 Result = TypeVar("Result")
 
-# Seconds between two looks at the list of workers, and before the first; between two calls on all.
-# A worker may be busy for any time; one whose event loop is silent for SILENCE is given up.
+# Seconds between two reads of the list of workers, and before the first; between two heartbeats.
+# A shard may be busy for any time; a worker whose event loop is silent for SILENCE counts as lost.
 WATCH = 0.25
 PATIENCE = 2.0
 SILENCE = 20.0
-GRACE = 1.0  # For what nobody's answer depends on; a worker that is busy does it later.
-# In which the messages of a phase are on their way, and what is quick is done.
+GRACE = 1.0  # For cleanups that no answer depends on; a busy worker does them later.
+# Seconds in which the messages of a broadcast are sent, and quick work is done.
 SOON = 2e-3
-# Seconds between two looks whether the client's event loop has ended.
+# Seconds between two checks that the client's event loop still runs.
 LOOK = 1.0
 
 
@@ -58,7 +58,7 @@ def on_workers(
     needed: Needed | None = None,
     meanwhile: Callable[[], None] | None = None,
 ) -> list[Result]:
-    """``function(host, *args)`` on the shard threads of `workers`, all at the same time.
+    """Run ``function(host, *args)`` on the shard threads of all `workers`.
 
     Parameters
     ----------
@@ -66,13 +66,13 @@ def on_workers(
     workers : sequence of str
         Addresses; `host` is the `ShardHost` of each.
     function : callable
-        Of a module, so that it travels by name. An error may be raised there, or returned.
+        Defined in a module: it is pickled by name. It may raise its error, or return `Failed`.
     limit : float, optional
-        Seconds to wait for the results; default: as long as the workers are alive.
+        Seconds to wait for the results; default: until a worker is lost.
     turn, needed : optional
-        As for `relayed`; of what is needed `function` gets its `Given` after its other arguments.
+        As for `relayed`; `function` gets the `Given` of its worker after its other arguments.
     meanwhile : callable, optional
-        Called here while workers are at work, unless they take next to no time.
+        Called in this thread while the workers work, unless they answer within 2 ms.
 
     Returns
     -------
@@ -82,11 +82,11 @@ def on_workers(
     Raises
     ------
     Elsewhere
-        When what is needed does not lie where it must; nothing was done then.
+        When the needed data is not on the workers that need it; no worker was called then.
     IndexLost
         When a worker leaves the cluster before all have answered, or at the limit.
     DgpuhashError
-        What `function` raised on a worker.
+        The error that `function` raised on a worker.
     """
 
     def begin() -> Awaitable[dict[str, Any]]:
@@ -103,7 +103,7 @@ async def run_phase(
     dask_worker: Any,
     given: Given | None = None,
 ) -> Result | Failed:
-    """What `on_workers` runs on each worker; an error is a result, lest Dask logs it twice."""
+    """Run `function` on this worker's shard thread; return errors as `Failed`."""
     try:
         with saying_memory(function.__name__.lstrip("_")):
             host = await arriving_host_of(dask_worker)
@@ -112,14 +112,14 @@ async def run_phase(
             return await host.thread.run(function, host, *args)
     except Exception as error:
         let_go(error)
-        return Failed(error)
+        return Failed(error)  # Dask would log a raised error twice.
 
 
 def let_go(error: BaseException) -> None:
-    """Free what the frames that `error` passed hold, arrays before the streams that they name.
+    """Clear traceback frames, so arrays are freed before their CUDA streams.
 
-    Frames and errors hold each other, and the collector of such cycles ends streams first: RMM,
-    which frees memory in the order of its stream, then crashes the process.
+    Frames and errors refer to each other, and Python's cycle collector frees streams first: RMM,
+    which frees memory in stream order, then crashes the process.
     """
     seen: set[int] = set()
     ahead: list[BaseException | None] = [error]
@@ -132,12 +132,12 @@ def let_go(error: BaseException) -> None:
 
 
 def asked(client: Client, workers: Sequence[str], function: Callable[..., Result]) -> list[Result]:
-    """``function(dask_worker=…)`` on the event loops of `workers`, which need no plugin for it.
+    """Run ``function(dask_worker=…)`` on event loops; no plugin is required.
 
     Raises
     ------
     IndexLost
-        When a worker is lost meanwhile.
+        When a worker is lost before it answers.
     """
 
     with asking_the_scheduler():
@@ -146,12 +146,12 @@ def asked(client: Client, workers: Sequence[str], function: Callable[..., Result
 
 
 def installed(client: Client, plugin: WorkerPlugin) -> None:
-    """Register `plugin` on all workers of the cluster, and on those that come later.
+    """Register `plugin` on all workers of the cluster and on later ones.
 
     Raises
     ------
     IndexLost
-        When a worker is lost meanwhile.
+        When a worker is lost during the call.
     """
     workers = workers_of(client)
     try:
@@ -163,21 +163,21 @@ def installed(client: Client, plugin: WorkerPlugin) -> None:
 
 
 def ensure_plugin(client: Client) -> None:
-    """Install the plugin of this library on all workers, and on those that join later."""
+    """Install this library's plugin on all workers and on later ones."""
     installed(client, new_plugin())
 
 
 def watched(client: Client, workers: Sequence[str], futures: list[Any]) -> list[Any]:
-    """The results of `futures`, unless one of `workers` leaves the cluster first.
+    """Return the results of `futures`, unless one of `workers` is lost first.
 
-    Others that have their tasks, or what these wait for, may leave, but not be silent.
+    Other workers that run these tasks, or their dependencies, may leave but not be silent.
 
     Raises
     ------
     IndexLost
         When a worker left or is silent, or the scheduler has forgotten the tasks.
     Exception
-        What a task raised.
+        The error that a task raised.
     """
     keys = [future.key for future in futures]
     gather = partial(client.gather, futures, asynchronous=True)
@@ -191,17 +191,17 @@ def attended(
     look: Callable[..., list[str]] | None = None,
     keys: Sequence[Hashable] = (),
 ) -> Result:
-    """What comes of `begin`, called on the client's event loop, unless a worker is lost first.
+    """Await `begin` on the client's event loop, unless a worker is lost first.
 
-    `look` is called on workers now and then, and names what nobody goes on with; default:
-    `unattended`. So it is on those that have the tasks with these `keys` then.
+    Every 2 s, `look` (default: `unattended`) runs as a heartbeat on `workers`, and on the workers
+    that then have the tasks with these `keys`; it returns descriptions of work that is stuck.
 
     Raises
     ------
     IndexLost
         When one of `workers` left or is silent, or the scheduler has forgotten the tasks.
     OutOfMemoryError
-        When a task ran out of memory, one of the user's too, or this process did.
+        When a task (of the user's, too) or this process ran out of memory.
     """
     try:
         with saying_memory("a task, or who takes its result,"):
@@ -214,11 +214,11 @@ def attended(
 
 
 class _Awaited(Generic[Result]):
-    """What comes of `begin`, called on the client's event loop, unless a worker is lost first.
+    """Call on the client's event loop, with a watchdog over the workers.
 
-    It tells the thread that waits by itself: each task that waited for it would be one more turn of
-    the loop, which over UCXX takes 0.1 ms. It is never cancelled, as Dask's gather logs an error
-    for each future then: when nobody waits any more, it ends by itself.
+    The result goes straight to the waiting thread: each task between them would cost a turn of the
+    loop, 0.1 ms over UCXX. The call is never cancelled, as Dask's gather then logs an error for
+    each future: when no thread waits any more, it ends by itself.
 
     Parameters
     ----------
@@ -226,7 +226,7 @@ class _Awaited(Generic[Result]):
     workers : sequence of str
     begin : callable
     limit : float, optional
-        Seconds to wait for it.
+        Seconds to wait for the result.
     look, keys : optional
         As for `attended`.
     """
@@ -250,10 +250,10 @@ class _Awaited(Generic[Result]):
         self._loop.call_soon_threadsafe(self._start)
 
     def outcome(self, meanwhile: Callable[[], None] | None = None) -> Result:
-        """The result, or its error raised; `meanwhile` is called unless it is there soon."""
+        """Return the result or raise; call `meanwhile` if it takes over `SOON`."""
         told = self._told
         try:
-            # Until then this thread would only be in the way of the messages to the workers.
+            # Before that, this thread would delay the messages to the workers.
             if meanwhile is not None and not concurrent.futures.wait([told], SOON).done:
                 meanwhile()
             return self._result(told)
@@ -264,7 +264,7 @@ class _Awaited(Generic[Result]):
                     self._loop.call_soon_threadsafe(self._rest)
             raise
         finally:
-            # An error has frames that hold this: it would hold itself, and all that they do.
+            # The error's frames refer to `self`: this breaks the reference cycle.
             self._told = concurrent.futures.Future()
             del told
 
@@ -272,7 +272,7 @@ class _Awaited(Generic[Result]):
         try:
             while not concurrent.futures.wait([told], LOOK).done:
                 if not self._loop.is_running():
-                    # It tells nothing of what it was asked for since.
+                    # It never answers calls made since.
                     raise CommClosedError("the client's event loop has ended")
             return told.result()
         finally:
@@ -318,10 +318,10 @@ class _Awaited(Generic[Result]):
             self._told.set_exception(error)
 
     def _rest(self) -> None:
-        """Watch no longer."""
+        """Stop the watchdog."""
         if self._timer is not None:
             self._timer.cancel()
-        # They end with an error whose frames hold this.
+        # The alarms end with an error whose frames refer to `self`.
         alarms, self._alarms = self._alarms, []
         for alarm in alarms:
             alarm.cancel()
@@ -369,7 +369,7 @@ async def _until_one_is_silent(
         except (OSError, RuntimeError):
             # The scheduler cannot be asked; `_until_one_leaves` says so.
             continue
-        # One without memory for an answer ends the comm, and Dask then asks it on and on.
+        # A worker without memory for an answer closes the comm, and Dask then retries forever.
         said = {worker: answers.get(worker, ["no answer of it comes"]) for worker in asked}
         for worker, what in attendance.missed(said, asyncio.get_running_loop().time()):
             return IndexLost(
@@ -383,7 +383,7 @@ async def _in_time(call: Awaitable[Result]) -> Result:
 
 
 def at_work(keys: Sequence[Hashable], dask_scheduler: Any) -> set[str]:
-    """Runs on the scheduler: the workers that have these tasks, or what they wait for."""
+    """Return workers with these tasks or dependencies; runs on the scheduler."""
     tasks = dask_scheduler.tasks
     ahead = [tasks[key] for key in keys if key in tasks]
     seen, found = set(ahead), set()
@@ -399,14 +399,13 @@ def at_work(keys: Sequence[Hashable], dask_scheduler: Any) -> set[str]:
 
 
 def _results(found: dict[str, Any], workers: Sequence[str]) -> list[Any]:
-    """What was found, which is taken out: an error's frames do not hold it."""
-    outcomes = [found.pop(worker) for worker in workers]
+    """Return the results, taken out of `found`, or raise the root error."""
+    outcomes = [found.pop(worker) for worker in workers]  # Error frames refer to `found`.
     raised = [outcome.error for outcome in outcomes if isinstance(outcome, Failed)]
-    # What the user can mend says more than the loss that it led to on other workers, and so does
-    # the way that failed.
+    # An error that the user can mend, or a failed transport, says more than the loss it led to.
     raised.sort(key=lambda error: isinstance(error, IndexLost) + (type(error) is IndexLost))
     unreachable = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
-    # Who waits for another one says less than that one.
+    # A timeout of a worker that waits for another worker says less than the other's error.
     unreachable.sort(key=lambda error: isinstance(error, TimeoutError))
     try:
         if raised:

@@ -1,4 +1,4 @@
-"""The Dask client that an index works through."""
+"""Dask clients: lookup, checks, and the workers that they reach."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ __all__ = [
 
 
 def client_of(client: Client | None) -> Client:
-    """`client`, or the current one; in a task, that of its worker.
+    """Return `client` or, if None, the current one (in a task, the worker's).
 
     Raises
     ------
     UnsupportedError
-        When there is none, or it is one whose calls are awaited.
+        When there is no client, or it is an asynchronous one.
     ClosedError
-        When it was closed, by its user or because it lost the scheduler.
+        When the client was closed, by its user or because it lost the scheduler.
     """
     if client is None:
         try:
@@ -56,18 +56,21 @@ def client_of(client: Client | None) -> Client:
     return client
 
 
-# In a process that was forked: the clients of its parent.
+# In a forked process: the clients of its parent.
 _parents: WeakSet[Client] = WeakSet()
 os.register_at_fork(after_in_child=lambda: _parents.update(Client._instances))
 
 
 def inherited(client: Client) -> bool:
-    """Whether the client is of the process that this one was forked from, as its event loop is."""
+    """Return whether the client belongs to the process this was forked from.
+
+    Its event loop does not run in this process then.
+    """
     return bool(_parents) and client in _parents
 
 
 def _check_thread(client: Client) -> None:
-    """Raise UnsupportedError where nobody would end the wait for the client's event loop."""
+    """Raise UnsupportedError where waiting for the event loop would not end."""
     if inherited(client):
         raise UnsupportedError(
             "this process was forked from the one that made the Dask client, whose event loop is "
@@ -83,19 +86,19 @@ def _check_thread(client: Client) -> None:
 
 @contextmanager
 def asking_the_scheduler() -> Iterator[None]:
-    """A block in which errors of comms mean that the scheduler is gone.
+    """Turn comm errors in a block into IndexLost: the scheduler is gone.
 
     Raises
     ------
     IndexLost
-        Instead of Dask's errors about a broken comm, a closed pool of them, or no scheduler.
+        Instead of Dask's errors about a broken comm, a closed comm pool, or no scheduler.
     """
     try:
         yield
     except DgpuhashError:
         raise
     except (OSError, RuntimeError, AttributeError) as error:
-        # A client that has given its scheduler up has None in its place.
+        # A client that gave up reconnecting has None as its scheduler.
         if isinstance(error, AttributeError) and error.obj is not None:
             raise
         raise IndexLost(
@@ -105,7 +108,7 @@ def asking_the_scheduler() -> Iterator[None]:
 
 
 def workers_of(client: Client) -> list[str]:
-    """The addresses of the workers that are there.
+    """Return the addresses of the cluster's current workers, sorted.
 
     Raises
     ------
@@ -117,7 +120,9 @@ def workers_of(client: Client) -> list[str]:
 
 
 def processes_of(client: Client) -> dict[str, str]:
-    """By the addresses of the workers that are there a name for each, new when it starts anew.
+    """Return a name for each worker process, by the worker's address.
+
+    A worker that is restarted under the same address has a new name.
 
     Raises
     ------
@@ -134,7 +139,7 @@ def _processes(dask_scheduler: Any) -> dict[str, str]:
 
 
 def taking_tasks(client: Client, workers: Sequence[str]) -> list[str]:
-    """Those of `workers` that Dask gives tasks, as it has not paused them; all where it has.
+    """Return the `workers` that Dask has not paused; all if it paused all.
 
     Raises
     ------
@@ -151,17 +156,17 @@ def _running(dask_scheduler: Any) -> set[str]:
 
 
 def connected(scheduler: Any, client: str) -> bool:
-    """Runs on the scheduler: whether it has a connection to the client with this id.
+    """Return whether the scheduler is connected to the client with this id.
 
-    What a client asked for last may end after it was lost: Dask then knows its name again, and for
-    good.
+    Runs on the scheduler. The last call of a lost client may end after the loss: Dask then has the
+    client's name again, and keeps it.
     """
     comm = scheduler.client_comms.get(client)
     return comm is not None and not comm.closed()
 
 
 def in_task_of(client: Client) -> bool:
-    """Whether this is a task on a worker of the client's cluster."""
+    """Return whether this runs in a task on a worker of the client's cluster."""
     try:
         worker = get_worker()
     except ValueError:
@@ -170,7 +175,10 @@ def in_task_of(client: Client) -> bool:
 
 
 def check_home(client: Client, futures: Iterable[Future], name: str) -> None:
-    """Raise UnsupportedError when another cluster holds what has these futures, the `name`."""
+    """Raise UnsupportedError when another cluster holds the `futures`.
+
+    `name` is the noun that the message uses for the data of the futures.
+    """
     others = {future.client for future in futures} - {client}
     if any(other.status in {"closing", "closed"} for other in others):
         raise UnsupportedError(
@@ -185,13 +193,15 @@ def check_home(client: Client, futures: Iterable[Future], name: str) -> None:
 
 
 def _cluster_of(client: Client) -> str:
-    """The scheduler's own name, as its addresses may be several."""
+    """Return the scheduler's id: it may have several addresses."""
     return str(client.scheduler_info(n_workers=1)["id"])
 
 
 @contextmanager
 def giving_way(client: Client) -> Iterator[None]:
-    """A block that waits for tasks: in a task, it leaves its worker's thread to them.
+    """Secede from the worker's thread pool in a block that waits for tasks.
+
+    Outside a task, the block runs as it is.
 
     Raises
     ------
@@ -205,7 +215,7 @@ def giving_way(client: Client) -> Iterator[None]:
     try:
         secede()
     except KeyError:
-        # The task has done so before, perhaps in a worker_client() block.
+        # The task has seceded before, perhaps in a worker_client() block.
         yield
         return
     try:

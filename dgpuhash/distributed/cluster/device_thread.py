@@ -1,4 +1,4 @@
-"""The one thread of a worker that works on shards."""
+"""Thread that alone touches a worker's shards."""
 
 from __future__ import annotations
 
@@ -18,29 +18,30 @@ __all__ = ["ShardThread"]
 Args = ParamSpec("Args")
 Result = TypeVar("Result")
 
-# Seconds between two looks whether work is done whose end was not told.
+# Seconds between two checks for finished work whose waiter could not be woken.
 LOOK = 1.0
 
 
 class ShardThread:
-    """Runs work one piece after the other, off the event loop, in the order it was asked for.
+    """Thread that alone touches a worker's shards, one job after the other.
 
-    Shards are touched by this thread only, so they need no locks, and a change of an index falls
-    between two requests, never into one. It begins at once and outlives errors of any kind: a
-    process whose memory ran out may not be able to start a thread, or to tell of an end.
+    Jobs run off the event loop, in the order of submission. As no other thread touches the shards,
+    they need no locks, and a change of an index falls between two requests, never into one. The
+    thread starts at once and survives errors of any kind: a process whose memory ran out may not be
+    able to start a thread, or to signal the end of a job.
     """
 
     def __init__(self) -> None:
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._closed = False
-        # A finaliser of this very thread may ask for work, or close it.
+        # A finaliser that runs on this very thread may submit work, or close it.
         self._closing = threading.RLock()
         threading.Thread(target=self._work, name="dgpuhash-shards", daemon=True).start()
 
     async def run(
         self, work: Callable[Args, Result], *args: Args.args, **kwargs: Args.kwargs
     ) -> Result:
-        """The result of ``work(*args, **kwargs)``.
+        """Return the result of ``work(*args, **kwargs)``, run on the thread.
 
         Raises
         ------
@@ -55,7 +56,9 @@ class ShardThread:
     def submit(
         self, work: Callable[Args, Result], *args: Args.args, **kwargs: Args.kwargs
     ) -> Submitted:
-        """As `run`, for other threads: without the event loop; the work's `outcome` waits for it.
+        """Submit work from another thread; its `outcome` waits for the result.
+
+        As `run`, without an event loop.
 
         Raises
         ------
@@ -67,17 +70,17 @@ class ShardThread:
         return job
 
     def close(self) -> None:
-        """Finish the piece at hand and drop the others."""
+        """Finish the job that runs and refuse all others."""
         with self._closing:
             self._closed = True
             self._jobs.put(None)
 
     def _put(self, job: Job) -> None:
-        # Behind the last one nothing is looked at.
+        # The thread reads nothing behind the closing None.
         with self._closing:
             if not self._closed:
                 self._jobs.put(job)
-            # It may have been closed in between.
+            # A finaliser on this thread may have closed it in between.
             if self._closed:
                 raise ending()
 
@@ -88,14 +91,14 @@ class ShardThread:
             try:
                 job.carry_out()
             except BaseException as error:
-                # Without memory for a call, or to tell, or after the end of the event loop.
+                # No memory for a call or for the signal, or the event loop has ended.
                 if not job.done:
                     job.error, job.done = error, True
             del job
 
 
 class Job(ABC):
-    """A piece of work, and what came of it: `done`, and the `error` if any."""
+    """Job of the shard thread: `done`, its result, and its `error` if any."""
 
     def __init__(self, work: Callable[[], Any]) -> None:
         self.work = work
@@ -104,7 +107,10 @@ class Job(ABC):
         self.error: BaseException | None = None
 
     def carry_out(self) -> None:
-        """Do the work, unless nobody waits for it any more, and tell; runs on the thread."""
+        """Do the work, unless its waiter was cancelled, and wake the waiter.
+
+        Runs on the shard thread.
+        """
         if self._wanted():
             try:
                 self._result = self.work()
@@ -118,7 +124,7 @@ class Job(ABC):
 
     @abstractmethod
     def _tell(self) -> None:
-        """Wake who waits."""
+        """Wake the waiter."""
 
     def _told(self) -> Any:
         error, self.error = self.error, None
@@ -127,12 +133,12 @@ class Job(ABC):
         try:
             raise error
         finally:
-            # Its traceback holds this frame.
+            # The error's traceback refers to this frame.
             del error
 
 
 class Awaited(Job):
-    """Work that an event loop waits for."""
+    """Job whose waiter is a coroutine."""
 
     def __init__(self, work: Callable[[], Any]) -> None:
         super().__init__(work)
@@ -141,7 +147,7 @@ class Awaited(Job):
         self._timer: asyncio.TimerHandle | None = None
 
     async def outcome(self) -> Any:
-        """The result, or its error raised."""
+        """Return the result, or raise its error."""
         try:
             await self._end
         finally:
@@ -150,7 +156,7 @@ class Awaited(Job):
         return self._told()
 
     def look(self) -> None:
-        """Find an end that was not told, now and again."""
+        """Poll for the end of the job, in case the thread could not signal it."""
         self._find()
         if not self._end.done():
             self._timer = self._loop.call_later(LOOK, self.look)
@@ -167,14 +173,14 @@ class Awaited(Job):
 
 
 class Submitted(Job):
-    """Work that a thread waits for."""
+    """Job whose waiter is a thread."""
 
     def __init__(self, work: Callable[[], Any]) -> None:
         super().__init__(work)
         self._end = threading.Event()
 
     def outcome(self) -> Any:
-        """The result, or its error raised."""
+        """Return the result, or raise its error."""
         while not self.done:
             self._end.wait(LOOK)
         return self._told()
@@ -184,7 +190,7 @@ class Submitted(Job):
 
 
 def ending() -> IndexLost:
-    """The error of work on a worker that ends."""
+    """Return the error of work submitted to a worker that is ending."""
     return IndexLost(f"a worker with a shard of the index is ending; {REMEDY}")
 
 

@@ -1,4 +1,4 @@
-"""The plugin of this library on each worker: installed by a client, found by a task."""
+"""This library's plugin on each worker: registration and lookup."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["NAME", "arriving_host_of", "host_of", "hosting_worker", "new_plugin"
 
 NAME = "dgpuhash"
 
-# Seconds between two looks for a plugin, and how many looks.
+# Seconds between two checks for a plugin, and how many checks.
 MOMENT = 0.05
 MOMENTS = 100
 
@@ -23,23 +23,23 @@ _classes: list[Callable[[], WorkerPlugin]] = []
 
 
 def the_plugin(cls: _Plugin) -> _Plugin:
-    """Register `cls` as the plugin that `new_plugin` makes."""
+    """Register `cls` as the plugin class that `new_plugin` instantiates."""
     _classes[:] = [cls]
     return cls
 
 
 def new_plugin() -> WorkerPlugin:
-    """One of the registered class."""
+    """Return a new plugin of the registered class."""
     return _classes[0]()
 
 
 def host_of(worker: Any) -> Any:
-    """The plugin of `worker`.
+    """Return the plugin of `worker`.
 
     Raises
     ------
     IndexLost
-        When it has none, which means that no index was ever made on this cluster.
+        When the worker has no plugin: no index was ever made on this cluster.
     """
     host = worker.plugins.get(NAME)
     if host is None:
@@ -48,7 +48,10 @@ def host_of(worker: Any) -> Any:
 
 
 async def arriving_host_of(worker: Any) -> Any:
-    """As `host_of`, for a worker that may just have joined, and get its plugin in a moment."""
+    """Return the plugin of `worker`, which may still be installing it.
+
+    Waits up to 5 s for a worker that has just joined; raises as `host_of` then.
+    """
     for _ in range(MOMENTS):
         if NAME in worker.plugins:
             break
@@ -57,14 +60,14 @@ async def arriving_host_of(worker: Any) -> Any:
 
 
 def hosting_worker() -> Any:
-    """The worker that runs this task.
+    """Return the worker that runs this task.
 
     Raises
     ------
     UnsupportedError
-        When no worker of a cluster does.
+        When this code does not run in a task on a worker.
     IndexLost
-        When it has no plugin.
+        When the worker has no plugin.
     """
     try:
         worker = get_worker()

@@ -1,4 +1,4 @@
-"""Whether workers that are waited for are there, and go on with all that they have begun."""
+"""Liveness of workers: work that they began and no thread carries on."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from typing import Any
 
 __all__ = ["Attendance", "unattended"]
 
-# Seconds, and looks, after which what nobody goes on with is lost: a machine may stand for a while.
+# Seconds, and heartbeats, after which stuck work counts as lost: a machine may pause for a while.
 LOST, LOOKS = 10.0, 4
-# Of an error.
+# Characters of an error's text that a report repeats.
 TOLD = 200
 
 
 def unattended(dask_worker: Any) -> list[str]:
-    """Runs on a worker's event loop: what it has begun and, as it seems, nobody goes on with.
+    """Return descriptions of this worker's work that seems to be stuck.
 
-    A thread of Dask's ends without a word when memory runs out while it waits for work, and no
-    other takes its place; nor does Dask hear of a task whose end its thread could not tell. What
-    sends messages to the scheduler can end so, too; and what came and could not be loaded is not
-    brought again (dask/distributed#6705). The worker answers all the same.
+    Runs on the worker's event loop. A thread of Dask's pool ends silently when memory runs out
+    while it waits for work, and no other thread replaces it; nor does Dask learn that a task has
+    ended if its thread could not signal it. The stream of messages to the scheduler can end in the
+    same way; and data that arrived and could not be deserialized is not fetched again
+    (dask/distributed#6705). The worker still answers calls in all these cases.
     """
     return [
         *_tasks_in_no_thread(dask_worker),
@@ -34,7 +35,7 @@ def _tasks_in_no_thread(worker: Any) -> Iterator[str]:
         at_work = dict(worker.active_threads)
     threads = list(executor._threads)
     busy = sum(thread.is_alive() and thread.ident in at_work for thread in threads)
-    # Those that have left the pool and come back may take the place of others.
+    # Threads that seceded and rejoined may take the places of others.
     if busy < executor._max_workers:
         for key in worker.active_keys - set(at_work.values()):
             task = worker.state.tasks.get(key)
@@ -48,9 +49,10 @@ def _unsent(stream: Any) -> Iterator[str]:
 
 
 def _not_loaded(waiting: Iterable[Any]) -> Iterator[str]:
-    """Data that came for tasks and could not be made objects of; the scheduler hears of no error.
+    """Yield data that arrived for tasks and could not be deserialized.
 
-    Dask's transfers end so, too, where they meet a comm over which others did.
+    The scheduler is not told of that error. Dask's transfers also end so on a comm over which an
+    earlier transfer failed.
     """
     wanted = {each.key: each for task in waiting for each in task.waiting_for_data}
     for key, each in wanted.items():
@@ -60,13 +62,13 @@ def _not_loaded(waiting: Iterable[Any]) -> Iterator[str]:
 
 
 def _for_threads(task: Any) -> bool:
-    """Whether a task is one for the worker's own threads."""
+    """Return whether a task runs in the worker's own thread pool."""
     executor = (task.annotations or {}).get("executor", "default")
     return executor == "default" and not task.run_spec.is_coro
 
 
 class Attendance:
-    """What workers have said so far.
+    """Watchdog record: which work each worker has reported as stuck.
 
     Examples
     --------
@@ -79,7 +81,11 @@ class Attendance:
         self._seen: dict[tuple[str, str], list[float]] = {}
 
     def missed(self, answers: Mapping[str, Sequence[str]], now: float) -> list[tuple[str, str]]:
-        """The workers, and what of theirs `answers` and all in `LOST` seconds before speak of."""
+        """Return the (worker, work) pairs that have been stuck for too long.
+
+        Such a pair is in `answers` and in all heartbeats of at least `LOST` seconds before, and in
+        `LOOKS` heartbeats or more. `now` is in seconds.
+        """
         self._seen = {
             each: [*self._seen.get(each, []), now]
             for each in ((worker, what) for worker, some in answers.items() for what in some)

@@ -1,4 +1,4 @@
-"""What a phase needs of the workers' data, and what it leaves there, in the phase's own message."""
+"""Data locality: the inputs and outputs of a broadcast, kept on workers."""
 
 from __future__ import annotations
 
@@ -31,36 +31,38 @@ __all__ = [
 
 Result = TypeVar("Result")
 
-# Begins the names of all data that this library leaves on workers.
+# Prefix of the keys of all data that this library leaves on workers.
 OURS = "dgpuhash-"
 
-# Of a worker's memory, where Dask is not to spill.
+# Share of a worker's memory to stay below where Dask's ``memory.target`` is off.
 SPILLING = 0.6
 
 
 class Item(Protocol):
-    """Things of one worker that belong together, such as the columns of a chunk."""
+    """Keys of one worker that belong together, as the columns of a chunk."""
 
     @property
     def labels(self) -> tuple[Hashable, ...]:
-        """Under which the worker has them."""
+        """The Dask keys of the item's data."""
 
 
 @dataclass(frozen=True, slots=True)
 class Needed:
-    """Data that a phase works on where it lies.
+    """Input of a broadcast: data, processed on the workers that hold it.
 
     Attributes
     ----------
     labels : sequence of label
+        Dask keys.
     deal : callable
-        Of a module: of workers, `labels`, and the holders of each label, the items of each worker;
-        or why the phase cannot have all. The scheduler calls it when the phase begins.
+        Defined in a module. Called on the scheduler when the broadcast begins, with the workers,
+        `labels`, and the holders of each label; returns the items of each worker, or a text that
+        says why the broadcast cannot have all of them.
     token : str
-        For names of what the phase leaves, which nothing had before; by default the scheduler's.
+        Part of the outputs' keys that no key had before; by default the scheduler draws it.
     growth : float
-        How many times the bytes of its items each worker must have room for beside them, so that
-        Dask, which cannot spill what a phase works on, need not end it. 0: nobody looks.
+        Free memory that each worker must have, as a multiple of its items' bytes: Dask cannot spill
+        data that a broadcast works on, and would kill the worker. 0: no check.
     """
 
     labels: Sequence[Hashable]
@@ -72,42 +74,48 @@ class Needed:
     growth: float = 0.0
 
     def dealt(self, workers: Sequence[str], scheduler: Any) -> Sequence[Sequence[Item]] | str:
-        """Runs on the scheduler."""
+        """Return the items of each worker, or why there are none.
+
+        Runs on the scheduler.
+        """
         found = self.deal(workers, self.labels, scheduler.get_who_has(self.labels))
         if not self.growth or isinstance(found, str):
             return found
         for address, items in zip(workers, found, strict=True):
             labels = [label for item in items for label in item.labels]
             nbytes = sum(scheduler.tasks[label].get_nbytes() for label in labels)
-            # One that has gone has none of them.
+            # A worker that has left holds no items.
             if labels and not _has_room(scheduler.workers[address], nbytes * self.growth):
                 return f"worker {address} is short of memory"
         return found
 
 
 def _has_room(worker: Any, nbytes: float) -> bool:
-    """Whether a worker has spilled nothing, and need not for `nbytes` more."""
+    """Return whether a worker can take `nbytes` more without spilling.
+
+    False for one that has spilled already; True without a memory limit.
+    """
     share = dask.config.get("distributed.worker.memory.target") or SPILLING
     limit, memory = worker.memory_limit, worker.memory
     return not limit or (memory.spilled == 0 and memory.process + nbytes <= share * limit)
 
 
 class Elsewhere(Exception):
-    """Why no phase can work on the data where it lies; no worker was told of one."""
+    """Data that a broadcast needs is not on its workers; none was called."""
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What a worker is given of what its phase needs.
+    """Local inputs: the data of a broadcast that this worker holds.
 
     Attributes
     ----------
     dealt : sequence of sequence of Item
-        Of each worker.
+        The items of each worker.
     rank : int
-        This worker's place among them.
+        This worker's position in `dealt`.
     token : str
-        Of this call: names with it were given to nothing before.
+        Part of its outputs' keys, unique to this call.
     """
 
     dealt: Sequence[Sequence[Any]]
@@ -117,19 +125,19 @@ class Given:
 
     @property
     def own(self) -> Sequence[Any]:
-        """This worker's items."""
+        """The items of this worker."""
         return self.dealt[self.rank]
 
     @property
     def things(self) -> list[list[Any]]:
-        """Those of each of its own items.
+        """The data of each of this worker's items.
 
         Raises
         ------
         KeyError
-            When one has left the worker.
+            When data has left the worker.
         Exception
-            What else came of looking at the data.
+            Any other error of reading the data.
         """
         if isinstance(self._found, Exception):
             raise self._found
@@ -139,7 +147,10 @@ class Given:
     def to(
         cls, worker: Any, workers: Sequence[str], dealt: Sequence[Sequence[Any]], token: str
     ) -> Given:
-        """What `worker` has of it; runs on its event loop, which alone touches its data."""
+        """Make the local inputs of `worker` from its data.
+
+        Runs on the worker's event loop, which alone touches its data.
+        """
         rank = workers.index(worker.address)
         found: list[list[Any]] | Exception
         try:
@@ -151,9 +162,9 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Made(Generic[Result]):
-    """A result of a worker, and what it leaves among its data.
+    """Result of a worker, and data that stays on it under Dask keys.
 
-    The client is given futures for the latter, which keep it there.
+    The client gets futures for the data, which keep it there.
     """
 
     result: Result
@@ -161,14 +172,17 @@ class Made(Generic[Result]):
 
 
 def claim(scheduler: Any, client: str, left: Mapping[str, Mapping[Hashable, int]]) -> None:
-    """Runs on the scheduler: note for `client` what workers have left, with its bytes."""
+    """Register data that workers hold as wanted by `client`.
+
+    Runs on the scheduler. `left`: the bytes of each label, by worker.
+    """
     sizes = {label: nbytes for mine in left.values() for label, nbytes in mine.items()}
     if sizes:
         watch_departures(scheduler)
         holders = {label: [worker] for worker, mine in left.items() for label in mine}
         scheduler.update_data(who_has=holders, nbytes=sizes)
         wanting = scheduler.clients[client]
-        # Dask's own way would tell the client of each thing, which the phase's answer does.
+        # Dask's own method would also send the client each key, which the answer does.
         for label in sizes:
             task = scheduler.tasks[label]
             task.who_wants = {wanting, *(task.who_wants or ())}
@@ -176,7 +190,10 @@ def claim(scheduler: Any, client: str, left: Mapping[str, Mapping[Hashable, int]
 
 
 def claimed(client: Client, labels: Collection[Any]) -> dict[Hashable, Future]:
-    """Futures for what the scheduler has noted for `client`; when they go, so does that."""
+    """Return futures for data that `claim` registered for `client`.
+
+    The workers drop the data when its futures are released.
+    """
     futures: dict[Hashable, Future] = {label: Future(label, client) for label in labels}
     for label in futures:
         client.futures[label].finish()
@@ -184,17 +201,21 @@ def claimed(client: Client, labels: Collection[Any]) -> dict[Hashable, Future]:
 
 
 def free(scheduler: Any, worker: str, labels: Collection[Hashable]) -> None:
-    """Runs on the scheduler: let a worker drop what nobody is going to claim."""
+    """Let a worker drop data that no client is going to claim.
+
+    Runs on the scheduler.
+    """
     if labels and worker in scheduler.workers:
         message = {"op": "free-keys", "keys": list(labels), "stimulus_id": f"dgpuhash-{time()}"}
         scheduler.worker_send(worker, message)
 
 
 class Departures(SchedulerPlugin):
-    """Forgets what a worker that is closed takes with it, before Dask reports it as an error.
+    """Scheduler plugin that forgets our data on a worker that is closing.
 
-    So does a cluster that ends before its clients have let go their answers, as most do. Of workers
-    that are killed, nobody is told before, and Dask's report stays.
+    Otherwise Dask reports the loss of that data as an error, also when a cluster closes before its
+    clients have released their results, as most do. A worker that is killed announces nothing, and
+    Dask's report stays.
     """
 
     name = "dgpuhash-departures"
@@ -203,7 +224,10 @@ class Departures(SchedulerPlugin):
         self._scheduler = scheduler
 
     def log_event(self, topic: str, message: Any) -> None:
-        """Called with all events of the scheduler; those of a worker have its address for topic."""
+        """Forget the keys of a worker whose event says that it is closing.
+
+        Dask calls this for all events; the topic of a worker's event is its address.
+        """
         if not isinstance(message, dict) or message.get("status") != "closing":
             return
         leaving = self._scheduler.workers.get(topic)
@@ -213,19 +237,22 @@ class Departures(SchedulerPlugin):
 
 
 def watch_departures(dask_scheduler: Any) -> None:
-    """Runs on the scheduler: have it forget what workers that are closed have of ours."""
+    """Install the `Departures` plugin on the scheduler, once.
+
+    Runs on the scheduler.
+    """
     if Departures.name not in dask_scheduler.plugins:
         dask_scheduler.add_plugin(Departures(dask_scheduler))
 
 
 def _only_there(task: Any) -> bool:
-    """Whether no other worker has it, nor can make it again."""
+    """Return whether a key of ours has one holder and cannot be recomputed."""
     name = task.key[0] if isinstance(task.key, tuple) else task.key
     ours = isinstance(name, str) and name.startswith(OURS)
     return ours and not task.run_spec and len(task.who_has) == 1
 
 
-# Copies of keys, and a result with columns of both sides.
+# Room for copies of keys, and for a result with columns of both sides.
 GROWTH = 2.0
 
 _log = logging.getLogger("dgpuhash.bulk")
@@ -233,14 +260,14 @@ _log = logging.getLogger("dgpuhash.bulk")
 
 @dataclass(frozen=True, slots=True)
 class Lying:
-    """A partition among the data of a worker.
+    """Location of a partition: a Dask key that its worker holds.
 
     Attributes
     ----------
     number : int
-        Among all partitions.
+        Position among all partitions.
     labels : tuple of one label
-        Under which the worker has it.
+        The Dask key.
     """
 
     number: int
@@ -248,18 +275,20 @@ class Lying:
 
 
 def needed(partitions: Sequence[Any], meta: Any) -> Needed:
-    """The partitions, for a phase of workers that have each, and frames like `meta`.
+    """Return the partitions as the input of a broadcast to their holders.
+
+    `meta` is an empty frame like the partitions.
 
     Raises
     ------
     Elsewhere
-        When they are not on workers.
+        When the partitions are not all computed and on workers.
     """
     if not partitions or not all(isinstance(each, Future) for each in partitions):
         raise Elsewhere("the frame is not persisted")
     if any(each.status != "finished" for each in partitions):
         raise Elsewhere("not all of its partitions are computed")
-    # Dask's limits are those of the host's memory.
+    # Dask limits host memory only.
     growth = GROWTH if frames_of(meta).device == "cpu" else 0.0
     return Needed([each.key for each in partitions], by_rank, growth=growth)
 
@@ -269,7 +298,11 @@ def by_rank(
     labels: Sequence[Hashable],
     holders: Mapping[Hashable, Collection[str]],
 ) -> list[list[Lying]] | str:
-    """The partitions that each of `workers` has, each once; or why a phase cannot have them."""
+    """Assign each partition to one worker that holds it.
+
+    Returns the partitions of each of `workers`, or a text that says why one has no holder. Among
+    several holders, the one with the fewest partitions gets it.
+    """
     ranks = {worker: rank for rank, worker in enumerate(workers)}
     found: list[list[Lying]] = [[] for _ in workers]
     for number, label in enumerate(labels):
@@ -281,5 +314,5 @@ def by_rank(
 
 
 def report(what: str, refused: str = "") -> None:
-    """Tell the log whether a phase did it, or why tasks have to."""
+    """Log whether one broadcast did the work, or why tasks do."""
     _log.info("%s %s", what, f"by tasks: {refused}" if refused else "in one phase")

@@ -1,4 +1,4 @@
-"""Blocks that one client at a time is in."""
+"""Cluster-wide locks by name, and a guard against re-entrance."""
 
 from __future__ import annotations
 
@@ -16,22 +16,23 @@ from dgpuhash.errors import IndexLost, ReentranceError
 
 __all__ = ["Alone", "forget_lock", "locked"]
 
-# Seconds between two looks whether the client in the block is alive.
+# Seconds between two checks that the client which holds the lock is alive.
 PATIENCE = 2.0
 
-# The threads of this process that are in a block, or wait for it, for which client.
+# (thread, client, lock name) of each holder or waiter in this process.
 _inside: set[tuple[int, str, str]] = set()
 
 
 class Alone:
-    """A block that a thread which is in it may not enter again: it is in the middle of a phase.
+    """Guard that raises when a thread re-enters its block.
 
-    Other threads are kept out by a lock around it.
+    A re-entering thread would be in the middle of a broadcast. A lock around the guard keeps other
+    threads out.
 
     Parameters
     ----------
     name : str
-        Of the table.
+        Of the table, for the message.
     """
 
     def __init__(self, name: str) -> None:
@@ -51,17 +52,17 @@ class Alone:
 
 @contextmanager
 def locked(client: Client, name: str) -> Iterator[None]:
-    """A block that one client at a time is in, for each name.
+    """Hold the cluster-wide lock of this name in a block.
 
-    A task may be in it, or wait for it, without a thread of its worker. The place of a client that
-    the scheduler has lost is free.
+    A task that holds the lock, or waits for it, occupies no thread of its worker. The lease of a
+    client that the scheduler has lost is released.
 
     Raises
     ------
     IndexLost
         When the scheduler is gone.
     ReentranceError
-        When this thread is in the block, which it would wait for itself to leave.
+        When this thread holds the lock already: it would wait for itself.
     """
     place = get_ident(), client.id, name
     if place in _inside:
@@ -78,7 +79,10 @@ def locked(client: Client, name: str) -> Iterator[None]:
 
 
 class ClientLock(Lock):
-    """Dask's lock, with leases that tell their client: Dask itself waits for it half a minute."""
+    """Dask lock whose leases name their client.
+
+    So a lost client's lease is released at once; Dask itself waits half a minute.
+    """
 
     def __init__(self, name: str, client: Client) -> None:
         super().__init__(name, scheduler_rpc=handlers_of(client), loop=client.loop)
@@ -104,17 +108,20 @@ def _lock(client: Client, name: str) -> Iterator[None]:
     try:
         yield
     finally:
-        # A scheduler that is gone holds no lock, and what happened in the block is told by it.
+        # A lost scheduler holds no lock, and the block reports the loss by itself.
         with suppress(IndexLost), asking_the_scheduler():
             lock.release()
-        # It would go on for as long as the client; absent where locks never time out.
+        # Otherwise it runs until the client closes; absent where locks never time out.
         refresh = getattr(lock, "refresh_callback", None)
         if refresh is not None:
             lock.loop.add_callback(refresh.stop)
 
 
 def forget_lock(name: str, scheduler: Any) -> None:
-    """On the scheduler: nothing of a lock stays there, unless somebody has it or waits for it."""
+    """Remove a lock from the scheduler, unless a client holds or awaits it.
+
+    Runs on the scheduler.
+    """
     locks, name = scheduler.extensions["semaphores"], _known_as(name)
     if not locks.leases.get(name) and not locks.metrics["pending"].get(name):
         locks.close(name)
@@ -125,7 +132,10 @@ def _known_as(name: str) -> str:
 
 
 def free_of_the_dead(name: str, dask_scheduler: Any) -> None:
-    """Runs on the scheduler: ends the leases of clients that it has lost."""
+    """Release the leases of clients that the scheduler has lost.
+
+    Runs on the scheduler.
+    """
     semaphores = dask_scheduler.extensions["semaphores"]
     for lease in list(semaphores.leases.get(name, ())):
         if not connected(dask_scheduler, lease.partition("/")[0]):

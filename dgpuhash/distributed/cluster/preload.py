@@ -1,4 +1,4 @@
-"""Bringing this library into the processes of a cluster before they are asked for anything."""
+"""Preload: import this library in a cluster's processes before any call."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from dgpuhash.errors import UnsupportedError
 
 __all__ = ["import_there"]
 
-# What a process of a cluster ever asks for hangs on this module.
+# This module imports all that a process of a cluster ever needs.
 _THERE = "dgpuhash.distributed.shards.plugin:NAME"
 
 _done: WeakSet[Client] = WeakSet()
 
 
 def import_there(client: Client) -> None:
-    """Let the scheduler and the workers that are there import this library, once for each client.
+    """Import this library on the scheduler and all workers, once per client.
 
-    They do so in threads: the first message that names a function of ours would make the event
-    loop import it, with all that it needs, and answer nobody for seconds.
+    Each imports it in a thread: otherwise the first message that names a function of ours makes the
+    event loop import it, and the process does not answer for seconds.
 
     Raises
     ------
     UnsupportedError
-        When it is not installed there.
+        When a process of the cluster cannot import it.
     IndexLost
-        When a worker is lost meanwhile.
+        When a worker is lost before it has imported it.
     """
     if client in _done:
         return
-    # Nothing of ours travels with it.
+    # Its pickle names no function of ours.
     found = partial(asyncio.to_thread, pkgutil.resolve_name, _THERE)
 
     def begin() -> Awaitable[Any]:
@@ -50,7 +50,7 @@ def import_there(client: Client) -> None:
         )
 
     try:
-        # A look that names a function of ours would wait for the import on the event loop.
+        # A heartbeat that names a function of ours would import it on the event loop.
         attended(client, workers_of(client), begin, look=list)
     except ImportError as error:
         raise UnsupportedError(

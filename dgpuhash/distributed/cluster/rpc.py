@@ -1,4 +1,4 @@
-"""A request of one worker to the shards of another, over the cluster's own comms."""
+"""RPC: calls of the scheduler, and between workers, over Dask's comms."""
 
 from __future__ import annotations
 
@@ -29,32 +29,32 @@ __all__ = [
     "request",
 ]
 
-# Not one of the plugin's, which go with it.
+# Not a handler of the plugin's, which is removed with it.
 OPERATION = "dgpuhash-call"
 
-# Clients whose scheduler takes calls. Of each scheduler in this process the addresses of workers
-# that do, with names that are new when one starts anew.
+# Clients whose scheduler has the handler. For each scheduler in this process, the workers that have
+# it: their server ids, which are new after a restart, by address.
 _clients: WeakSet[Client] = WeakSet()
 _workers: WeakKeyDictionary[Any, dict[str, str]] = WeakKeyDictionary()
 
 
 async def on_scheduler(client: Client, function: Callable[..., Any], *args: Any) -> Any:
-    """``function(*args, dask_scheduler=…)`` on the event loop of the client's scheduler.
+    """Run ``function(*args, dask_scheduler=…)`` on the scheduler's event loop.
 
-    Where that is the client's own, as with a `LocalCluster`, nothing travels.
+    Where that is the client's own loop, as with a `LocalCluster`, nothing is serialized.
 
     Parameters
     ----------
     client : distributed.Client
     function : callable
-        Of a module, so that it travels by name; perhaps a coroutine function.
+        Defined in a module: it is pickled by name. May be a coroutine function.
     *args
-        Which nobody changes from now on.
+        Not changed by the caller from now on.
 
     Raises
     ------
     Exception
-        What `function` raised.
+        The error that `function` raised.
     """
     here = _scheduler_here(client)
     if here is not None:
@@ -65,7 +65,7 @@ async def on_scheduler(client: Client, function: Callable[..., Any], *args: Any)
     if client in _clients:
         answer = await getattr(client.scheduler, OPERATION)(**message)
     if answer is None:
-        # Nothing was ever called there, or the scheduler was started anew.
+        # The scheduler has no handler yet, or was restarted.
         await client.run_on_scheduler(take_calls, "dask_scheduler", asynchronous=True)
         _clients.add(client)
         answer = await getattr(client.scheduler, OPERATION)(**message)
@@ -75,7 +75,9 @@ async def on_scheduler(client: Client, function: Callable[..., Any], *args: Any)
 def ask_scheduler(
     client: Client, function: Callable[..., Any], *args: Any, limit: float | None = None
 ) -> Any:
-    """As `on_scheduler`, for threads that wait, by default for as long as it takes.
+    """Run `function` on the scheduler and wait for its result.
+
+    As `on_scheduler`, for threads; without `limit` (seconds), the wait has no end.
 
     Raises
     ------
@@ -87,16 +89,17 @@ def ask_scheduler(
 
 
 def handlers_of(client: Client) -> Any:
-    """What Dask's own objects ask the client's scheduler through, without messages where they can.
+    """Return an RPC object for the scheduler's handlers.
 
-    As ``client.scheduler``, it has an asynchronous method for each of the scheduler's handlers.
+    As ``client.scheduler``, it has an asynchronous method for each handler; a scheduler on the
+    client's event loop is called without messages.
     """
     here = _scheduler_here(client)
     return client.scheduler if here is None else Handlers(here)
 
 
 class Handlers:
-    """Those of a scheduler on this event loop."""
+    """Handlers of a scheduler on this event loop, called without messages."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -110,19 +113,25 @@ class Handlers:
 
 
 async def call_worker(scheduler: Any, address: str, post: bytes, more: bytes | None) -> Any:
-    """What is `posted`, carried out on the event loop of a worker; called on the scheduler's.
+    """Carry out a `posted` call on a worker's event loop; return its result.
 
-    `more`: further arguments, pickled. Over the comms that the scheduler keeps, where Dask's own
-    broadcast opens new ones.
+    Runs on the scheduler, over its pooled comms; Dask's own broadcast opens new ones.
+
+    Parameters
+    ----------
+    post : bytes
+        As `posted` returns it.
+    more : bytes or None
+        Further arguments, pickled.
 
     Raises
     ------
     Exception
-        What the function raised, or that the worker cannot be reached.
+        The error that the function raised, or that the worker cannot be reached.
     """
     worker = scheduler.workers.get(address)
     if worker is None:
-        # Over a comm that is kept, one that was retired answers until it has ended.
+        # A retired worker still answers over a pooled comm until its process ends.
         raise CommClosedError(f"{address} is not in the cluster")
     comm = await scheduler.rpc.connect(address)
     comm.name = "dgpuhash call"
@@ -141,7 +150,7 @@ async def call_worker(scheduler: Any, address: str, post: bytes, more: bytes | N
 
 
 def _scheduler_here(client: Client) -> Scheduler | None:
-    """The client's scheduler, where it is there and has the same event loop."""
+    """Return the client's scheduler if it runs on the client's event loop."""
     found = getattr(client.cluster, "scheduler", None)
     if not isinstance(found, Scheduler) or found.status is not Status.running:
         return None
@@ -150,14 +159,15 @@ def _scheduler_here(client: Client) -> Scheduler | None:
 
 
 def posted(function: Callable[..., Any], *args: Any) -> bytes:
-    """A call as it travels."""
+    """Return a call as bytes: its pickled function and arguments."""
     return bytes(pickle.dumps((function, args)))
 
 
 def take_calls(named: str, dask_worker: Any) -> None:
-    """Let a process do what is `posted`; Dask calls the scheduler ``dask_worker``, too.
+    """Install the handler for `posted` calls in this process.
 
-    Functions get it under the name `named`.
+    Functions get the process as the keyword argument `named`. Dask passes the scheduler, too, as
+    ``dask_worker``.
     """
 
     async def answer(post: bytes, more: bytes | None = None) -> dict[str, bytes]:
@@ -176,8 +186,8 @@ REMEDY = "call index.rebuild(), or DistributedIndex.load(url) where the index wa
 
 Result = TypeVar("Result")
 
-# Seconds. A shard may be busy for any time while its worker's event loop answers pings; only a
-# worker that answers none for LIMIT is given up. A comm to a dead process breaks at once.
+# Seconds. A shard may be busy for any time while its worker's event loop answers heartbeats; only a
+# worker that answers none for LIMIT counts as lost. A comm to a dead process breaks at once.
 CONNECT = 2.0
 PATIENCE = 2.0
 LIMIT = 20.0
@@ -186,31 +196,33 @@ LIMIT = 20.0
 async def request(
     worker: Any, address: str, operation: str, objects: Mapping[str, Any], **message: Any
 ) -> list[Any]:
-    """The answers of the handler `operation` of the worker at `address`.
+    """Call the handler `operation` of the worker at `address`.
+
+    Returns the list of objects that the handler answers.
 
     Parameters
     ----------
     worker : distributed.Worker
-        The worker that asks.
+        The calling worker.
     address : str
-        The worker that is asked.
+        The called worker.
     operation : str
         The name of a handler of `ShardHost`.
     objects : mapping
-        Arguments of the handler that Dask serialises: frames, arrays, tuples of arrays. Over UCXX
+        Arguments of the handler that Dask serializes: frames, arrays, tuples of arrays. Over UCXX
         they go from device memory to device memory.
     **message
-        Small arguments that msgpack knows.
+        Small arguments of types that msgpack supports.
 
     Raises
     ------
     IndexLost
-        When the worker is gone or answers no longer.
+        When the worker is gone or no longer answers.
     DgpuhashError
-        What the handler raised.
+        The error that the handler raised.
     """
     if address == worker.address:
-        # Below what prepares answers for the comm: objects and errors stay as they are.
+        # The unwrapped handler: its objects and errors are not serialized.
         handler = worker.handlers[operation].__wrapped__
         answer = await handler(**objects, **message)
         return [unloaded(thing) for thing in answer]
@@ -227,7 +239,7 @@ async def request(
             f"({str(error) or 'it does not answer'}); {REMEDY}"
         ) from error
     if response is None:
-        # What Dask answers for an operation that a worker without this plugin does not know.
+        # Dask's answer for an operation that a worker without this plugin does not know.
         raise IndexLost(
             f"worker {address}, which owned a shard of the index, is ending or new; {REMEDY}"
         )
@@ -239,10 +251,11 @@ async def request(
 
 
 def begun(work: Awaitable[Result]) -> asyncio.Future[Result]:
-    """`work` as a future that nobody need wait for, or look at its error.
+    """Start `work` and return a future that need not be awaited.
 
-    So messages go on when whoever sent them is cancelled: UCXX 0.52 crashes when a receive is.
-    Where Python can, it begins at once, not with the event loop's next turn.
+    An error that is not read is not logged. So messages are sent to their end when their sender is
+    cancelled: UCXX 0.52 crashes when a receive is cancelled. From Python 3.12 on, a coroutine
+    starts at once, not with the event loop's next turn.
     """
     task = _started(work)
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -269,21 +282,21 @@ async def _round_trip(worker: Any, address: str, operation: str, message: dict[s
 
 
 def _taken_for_an_end(error: Exception, operation: str) -> bool:
-    """Whether `error` says that no handler got the message, and the comm is good for the next one.
+    """Return whether `error` means a stale comm, on which no handler ran.
 
-    Dask puts a comm back into the pool also when it could not load, for want of memory, say, the
-    data that came over it (dask/distributed#7060). The other side still waits to be told that they
-    came, and answers whatever comes next that it is not that.
+    The caller then retries over it. Dask also returns a comm to the pool when it could not load the
+    data that arrived over it, say for want of memory (dask/distributed#7060). The other side still
+    waits for the acknowledgement of that data, and refuses the next message.
     """
     text = repr(error)
     return "AssertionError" in text and operation in text
 
 
 async def _connect(worker: Any, address: str) -> Any:
-    """A comm to `address`; a worker that the scheduler no longer knows is not waited for.
+    """Return a comm to `address`; give up when the scheduler lost that worker.
 
-    Dask cancels its first try after a fifth of its time, and UCXX 0.52 then writes to memory that
-    is no longer its own. So that try may last as long as anybody waits.
+    Dask cancels its first attempt after a fifth of the timeout, and UCXX 0.52 then writes to memory
+    that is no longer its own. So the timeout is such that this attempt may last for `LIMIT`.
     """
     loop = asyncio.get_running_loop()
     end = loop.time() + LIMIT
@@ -305,6 +318,6 @@ async def _connect(worker: Any, address: str) -> Any:
 
 
 def _give_back(worker: Any, address: str, late: asyncio.Future[Any]) -> None:
-    """A connection that nobody waits for is the next one's."""
+    """Return a late comm to the pool: its requester no longer waits for it."""
     if not late.cancelled() and late.exception() is None:
         worker.rpc.reuse(address, late.result())

@@ -1,4 +1,4 @@
-"""Arrays and frames of the client's own on their way to workers."""
+"""Scatter of the client's own arrays and frames to workers."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["scattered"]
 
 
 def scattered(client: Client, workers: Sequence[str], pieces: Sequence[Any]) -> list[Future]:
-    """The pieces on the workers.
+    """Scatter the pieces to `workers`; return their futures, in order.
 
     Raises
     ------
     OutOfMemoryError
-        When none of these takes any in Dask's own time, since all are paused.
+        When all these workers stay paused until Dask's timeout.
     IndexLost
-        When one of these is lost.
+        When one of these workers is lost.
     """
 
     name = f"{OURS}scattered-{uuid.uuid4().hex}"

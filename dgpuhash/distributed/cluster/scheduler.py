@@ -1,6 +1,6 @@
-"""Phases that the scheduler passes on to workers, in turns if asked.
+"""Scheduler side of broadcasts: dispatch, and a queue of collectives.
 
-A lock of the client's would be three more messages.
+A lock held by the client would cost three more messages.
 """
 
 from __future__ import annotations
@@ -32,20 +32,21 @@ from dgpuhash.distributed.cluster.rpc import begun, call_worker, on_scheduler, p
 
 __all__ = ["Failed", "end_turn", "relayed"]
 
-# Seconds between two looks whether the client whose turn it is is alive.
+# Seconds between two checks that the client of the collective that runs is alive.
 PATIENCE = 2.0
-# Seconds that the others of a phase in turns have to say what they know when one has failed.
+# Seconds that the other workers of a collective have to answer when one has failed.
 FAREWELL = 2.0
 
 
 class Failed:
-    """An error on its way to the client.
+    """Error of a worker, as a result that is sent to the client.
 
     Attributes
     ----------
     error : Exception
     told : bool
-        Whether it only came of what another worker, which is about to answer, said of its own.
+        Whether it is secondary: the consequence of another worker's error, which that worker is
+        about to send.
     """
 
     def __init__(self, error: Exception, *, told: bool = False) -> None:
@@ -54,9 +55,10 @@ class Failed:
 
 @dataclass(eq=False)
 class Turn:
-    """A phase that takes turns with others; `over` when it ended, or nobody waits for it.
+    """Collective in the scheduler's queue, where one runs at a time.
 
-    `begun`: its turn came, and workers may have been told of it.
+    `begun`: it reached the head of the queue, and workers may have been called. `over`: it ended,
+    or its client no longer waits for it.
     """
 
     name: str
@@ -65,7 +67,7 @@ class Turn:
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-# Of each scheduler in this process, the phase whose turn it is first.
+# The queue of each scheduler in this process; its head runs.
 _turns: WeakKeyDictionary[Any, deque[Turn]] = WeakKeyDictionary()
 
 
@@ -77,10 +79,11 @@ async def relayed(
     turn: str | None = None,
     needed: Needed | None = None,
 ) -> dict[str, Any]:
-    """``function(*args, dask_worker=…)`` on the event loops of `workers`, at the same time.
+    """Run ``function(*args, dask_worker=…)`` on all workers' event loops.
 
-    Returns what each gave, or the exception that came of it. Where one gave `Made`, its data stays
-    there, and futures for it come here; when another one fails, or nobody waits, it is freed.
+    All start at the same time. Returns the result of each worker, or the exception of its call, by
+    address. Data of a `Made` stays on its worker, and the result here has futures for it; the data
+    is freed when another worker fails, or no client waits.
 
     Parameters
     ----------
@@ -88,19 +91,19 @@ async def relayed(
     workers : sequence of str
         Addresses.
     function : callable
-        Of a module, so that it travels by name; perhaps a coroutine function.
+        Defined in a module: it is pickled by name. May be a coroutine function.
     args : tuple
     turn : str, optional
-        Names a phase that begins when no other named one is under way; `end_turn` lets the next
-        one begin. Its workers wait for each other: when one fails, the others are waited for no
-        longer than `FAREWELL`.
+        The name of a collective, which begins when no other one runs; `end_turn` lets the next one
+        begin. Its workers wait for each other: when one fails, the others are waited for no longer
+        than `FAREWELL` seconds.
     needed : Needed, optional
-        Then each function is called with `given` as well.
+        Input data; each function then gets its `Given` as the keyword argument ``given``.
 
     Raises
     ------
     Elsewhere
-        When what is needed does not lie where it must.
+        When the needed data is not on the workers that need it.
     """
     post = posted(packed, function, args)
     answers = await on_scheduler(client, relay, list(workers), post, turn, client.id, needed)
@@ -117,9 +120,9 @@ def _opened(answer: Packed | Exception, client: Client) -> Any:
 
 
 async def end_turn(client: Client, turn: str) -> bool:
-    """Let others begin, whether the phase of this name ended or not.
+    """Remove a collective from the queue, so that the next one can begin.
 
-    Whether it waited for its turn, so that it is not going to begin.
+    Returns whether it was still waiting, so that it never begins.
     """
     found: bool = await on_scheduler(client, free_turn, turn)
     return found
@@ -127,15 +130,15 @@ async def end_turn(client: Client, turn: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A result, or error, as bytes, which the scheduler need not understand.
+    """Pickled result or error of a worker, which the scheduler does not read.
 
     Attributes
     ----------
     post : bytes
     failed, told : bool
-        Of a `Failed`.
+        Whether it is an error, and a secondary one (`Failed.told`).
     left : mapping of label to int, or None
-        The bytes of each thing that stays among the worker's data; None where none may.
+        The bytes of each output that stays on the worker; None where the result is no `Made`.
     """
 
     post: bytes
@@ -150,7 +153,10 @@ async def packed(
     *dealt: Any,
     dask_worker: Any,
 ) -> Packed:
-    """Runs on a worker; what is `dealt`, if anything, makes its `Given`."""
+    """Run `function` on this worker and return its pickled outcome.
+
+    `dealt`: further arguments of `Given.to`, where the broadcast has input data.
+    """
     left = None
     try:
         given = {"given": Given.to(dask_worker, *dealt)} if dealt else {}
@@ -174,7 +180,10 @@ async def relay(
     needed: Needed | None,
     dask_scheduler: Any,
 ) -> dict[str, Packed | Exception] | str:
-    """Runs on the scheduler; a string says why the phase cannot begin."""
+    """Dispatch a call to `workers` when its turn comes; return the answers.
+
+    Runs on the scheduler. Returns a text instead when the input data is not local: the reason.
+    """
     mine, more = Turn(turn or "", client), None
     try:
         if turn is not None:
@@ -195,7 +204,10 @@ async def relay(
 
 
 def free_turn(turn: str, dask_scheduler: Any) -> bool:
-    """Runs on the scheduler; see `end_turn`."""
+    """Mark the collective of this name as over; see `end_turn`.
+
+    Runs on the scheduler.
+    """
     found = [each for each in _turns.get(dask_scheduler, ()) if each.name == turn]
     for each in found:
         each.over.set()
@@ -203,7 +215,7 @@ def free_turn(turn: str, dask_scheduler: Any) -> bool:
 
 
 async def _head(waiting: deque[Turn], mine: Turn, scheduler: Any) -> None:
-    """Wait until all turns before this one are over."""
+    """Wait until `mine` is at the head of the queue."""
     while waiting[0] is not mine:
         first = waiting[0]
         try:
@@ -220,15 +232,16 @@ async def _head(waiting: deque[Turn], mine: Turn, scheduler: Any) -> None:
 async def _asked(
     workers: Sequence[str], ask: Callable[[str], Awaitable[Packed | Exception]], together: bool
 ) -> dict[str, asyncio.Future[Packed | Exception]]:
-    """What each of `workers` answers to `ask`, which is called at once for all.
+    """Call all `workers` at once by `ask` and return their answers' futures.
 
-    Those who work `together` may wait for one that has failed already, so they have `FAREWELL` to
-    answer then. One that was told so is no reason not to wait: that other one's error says more.
+    Ranks of a collective (`together`) may wait for one that has failed, so after a primary failure
+    they have `FAREWELL` seconds to answer. A secondary failure does not start that timeout: the
+    error it stems from says more.
     """
     left, enough = len(workers), asyncio.get_running_loop().create_future()
 
     async def noted(worker: str) -> Packed | Exception:
-        # So whoever waits goes on with the event loop's next turn, not with the one after it.
+        # Setting `enough` here wakes the waiter one turn of the event loop earlier.
         nonlocal left
         over = True
         try:
@@ -252,7 +265,10 @@ async def _asked(
 def _settled(
     answers: Mapping[str, asyncio.Future[Packed | Exception]], phase: Turn, scheduler: Any
 ) -> dict[str, Packed | Exception]:
-    """The answers of a phase, for whose client all that stays is claimed, or nothing stays."""
+    """Return the answers; claim their outputs for the client, or free them.
+
+    Outputs are claimed when all workers succeeded and the client still waits.
+    """
     found = {worker: _found(worker, answer, scheduler) for worker, answer in answers.items()}
     awaited = connected(scheduler, phase.client) and not phase.over.is_set()
     if awaited and not any(map(_failed, found.values())):

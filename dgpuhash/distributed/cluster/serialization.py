@@ -1,4 +1,4 @@
-"""Things that many tasks carry, as bytes that each worker looks into once."""
+"""Serialization: cached pickles of empty frames, and rows in messages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = [
 Name = TypeVar("Name", bound=Hashable)
 Thing = TypeVar("Thing")
 
-# So many empty frames are remembered with their kinds, and so many kinds with their bytes.
+# Size limit of each cache: empty frames with their kinds, kinds with their pickles.
 KINDS = 32
 _kinds: dict[int, tuple[Any, Hashable]] = {}
 _metas: dict[str, _Meta] = {}
@@ -38,10 +38,10 @@ _metas: dict[str, _Meta] = {}
 
 @dataclass(frozen=True, slots=True)
 class Sealed(Generic[Thing]):
-    """A value that the scheduler passes on unseen.
+    """Pickled value that each process unpickles once.
 
-    Dask pickles what a task carries for each task, and frames in GPU memory, of no rows too, take
-    it a millisecond each.
+    Dask pickles the arguments of every task anew, and a frame in GPU memory, even without rows,
+    takes a millisecond each time. The scheduler passes the bytes on without reading them.
 
     Examples
     --------
@@ -54,11 +54,11 @@ class Sealed(Generic[Thing]):
 
     @classmethod
     def of(cls, thing: Thing) -> Sealed[Thing]:
-        """`thing`, which nobody changes from now on."""
+        """Pickle `thing`, which must not change from now on."""
         return cls(pickle.dumps(thing))
 
     def opened(self) -> Thing:
-        """The value; one for all seals of equal bytes."""
+        """Return the value; equal bytes give one shared object."""
         return _opened(self.packed)  # type: ignore[no-any-return]
 
 
@@ -68,10 +68,10 @@ def _opened(packed: bytes) -> Any:
 
 
 class WithMetas:
-    """A dataclass of which some fields are empty frames.
+    """Base of dataclasses that pickle their empty frames through a cache.
 
-    Frames in GPU memory, of no rows too, take milliseconds to be pickled and made again: here that
-    is done once for all that are alike.
+    Frames in GPU memory, even without rows, take milliseconds to pickle and to unpickle: each
+    process does it once for all frames that are alike.
     """
 
     __slots__ = ()
@@ -83,7 +83,7 @@ class WithMetas:
 
 @dataclass(frozen=True, slots=True)
 class _Meta:
-    """An empty frame."""
+    """Empty frame as a cached pickle."""
 
     seal: Sealed[Any]
 
@@ -104,9 +104,9 @@ def _packed(value: Any) -> Any:
 
 
 def kind_of_meta(meta: Any) -> Hashable:
-    """Equal for empty frames that are alike; None for others, such as those with categories.
+    """Return a value that is equal for empty frames of one schema.
 
-    Nobody may change `meta` from now on.
+    None where that cannot be told, as with categories. `meta` must not change from now on.
     """
     found = _kinds.get(id(meta))
     if found is None or found[0] is not meta:
@@ -116,7 +116,10 @@ def kind_of_meta(meta: Any) -> Hashable:
 
 
 def remember(known: dict[Name, Thing], name: Name, thing: Thing, most: int) -> None:
-    """Put `thing` among what is known, of which the oldest may have to go; threads may share it."""
+    """Cache `thing` under `name`, evicting the oldest of `most` entries.
+
+    Threads may share the cache.
+    """
     while len(known) >= most:
         known.pop(next(iter(tuple(known)), name), None)
     known[name] = thing
@@ -128,20 +131,23 @@ def _kind(meta: Any) -> Hashable:
     if not all(isinstance(dtype, np.dtype) and dtype.kind != "O" for dtype in dtypes):
         return None
     if getattr(meta, "attrs", None):
-        # Which are whatever a user has put there.
+        # Attributes may be any objects of the user's.
         return None
     columns = tuple(meta), tuple(meta.columns.names)
     return type(meta), columns, tuple(dtypes), type(labels), tuple(labels.names)
 
 
-# A tuple of arrays, or a frame.
+# Rows as a message carries them: a tuple of arrays, or a frame.
 Payload = Any
 
 _plain: dict[str, bool] = {}
 
 
 def plain_arrays(frame: Any, like: Any) -> tuple[Any, ...] | None:
-    """The columns on their own memory; None when one has nulls, or not the dtype that it should."""
+    """Return a frame's columns as arrays without a copy, or None.
+
+    None when a column has nulls, or another dtype than in `like`.
+    """
     frames = frames_of(frame)
     dtypes = frames.dtypes(frame)
     if dtypes != frames.dtypes(like):
@@ -151,7 +157,7 @@ def plain_arrays(frame: Any, like: Any) -> tuple[Any, ...] | None:
 
 
 def are_plain(meta: Any) -> bool:
-    """Whether frames like the empty `meta`, and without nulls, are plain arrays."""
+    """Return whether null-free frames like the empty `meta` are plain arrays."""
     asked = repr(kind_of_meta(meta))
     found = _plain.get(asked)
     if found is None:
@@ -162,12 +168,15 @@ def are_plain(meta: Any) -> bool:
 
 
 def frame_of_payload(payload: Payload, like: Any) -> Any:
-    """The rows as a frame with the columns of `like`."""
+    """Return the rows of a payload as a frame with the columns of `like`."""
     return frames_of(like).from_arrays(payload, like) if is_plain(payload) else payload
 
 
 def joined(payloads: Sequence[Payload], like: Any) -> Any:
-    """The rows of all as one frame with the columns of `like`, numbered from 0."""
+    """Concatenate payloads to one frame with the columns of `like`.
+
+    Its rows are numbered from 0.
+    """
     frames = frames_of(like)
     if len(payloads) > 1 and all(map(is_plain, payloads)):
         columns = zip(*payloads, strict=True)
@@ -177,20 +186,26 @@ def joined(payloads: Sequence[Payload], like: Any) -> Any:
 
 
 def is_plain(payload: Payload) -> bool:
-    """Whether it is arrays, and no frame."""
+    """Return whether a payload is arrays, not a frame."""
     # A comm within a process gives a list for the tuple.
     return isinstance(payload, tuple | list)
 
 
 def loaded(thing: Any) -> Any:
-    """`thing` as a part of a message: Dask serialises each array of a tuple, or all of it."""
+    """Wrap `thing` for a message, so that Dask serializes it.
+
+    Each array of a tuple is serialized by itself.
+    """
     if isinstance(thing, tuple):
         return [to_serialize(array) for array in thing]
     return to_serialize(thing)
 
 
 def unloaded(part: Any) -> Any:
-    """What `loaded` was given, from the part of a message that never left its process."""
+    """Unwrap an object of a message that never left its process.
+
+    Undoes `loaded`.
+    """
     if isinstance(part, list):
         return tuple(unloaded(each) for each in part)
     return part.data if isinstance(part, Serialize) else part

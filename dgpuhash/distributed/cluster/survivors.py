@@ -1,4 +1,4 @@
-"""Phases on the workers that remain, when others may be lost."""
+"""Broadcasts to workers some of which may be lost."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["all_answer", "on_those_there", "seen_through"]
 
 Result = TypeVar("Result")
 
-# Seconds in which workers come to the end of a phase that is taken back.
+# Seconds in which workers finish a broadcast that failed.
 LAST = 5.0
 
 
 def all_answer(client: Client) -> bool:
-    """Whether all workers of the cluster do what they are asked for, in a moment."""
+    """Return whether all workers of the cluster answer within 2 s."""
     try:
         on_workers(client, workers_of(client), _answer, limit=2 * GRACE)
     except IndexLost:
@@ -35,30 +35,34 @@ def on_those_there(
     *args: Any,
     limit: float = GRACE,
 ) -> None:
-    """As `on_workers`, on those of `workers` that are there, as far as they do it in time."""
+    """Run `function` on the `workers` that are reachable, best effort.
+
+    As `on_workers`, without results; a loss or the limit (seconds) is no error.
+    """
     try:
         there = workers_of(client)
         reachable = [worker for worker in workers if worker in there]
         on_workers(client, reachable, function, *args, limit=limit)
     except IndexLost:
-        # Whoever is lost holds nothing to be freed, and the others have done it, or will.
+        # A lost worker holds nothing to be freed; the others have run `function`, or will.
         return
 
 
 def seen_through(
     client: Client, workers: Sequence[str], function: Callable[..., Result], *args: Any
 ) -> list[Result]:
-    """As `on_workers`; when it fails, or is interrupted, workers have ended it, or had `LAST`.
+    """Run `function` on `workers`; after an error, wait until they have ended.
 
-    So nothing that they write comes after it was removed.
+    As `on_workers`. After a failure or an interrupt, workers get `LAST` seconds to finish their
+    calls, so that nothing is written after the caller removed it.
     """
     try:
         return on_workers(client, workers, function, *args)
     except BaseException:
-        # Their threads work in turn.
+        # Shard threads run their jobs in order: an answer means that `function` has ended.
         on_those_there(client, workers, _answer, limit=LAST)
         raise
 
 
 def _answer(host: Any) -> None:
-    """Runs on each worker."""
+    """Do nothing: the result shows that the worker's shard thread answers."""

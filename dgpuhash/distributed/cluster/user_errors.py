@@ -1,4 +1,4 @@
-"""Errors of tasks that are for who computes them, and not for the worker's log."""
+"""Task errors for the user, kept out of the worker's log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dgpuhash.errors import DgpuhashError
 
 __all__ = ["leave_out_refusals", "refusing"]
 
-# Tasks that are remembered: what Dask has cancelled meanwhile it does not report.
+# Tasks remembered at most: Dask never reports one that was cancelled since.
 REMEMBERED = 1024
 
 _refused: deque[Hashable] = deque(maxlen=REMEMBERED)
@@ -21,10 +21,10 @@ _refused: deque[Hashable] = deque(maxlen=REMEMBERED)
 
 @contextmanager
 def refusing() -> Iterator[None]:
-    """A block of a task in which errors of ours say all that there is to say.
+    """Raise this library's errors in a block without traceback and report.
 
-    They are told without the way that they came, and Dask's report of the failed task, with its
-    traceback, is left out. What memory ran out for, and errors of others, are reported as ever.
+    Dask's log entry for the failed task is left out as well. Errors of memory, and all errors of
+    other libraries, are reported as usual.
     """
     try:
         yield
@@ -34,14 +34,17 @@ def refusing() -> Iterator[None]:
         try:
             _refused.append(get_worker().get_current_task())
         except (ValueError, AttributeError):
-            # No worker carries this out.
+            # This does not run in a task.
             raise error from None
-        # Tasks that ask together may raise one error at the same time.
+        # Tasks of one coalesced request may raise the same error object: each gets a copy.
         raise type(error)(*error.args) from None
 
 
 def leave_out_refusals() -> None:
-    """Have the log of this process's workers leave out what `refusing` told; twice is once."""
+    """Install the log filter of `refusing` on this process's workers.
+
+    A second call changes nothing.
+    """
     logging.getLogger("distributed.worker").addFilter(_is_news)
 
 

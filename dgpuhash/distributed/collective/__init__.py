@@ -1,1 +1,1 @@
-"""Transports between ranks: all-to-all over Dask's comm, NCCL, CUDA IPC and shared memory."""
+"""Transports between ranks: Dask comm, NCCL, CUDA IPC and shared memory."""

@@ -1,4 +1,4 @@
-"""All-to-all between ranks that work in lockstep: the protocol, whatever carries it."""
+"""Interface of the all-to-all collectives, independent of the transport."""
 
 from __future__ import annotations
 
@@ -31,25 +31,28 @@ __all__ = [
     "strange",
 ]
 
-# Seconds without any progress after which a rank gives up, though all workers answer, and one is at
-# work or something on its way. A rank may be busy between two calls for less.
+# Seconds without progress after which a rank aborts the group, though all workers answer and a rank
+# is busy or a message is in flight. A rank may be busy for less than this between two calls.
 STALL = 600.0
 
 
 class CarrierLost(IndexLost):
-    """What carried the columns failed between ranks that are there; another way may carry them."""
+    """Failure of the transport between ranks that are all alive.
+
+    Another transport may still connect them.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """What came from all ranks.
+    """Rows that one rank received from all ranks.
 
     Attributes
     ----------
     columns : list of array
         One for each column that was sent; rows from rank 0 first.
     counts : int64 array
-        Rows from each rank, on the host.
+        Numbers of rows from each rank, on the host.
     """
 
     columns: list[Any]
@@ -58,23 +61,23 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where to put what comes.
+    """Destination columns for the received rows.
 
     Attributes
     ----------
     columns : list of array
-        Contiguous, of the kinds of those that are sent.
+        Contiguous, with the dtypes and row shapes of the columns that are sent.
     starts : int64 array
-        Where the rows of each rank begin in them, on the host.
+        First row of each rank in `columns`, on the host.
     free : event, optional
-        Of CuPy, after which the columns may be written; None: once all is done that the current
-        stream was given before the exchange is started.
+        CuPy event after which the columns may be written; None: once the work is done that was
+        queued on the current stream before the exchange is started.
     theirs : sequence of sequence of int, optional
-        For each rank where its rows go in its landing memory, in bytes, one number for each column.
-        The columns are in this rank's then, all ranks say so, and `free` does not count.
+        For each rank, one byte offset a column in that rank's destination buffer, where its rows
+        go. `columns` then lie in this rank's buffer, all ranks pass offsets, and `free` is ignored.
     put : bool
-        Whether this rank's rows are put there by what the current stream was given, so that they
-        only are to be told of; the columns that are sent have no rows then.
+        Whether work on the current stream writes this rank's rows to their destinations, so that
+        the other ranks are only notified; the columns that are sent then have no rows.
     """
 
     columns: list[Any]
@@ -85,27 +88,31 @@ class Places:
 
 
 class Landing(ABC):
-    """Memory of each rank that all others put rows into."""
+    """Destination buffers of all ranks, which the other ranks write into."""
 
     @abstractmethod
     def array(self, rank: int, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-        """An array `offset` bytes from the beginning of a rank's; another one's is only written."""
+        """Return an array `offset` bytes into the buffer of `rank`.
+
+        The array of another rank may be written, and not read.
+        """
 
 
 class Transfer(ABC):
-    """An exchange under way."""
+    """Exchange in flight."""
 
     @property
     def nbytes(self) -> int:
-        """Of the arrays that were made for what comes and was not waited for."""
+        """Bytes of the arrays that were allocated for rows not waited for yet."""
         return 0
 
     @abstractmethod
     def wait(self) -> Received:
-        """What came, when all of it is there, and what was sent may be written to again.
+        """Wait until all rows have arrived, and return them.
 
-        Transfers end in the order in which they were started: waiting for one waits for those
-        before it. The arrays are ready on CuPy's current stream.
+        The sent columns may be written to again afterwards. Transfers end in the order in which
+        they were started: waiting for one waits for all earlier ones. The arrays are ready on
+        CuPy's current stream.
 
         Raises
         ------
@@ -115,11 +122,11 @@ class Transfer(ABC):
 
 
 class Collective(ABC):
-    """One rank's end of the exchanges of a group.
+    """One rank's endpoint of a group's collectives.
 
-    Every rank makes the same calls in the same order, also with no rows, with columns of the same
-    dtypes; a transfer that was started is waited for. All calls come from one thread, which they
-    block; `abort` and `close` may come from any.
+    Every rank makes the same calls in the same order, with columns of the same dtypes, also when it
+    has no rows. Each transfer that is started must be waited for. All calls come from one thread
+    and block it; `abort` and `close` may be called from any thread.
 
     Attributes
     ----------
@@ -139,7 +146,7 @@ class Collective(ABC):
         starts: Sequence[int] | np.ndarray | None = None,
         to: Places | None = None,
     ) -> Transfer:
-        """Begin an exchange; several may be under way.
+        """Start an exchange; several may be in flight.
 
         Parameters
         ----------
@@ -147,12 +154,12 @@ class Collective(ABC):
             NumPy or CuPy arrays of the same length. Their rows may not be written to until the
             transfer has been waited for.
         counts : sequence of int
-            Rows for each rank.
+            Numbers of rows for each rank.
         starts : sequence of int, optional
-            Where each rank's rows begin; None: one rank's after the other's, all of the columns.
+            First row of each rank; None: the columns hold the rows of all ranks, in their order.
         to : Places, optional
-            Where to put what comes, which is then what comes; None: into arrays of its own, whose
-            memory may be that of CuPy's current stream.
+            Destination of the received rows, whose columns are then returned; None: new arrays,
+            whose memory may belong to CuPy's current stream.
 
         Raises
         ------
@@ -165,47 +172,55 @@ class Collective(ABC):
 
     @abstractmethod
     def gather(self, value: Any) -> list[Any]:
-        """The values that all ranks gave, in the order of ranks; small ones that can be pickled."""
+        """Return the values of all ranks, in the order of ranks (allgather).
+
+        The values are small and can be pickled.
+        """
 
     @abstractmethod
     def abort(self, reason: str) -> None:
-        """Let all ranks' calls, now and later, raise IndexLost; does not wait."""
+        """Make all ranks' calls, now and later, raise IndexLost; do not wait."""
 
     @abstractmethod
     def close(self) -> None:
-        """Free what this end holds; a call that waits raises ClosedError."""
+        """Free what this endpoint holds; a call that waits raises ClosedError."""
 
     def lands(self, device: str) -> bool:
-        """Whether columns of `device` may go to landing memory."""
+        """Return whether columns of `device` may use destination buffers."""
         return False
 
     def landing(self, nbytes: Sequence[int]) -> Landing | None:
-        """Memory that others put rows into where they belong; None where there is none.
+        """Return destination buffers on all ranks, or None where there are none.
 
-        All ranks ask alike where columns `lands`, after a `gather` before which each was done with
-        what it had there, and while nothing is under way. What stood in it is lost.
+        Senders write rows at their final places in these buffers. All ranks make the same call, for
+        a device that `lands`, while no transfer is in flight, and after a `gather` that each rank
+        joined once it had finished with its buffer. Earlier contents of the buffers are lost.
 
         Parameters
         ----------
         nbytes : sequence of int
-            Of each rank, at least.
+            Least size of each rank's buffer.
         """
         return None
 
     def undisturbed(self, device: str) -> AbstractContextManager[None]:
-        """A block in which the process has little to do but to work on columns of `device`.
+        """Return a context in which the event loop sleeps most of the time.
 
-        Its event loop rests, unless it is what carries them.
+        For blocks in which the process works mainly on columns of `device`. The event loop does not
+        sleep when it is what carries the columns.
         """
         return nullcontext()
 
     def all_to_all(self, columns: Sequence[Any], counts: Sequence[int] | np.ndarray) -> Received:
-        """Send each rank its rows, and return what comes from all; see `start` and `Transfer`."""
+        """Send each rank its rows, and return the rows from all ranks.
+
+        See `start` and `Transfer`.
+        """
         return self.start(columns, counts).wait()
 
     @abstractmethod
     def _carry(self, outgoing: Outgoing) -> Transfer:
-        """As `start`."""
+        """Start an exchange of checked columns; see `start`."""
 
     def __enter__(self) -> Collective:
         return self
@@ -220,7 +235,7 @@ class Collective(ABC):
 
 
 class Outgoing:
-    """The columns of one call, checked.
+    """Checked columns of one exchange.
 
     Parameters
     ----------
@@ -271,32 +286,34 @@ class Outgoing:
 
     @property
     def has_places(self) -> bool:
-        """Whether it is given where to put what comes."""
+        """Whether the caller gave destination columns."""
         return self._to is not None
 
     @property
     def theirs(self) -> Sequence[Sequence[int]] | None:
-        """As of `Places`."""
+        """Byte offsets in the other ranks' buffers; see `Places.theirs`."""
         return None if self._to is None else self._to.theirs
 
     @property
     def put(self) -> bool:
-        """As of `Places`."""
+        """Whether this rank's rows are written by kernels; see `Places.put`."""
         return self._to is not None and self._to.put
 
     @cached
     def kind(self) -> Kind:
-        """What all ranks' columns have in common."""
+        """Return the signature that the columns of all ranks must share."""
         rows = [(column.dtype, column.shape[1:]) for column in self.columns]
         return Kind.of(self.device.name, *rows)
 
     def room(self, counts: np.ndarray) -> Places:
-        """Columns like these for the rows that come, and where those of each rank begin.
+        """Return destination columns for rows from each rank.
+
+        They are the caller's where it gave some, and new columns like those of this call otherwise.
 
         Raises
         ------
         ShapeError
-            When there are places, and they do not fit.
+            When the caller's destination does not fit the rows.
         """
         if self._to is None:
             rows = int(counts.sum())
@@ -321,25 +338,25 @@ class Outgoing:
         return places
 
     def part(self, rank: int) -> list[Any]:
-        """The rows for `rank`: views."""
+        """Return the rows for `rank`, as views."""
         start = self.starts[rank]
         return [column[start : start + self.counts[rank]] for column in self.columns]
 
 
 class Kind(NamedTuple):
-    """What the columns of an exchange are; the same ones are exchanged again and again."""
+    """Signature of the columns of an exchange, cached for repeated calls."""
 
     widths: list[int]
     """Bytes of a row of each column."""
     row_nbytes: int
-    """Of a row of all columns."""
+    """Bytes of a row of all columns."""
     digest: int
-    """By which ranks see that they exchange columns of the same device, dtypes and widths."""
+    """Hash of device, dtypes and row shapes, which ranks compare."""
 
     @classmethod
     @lru_cache
     def of(cls, device: str, *rows: tuple[np.dtype[Any], tuple[int, ...]]) -> Kind:
-        """That of columns of these dtypes, and shapes of a row."""
+        """Return the signature of columns of these dtypes and row shapes."""
         widths = [dtype.itemsize * math.prod(shape) for dtype, shape in rows]
         said = [(device, dtype.str, shape) for dtype, shape in rows]
         words = hashlib.blake2b(repr(said).encode(), digest_size=8).digest()
@@ -347,7 +364,10 @@ class Kind(NamedTuple):
 
 
 def _needed(starts: np.ndarray, counts: np.ndarray) -> float:
-    """How many rows a column must have for those; no column is long enough for bad ones."""
+    """Return the rows that a column must have for these starts and counts.
+
+    Infinity for invalid starts, since no column is long enough for them.
+    """
     # A few numbers: NumPy's reductions take 2 us each.
     firsts = starts.tolist()
     if starts.shape != counts.shape or min(firsts) < 0:
@@ -356,7 +376,7 @@ def _needed(starts: np.ndarray, counts: np.ndarray) -> float:
 
 
 def strange(theirs: int, mine: int) -> ShapeError:
-    """The error when rank `theirs` exchanges other columns than rank `mine`."""
+    """Return the error when rank `theirs` sends other columns than `mine`."""
     return ShapeError(
         f"rank {theirs} exchanges other columns than rank {mine}; give arrays of the same device "
         "and dtypes on all ranks"
@@ -364,7 +384,10 @@ def strange(theirs: int, mine: int) -> ShapeError:
 
 
 def given_up(reason: str, *, carrier: bool = False) -> IndexLost:
-    """The error of all ranks of a group that was aborted, perhaps for what carried its columns."""
+    """Return the error that all ranks of an aborted group raise.
+
+    With `carrier` it is CarrierLost, as the transport failed.
+    """
     kind = CarrierLost if carrier else IndexLost
     return kind(
         f"the exchange between the workers was given up: {reason}; nothing that was exchanged is "
@@ -373,5 +396,5 @@ def given_up(reason: str, *, carrier: bool = False) -> IndexLost:
 
 
 def closed() -> ClosedError:
-    """The error of calls on an end that was closed."""
+    """Return the error of calls on a closed endpoint."""
     return ClosedError("this end of the exchange was closed; form a group anew")

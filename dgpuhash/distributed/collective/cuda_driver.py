@@ -1,4 +1,4 @@
-"""The calls of the CUDA driver that order copies, without giving Python's lock away."""
+"""CUDA driver calls that order copies without releasing the GIL."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ NOT_READY = 600
 
 
 class Driver:
-    """Copies, events and streams by their addresses.
+    """Bindings for copies, events and streams by their addresses.
 
-    CuPy gives the lock away in each call, and the event loop of a worker on UCXX, which never
-    rests, then keeps it for about 25 µs: with four H200s a message of 4 MiB took 125 µs that way.
-    None of these calls waits. The thread has used CuPy before, so it has a context.
+    CuPy releases the GIL in each call, and the event loop of a worker on UCXX, which never sleeps,
+    then keeps it for about 25 µs: with four H200s a message of 4 MiB took 125 µs that way. None of
+    these calls waits. The thread has used CuPy before, so it has a context.
     """
 
     def __init__(self) -> None:
@@ -33,15 +33,15 @@ class Driver:
         self._wait.argtypes = (address, address, ctypes.c_uint)
 
     def copy(self, to: int, source: int, nbytes: int, stream: int) -> None:
-        """Copy memory of GPUs, in the order of `stream`."""
+        """Copy GPU memory, in the order of `stream`."""
         _check("copy", self._copy(to, source, nbytes, stream))
 
     def record(self, event: Any, stream: int) -> None:
-        """Let `event` stand for what `stream` has been given."""
+        """Record `event` after the work queued on `stream`."""
         _check("record an event", self._record(event.ptr, stream))
 
     def done(self, event: Any) -> bool:
-        """Whether all that `event` stands for is done."""
+        """Return whether the work before `event` is done."""
         status = self._query(event.ptr)
         if status == NOT_READY:
             return False
@@ -49,7 +49,7 @@ class Driver:
         return True
 
     def wait(self, stream: int, event: Any) -> None:
-        """Let what `stream` is given from now on wait for `event`."""
+        """Make work queued later on `stream` wait for `event`."""
         _check("wait for an event", self._wait(stream, event.ptr, 0))
 
 

@@ -1,4 +1,7 @@
-"""All-to-all between GPUs of one host: each process puts messages into the others' memory."""
+"""All-to-all between GPUs of one host by CUDA IPC.
+
+Each process writes messages into the GPU memory of the others.
+"""
 
 from __future__ import annotations
 
@@ -37,24 +40,26 @@ from dgpuhash.errors import OutOfMemoryError, ShapeError, UnsupportedError
 
 __all__ = ["PeerCollective"]
 
-# Seconds without anything to do before it takes naps of so many seconds.
+# Seconds of busy polling without progress, and of each sleep between polls after that.
 RESTLESS, NAP = 2e-3, 50e-6
-# Seconds between the first two looks whether the others have left, which double; the most; and how
-# many looks. A rank that is stopped for longer costs its peers the memory of their windows. What a
-# GPU does meanwhile waits for memory that is freed, so that is done before the next table's verbs.
+# Seconds between the first two polls whether the others have left, which double; the longest; and
+# the number of polls. A rank that is stopped for longer costs its peers the memory of their
+# windows. GPU work waits while memory is freed, so that is done early, before the next table's
+# verbs.
 SOON, LEAVE, LEAVES = 1e-3, 0.1, 600
-# Of streams; CUDA takes its own highest one for it.
+# Stream priority; CUDA clamps it to its own highest one.
 HIGHEST = -100
 
 
 class PeerCollective(CommCollective):
-    """Copy engines put messages into windows, and receivers copy them to their places.
+    """Endpoint whose copy engines write into windows of the other GPUs.
 
-    The host of the sender tells by the `Board` that a message is there when it is, and the host of
-    the receiver that it has been taken when it has: so no GPU ever waits for another process, which
-    may be dead. The messages of a call that fits the windows are under way when `start` returns.
-    What has a place in landing memory is put there, and nobody copies it again; kernels may put it
-    there as well. Host arrays go over the comm.
+    Receivers copy messages from their window to their destination. The host of the sender announces
+    on the `Board` that a message has arrived once its copy is done, and the host of the receiver
+    that it was taken out once that copy is done: so no GPU ever waits for another process, which
+    may be dead. The messages of a call that fits the windows are in flight when `start` returns.
+    Rows with offsets in destination buffers are written there directly, by copies or by kernels,
+    and not copied again. Host arrays go over the Dask comm.
     """
 
     def __init__(self, membership: Membership, limit: float = STALL) -> None:
@@ -75,7 +80,7 @@ class PeerCollective(CommCollective):
         return False
 
     def connect(self) -> None:
-        """Get access to the memory of the others; all ranks do so at the same time.
+        """Map the windows of the other ranks; all ranks call it together.
 
         Raises
         ------
@@ -119,7 +124,7 @@ class PeerCollective(CommCollective):
         self.message_nbytes = self._window.slots.nbytes
         self.window_nbytes = self._window.slots.nbytes_of(self.size)
         self.leaving = cupy.cuda.Stream(non_blocking=True)
-        # The others wait for copies out of the window, and kernels have all of a GPU.
+        # Other ranks wait for copies out of the window, which must not queue behind kernels.
         self.taking = cupy.cuda.Stream(non_blocking=True, priority=HIGHEST)
         self.events = [
             [cupy.cuda.Event(disable_timing=True) for _ in range(3)] for _ in range(CALLS)
@@ -142,7 +147,7 @@ class PeerCollective(CommCollective):
             transfer = PeerTransfer(self, number, outgoing)
             on_host = outgoing.device.name == "cpu"
             if not on_host:
-                # Before counts are told, which are needed when messages arrive.
+                # Before counts are announced: they are needed only when messages arrive.
                 transfer.send()
                 self._progress()
             self._board.write_counts(number, outgoing.counts, _digest(outgoing))
@@ -154,8 +159,9 @@ class PeerCollective(CommCollective):
     def finish(self, *, ahead: bool = False) -> None:
         """Wait for the transfer that was started first.
 
-        With those `ahead`, of which all ranks have told what they send, room is made for what comes
-        before the caller uses what came: so their rows need not wait for that.
+        With `ahead`, destinations are also allocated for later transfers whose counts all ranks
+        have announced, before the caller uses the received rows: so rows of the next transfers need
+        not wait for the caller.
         """
         transfer = self._under_way[0]
         self._until(lambda: self._board.has_counts(transfer.number))
@@ -185,7 +191,7 @@ class PeerCollective(CommCollective):
             try:
                 self._take(transfer)
             except (OutOfMemoryError, ShapeError):
-                # There may be more memory when it is its turn, which is when errors are raised.
+                # There may be more memory when its turn comes; errors are raised then.
                 return
 
     def _strangers(self, transfer: PeerTransfer) -> list[int]:
@@ -206,7 +212,7 @@ class PeerCollective(CommCollective):
             return found if found is not None and found.fits(nbytes) else None
 
     def address(self, rank: int, offset: int) -> int:
-        """That of a place in a rank's landing memory."""
+        """Return the address of `offset` in a rank's destination buffer."""
         assert self._landing is not None
         return self._landing.address(rank, offset)
 
@@ -227,7 +233,7 @@ class PeerCollective(CommCollective):
         asyncio.run_coroutine_threadsafe(self._free(memories), self.membership.loop)
 
     async def _free(self, memories: Sequence[PeerWindow | PeerLanding]) -> None:
-        """Free memory when no other rank can write to it any more."""
+        """Free memory once no other rank can write to it."""
         for look in range(LEAVES):
             if self._board is None or self._board.all_left():
                 for memory in memories:
@@ -236,22 +242,22 @@ class PeerCollective(CommCollective):
             await asyncio.sleep(min(LEAVE, SOON * 2**look))
 
     def _settle(self) -> None:
-        """Wait for the copies that were begun."""
+        """Wait for the copies that were started."""
         for stream in (self.leaving, self.taking, *(way.stream for way in self.ways.values())):
             if stream is not None:
                 stream.synchronize()
 
     def _progress(self) -> bool:
-        """Do what can be done; whether anything was."""
+        """Advance all channels, and return whether any of them moved."""
         moved = [line.progress() for line in self._lines]
         return any(moved)
 
     def _until(self, done: Callable[[], bool]) -> None:
-        """Work on all that is under way until `done()`."""
+        """Advance everything in flight until `done()` is true."""
         idle = None
         while not done():
             if self.membership.broken is not None:
-                # Copies read and write arrays that the error lets go.
+                # Copies read and write arrays that are freed after the error.
                 self._settle()
                 raise self.membership.broken
             if self._progress():
@@ -266,15 +272,15 @@ class PeerCollective(CommCollective):
 
 
 class PeerTransfer(Transfer):
-    """Messages to and from all ranks.
+    """Messages to and from all ranks, of one exchange.
 
     Attributes
     ----------
     pending : int
-        Messages that have not arrived in the others' windows, or not come out of this one, and
-        pieces of what stays.
+        Messages that have not arrived in the others' windows, or were not taken out of this one,
+        and pieces of this rank's own rows that were not copied.
     counts : int64 array or None
-        Rows from each rank, once there is room for them.
+        Numbers of rows from each rank, once their destination is allocated.
     """
 
     def __init__(self, end: PeerCollective, number: int, outgoing: Outgoing) -> None:
@@ -286,26 +292,26 @@ class PeerTransfer(Transfer):
         self._end = end
         self._columns: list[Any] = []
         self._ready, self._room, self._came = end.events[number % CALLS]
-        # Memory of this stream is there before what another one was given is done.
+        # Memory allocated on this stream is usable before work queued on another one is done.
         on_host = outgoing.device.name == "cpu"
         self._begun = nullcontext() if on_host else outgoing.device.xp.cuda.get_current_stream()
 
     def send(self) -> None:
-        """Put what goes to others on its way."""
+        """Queue the messages to the other ranks."""
         outgoing, end = self.outgoing, self._end
         end.driver.record(self._ready, self._stream)
         firsts, rows = outgoing.starts.tolist(), outgoing.counts.tolist()
         leaving = (sum(rows) - rows[end.rank]) * outgoing.kind.row_nbytes
-        # With a stream for each rank the GPU copies all that waits for one, of later transfers too,
-        # before it begins with the next rank's, and with two for all half of the messages of a
-        # pipeline came late. One copy after the other is slower where much leaves at once.
+        # With a stream for each rank the GPU copies all that is queued for one rank, of later
+        # transfers too, before it begins with the next rank's; with two streams for all ranks half
+        # of the messages of a pipeline came late. One stream is slower where much leaves at once.
         apart = leaving > end.window_nbytes and not outgoing.put
         if not apart and not outgoing.put:
             end.driver.wait(end.leaving.ptr, self._ready)
         columns = self._lying(outgoing.columns)
         for rank, way in end.ways.items():
             if rows[rank] and outgoing.put:
-                # Told of once the current stream has put them there; copies wait for none of it.
+                # Announced once the current stream has written them; no copy waits for that.
                 way.send([self._letter()], self._stream)
             elif rows[rank]:
                 stream = way.stream.ptr if apart else end.leaving.ptr
@@ -315,7 +321,7 @@ class PeerTransfer(Transfer):
                 way.send(self._letters(strips, rank), stream)
 
     def take(self, counts: np.ndarray) -> None:
-        """Make room for what comes, and let it be taken out of the window."""
+        """Allocate the destination, and expect the messages of all ranks."""
         end, outgoing = self._end, self.outgoing
         if self.over_comm is not None:
             self.counts = counts
@@ -328,7 +334,7 @@ class PeerTransfer(Transfer):
                 end.driver.record(free, self._stream)
         self._columns, self.counts = room.columns, counts
         columns, firsts, rows = self._lying(room.columns), room.starts.tolist(), counts.tolist()
-        # Copies stand in one order, so one that waits for more than it must holds up all others.
+        # Copies share one stream, so one that waits for more than it must delays all others.
         if outgoing.theirs is None:
             end.driver.wait(end.taking.ptr, free or self._ready)
         for rank, door in end.doors.items():
@@ -338,7 +344,7 @@ class PeerTransfer(Transfer):
         own = rows[end.rank]
         if not own or outgoing.put:
             return
-        # The rank's own rows may still be made, on another stream than the one that waits.
+        # The stream that started the transfer may still compute the rank's own rows.
         end.driver.wait(end.taking.ptr, self._ready)
         first = int(outgoing.starts[end.rank])
         kept = _strips(self._lying(outgoing.columns), first, own)
@@ -347,7 +353,7 @@ class PeerTransfer(Transfer):
             end.stay.expect(self, place, source, nbytes)
 
     def arrive(self) -> None:
-        """Let the current stream wait for what was taken."""
+        """Make the current stream wait for the copies out of the window."""
         assert self.counts is not None
         self._end.driver.record(self._came, self._end.taking.ptr)
         self._end.driver.wait(self._stream, self._came)
@@ -359,7 +365,7 @@ class PeerTransfer(Transfer):
             while self.received is None:
                 self._end.finish(ahead=True)
         if early and self.over_comm is None:
-            # The stream that waited then, to make room for more transfers, may be another one.
+            # A later call may have finished it, while another stream was current.
             self.arrive()
         return self.received
 
@@ -374,12 +380,12 @@ class PeerTransfer(Transfer):
         return int(self.outgoing.device.xp.cuda.get_current_stream().ptr)
 
     def _lying(self, columns: Sequence[Any]) -> list[tuple[int, int]]:
-        """Where each column begins, and the bytes of its rows."""
+        """Return the address and the bytes of a row of each column."""
         widths = self.outgoing.kind.widths
         return [(column.data.ptr, width) for column, width in zip(columns, widths, strict=True)]
 
     def _letters(self, strips: list[tuple[int, int]], to: int | None) -> list[Letter]:
-        """Messages for rank `to`, or those that bring rows to these strips here."""
+        """Return messages for rank `to`, or those expected here for None."""
         theirs = self.outgoing.theirs
         if theirs is None:
             found = letters(self, strips, self._end.message_nbytes)
@@ -392,16 +398,19 @@ class PeerTransfer(Transfer):
         return [self._letter([(lying, place, size) for (lying, size), place in sent])]
 
     def _letter(self, strips: Sequence[tuple[int, int, int]] = ()) -> Letter:
-        """A message whose rows are put where they belong; without strips others put them there."""
+        """Return a message whose rows go directly to their destination.
+
+        Without strips, kernels write the rows, and the message only notifies.
+        """
         self.pending += 1
         return Letter(self, list(strips), direct=True)
 
 
 def _strips(columns: list[tuple[int, int]], first: int, rows: int) -> list[tuple[int, int]]:
-    """Where those rows of each column are, and their bytes."""
+    """Return address and bytes of the given rows of each column."""
     return [(address + first * width, rows * width) for address, width in columns]
 
 
 def _digest(outgoing: Outgoing) -> int:
-    """By which ranks see that they exchange columns of one kind, and put them alike."""
+    """Return the hash by which ranks compare columns and write mode."""
     return outgoing.kind.digest ^ (outgoing.theirs is not None)

@@ -1,4 +1,4 @@
-"""The two ends of the line between two GPUs: messages put into a window, and taken out of it."""
+"""Sender and receiver of the message channel between two GPUs."""
 
 from __future__ import annotations
 
@@ -15,30 +15,29 @@ __all__ = ["Door", "Letter", "Stay", "Way", "letters"]
 
 # Strips of a message begin at multiples of this.
 ALIGNMENT = 256
-# So much of what a rank keeps is copied before what comes may be.
+# Bytes of a rank's own rows that are copied before received messages get their turn.
 PIECE_NBYTES = 64 << 20
 
 
 class Owner(Protocol):
-    """The transfer that a message belongs to."""
+    """Transfer that a message belongs to."""
 
     pending: int
-    """Messages that are still to be sent or to come, and pieces of what stays."""
+    """Messages not sent or not received yet, and pieces of own rows not copied yet."""
 
 
 @dataclass(slots=True)
 class Letter:
-    """A message.
+    """Message with rows of one column or more.
 
     Attributes
     ----------
     owner : Owner
     strips : list of (int, int, int)
-        Of each column in it the address of some rows, where they are in the message, and their
-        bytes.
+        For each run of rows of a column: its address, its offset in the message, and its bytes.
     direct : bool
-        Whether the sender puts the rows where they belong: it has addresses for places in the
-        message, and its receiver takes nothing out. It has a number like all others.
+        Whether the sender writes the rows to their destination: the offsets are then addresses,
+        and the receiver copies nothing. A direct message is counted like all others.
     """
 
     owner: Owner
@@ -47,16 +46,16 @@ class Letter:
 
 
 def letters(owner: Owner, columns: Sequence[tuple[int, int]], room: int) -> list[Letter]:
-    """Messages of up to `room` bytes for the rows of all columns, one column after the other.
+    """Cut the rows of all columns into messages of at most `room` bytes.
 
-    They are as few as can be, and about equal. Both ends cut alike: it depends on the numbers of
-    bytes alone.
+    The columns follow one after the other. The messages are as few as possible, and about equal in
+    size. Sender and receiver cut alike, since the cuts depend on the numbers of bytes alone.
 
     Parameters
     ----------
     owner : Owner
     columns : sequence of (int, int)
-        The address of each column's rows, and their bytes.
+        Address and bytes of each column's rows.
     room : int
         A multiple of `ALIGNMENT`.
 
@@ -86,12 +85,12 @@ def letters(owner: Owner, columns: Sequence[tuple[int, int]], room: int) -> list
 
 
 class Way:
-    """To one rank.
+    """Sender of messages to one rank.
 
     Attributes
     ----------
     stream : cupy.cuda.Stream
-        Of this way alone.
+        Used by this sender alone.
     """
 
     def __init__(
@@ -109,11 +108,14 @@ class Way:
         self._put = self._told = 0
 
     def send(self, found: Sequence[Letter], stream: int) -> None:
-        """Put these messages into the window, in the order of `stream`, as soon as it has room."""
+        """Queue messages, to be copied to the window as soon as it has room.
+
+        Their copies are in the order of `stream`.
+        """
         self._waiting.extend((letter, stream) for letter in found)
 
     def progress(self) -> bool:
-        """Do what can be done; whether anything was."""
+        """Start and complete copies, and return whether any moved."""
         if not self._flying and not self._waiting:
             return False
         before = self._told, self._put
@@ -138,7 +140,7 @@ class Way:
 
 
 class Door:
-    """From one rank; its copies are in the order of `stream`."""
+    """Receiver of messages from one rank; its copies go in `stream` order."""
 
     def __init__(
         self, driver: Driver, board: Board, window: PeerWindow, mine: int, source: int, stream: int
@@ -154,11 +156,11 @@ class Door:
         self._taken = self._told = 0
 
     def expect(self, found: Sequence[Letter]) -> None:
-        """Take these messages out of the window when they come."""
+        """Queue messages, to be copied out of the window when they arrive."""
         self._expected.extend(found)
 
     def progress(self) -> bool:
-        """Do what can be done; whether anything was."""
+        """Start and complete copies, and return whether any moved."""
         if self._told == self._taken and not self._expected:
             return False
         before = self._told, self._taken
@@ -181,10 +183,11 @@ class Door:
 
 
 class Stay:
-    """From a rank to itself, in the order of `stream`.
+    """Copies from a rank to itself, in the order of `stream`.
 
-    One piece is copied after the other, so that messages on that stream wait behind one, and their
-    senders go on: with two H200s 2 GiB, at once, had kept the window full for 0.7 ms of 7.
+    Pieces are copied one by one, so that messages on the same stream wait behind one piece only,
+    and their senders continue: with two H200s, 2 GiB in one copy had kept the window full for 0.7
+    ms of 7.
     """
 
     def __init__(self, driver: Driver, stream: int) -> None:
@@ -195,14 +198,14 @@ class Stay:
         self._pieces: deque[tuple[Owner, int, int, int]] = deque()
 
     def expect(self, owner: Owner, place: int, source: int, nbytes: int) -> None:
-        """Copy so much to `place` from `source`."""
+        """Queue a copy of `nbytes` bytes from `source` to `place`."""
         for start in range(0, nbytes, PIECE_NBYTES):
             some = min(PIECE_NBYTES, nbytes - start)
             self._pieces.append((owner, place + start, source + start, some))
             owner.pending += 1
 
     def progress(self) -> bool:
-        """Do what can be done; whether anything was."""
+        """Start the next copies, and return whether any were started."""
         if not self._pieces or not self._driver.done(self._event):
             return False
         put = 0

@@ -1,4 +1,4 @@
-"""GPU memory that other processes of the host put messages into."""
+"""GPU memory of one process that other processes of the host write into."""
 
 from __future__ import annotations
 
@@ -18,30 +18,32 @@ __all__ = [
     "window_nbytes",
 ]
 
-# A receiver holds so many messages of each sender or more, and up to 1 GiB in all, so that what
-# comes in several steps of a pipeline need not wait for its rank; of small GPUs' memory 1 / 128.
+# Fewest slots for each sender in a window of 1 GiB, or of 1 / 128 of a small GPU's memory: enough
+# that the messages of several steps of a pipeline need not wait for the receiver.
 MESSAGES = 8
 MESSAGE_NBYTES = 64 << 20
 WINDOW_NBYTES = 1 << 30
 WINDOW_SHARE = 128
-# Of GPU memory. Bare copies of 2 GiB between two H200s: 386 to 389 GB/s into windows with slots of
-# 64 MiB, 288 into one whose slots had 4 KiB more.
+# Page of GPU memory. Bare copies of 2 GiB between two H200s: 386 to 389 GB/s into windows with
+# slots of 64 MiB, 288 into one whose slots had 4 KiB more.
 PAGE_NBYTES = 2 << 20
 # cudaIpcMemLazyEnablePeerAccess
 LAZY_PEER_ACCESS = 1
 
 
 class WindowSlots(NamedTuple):
-    """How a window is cut; the same for all ranks."""
+    """Number and size of the message slots of a window, on all ranks alike."""
 
     number: int
-    """Messages of each other rank that it has room for."""
+    """Slots for each other rank."""
     nbytes: int
-    """Of the largest message."""
+    """Bytes of a slot, and of the largest message."""
 
     @classmethod
     def of(cls, size: int, nbytes: int = WINDOW_NBYTES) -> WindowSlots:
-        """Those of windows between `size` ranks, of `nbytes` or, with many ranks, somewhat more.
+        """Return the slots of windows of `nbytes` bytes between `size` ranks.
+
+        With many ranks, the windows are somewhat larger than `nbytes`.
 
         Examples
         --------
@@ -54,12 +56,12 @@ class WindowSlots(NamedTuple):
         return cls(max(MESSAGES, each // message_nbytes), message_nbytes)
 
     def nbytes_of(self, size: int) -> int:
-        """Of a window of one of `size` ranks."""
+        """Return the bytes of a window, for one of `size` ranks."""
         return (size - 1) * self.number * self.nbytes
 
 
 def window_nbytes() -> int:
-    """What this process's GPU has to give for a window."""
+    """Return the bytes that this process's GPU can give for a window."""
     import cupy
 
     _, total = cupy.cuda.runtime.memGetInfo()
@@ -67,15 +69,15 @@ def window_nbytes() -> int:
 
 
 class PeerMemory:
-    """Memory of this rank, and the way into that of the others.
+    """GPU memory of this rank, and access to the memory of the other ranks.
 
-    Pools cannot be shared with other processes, so it is memory of its own.
+    It is allocated outside of pools, which cannot be shared with other processes.
 
     Parameters
     ----------
     rank : int
     nbytes : int
-        Of this rank's; the others' may have other sizes.
+        Bytes of this rank's memory; the other ranks' may have other sizes.
     """
 
     def __init__(self, rank: int, nbytes: int) -> None:
@@ -90,40 +92,40 @@ class PeerMemory:
         try:
             return int(self._runtime.malloc(self.nbytes))
         except RuntimeError:
-            # The pool keeps what arrays had, and can give it back.
+            # The pool keeps the memory of freed arrays, and can return it.
             pool.free_all_blocks()
             return int(self._runtime.malloc(self.nbytes))
 
     @property
     def handle(self) -> bytes:
-        """By which the other processes open it."""
+        """IPC handle by which the other processes open this rank's memory."""
         return self._runtime.ipcGetMemHandle(self._base) if self._base else b""
 
     def open(self, handles: list[bytes]) -> None:
-        """Get access to the memory of all ranks that have some."""
+        """Open the memory of all ranks that have some."""
         for rank, handle in enumerate(handles):
             if rank != self._rank and handle:
                 self._opened[rank] = self._runtime.ipcOpenMemHandle(handle, LAZY_PEER_ACCESS)
 
     def address(self, rank: int) -> int:
-        """Where that of `rank` begins, seen from here."""
+        """Return the address in this process of the memory of `rank`."""
         return self._base if rank == self._rank else self._opened[rank]
 
     def leave(self) -> None:
-        """Give up the access to the others' memory."""
+        """Close the memory of the other ranks."""
         for address in self._opened.values():
             self._runtime.ipcCloseMemHandle(address)
         self._opened.clear()
 
     def free(self) -> None:
-        """Free the memory; nobody else has access to it."""
+        """Free this rank's memory, which no other process has open."""
         if self._base:
             self._runtime.free(self._base)
         self._base = 0
 
 
 class PeerWindow(PeerMemory):
-    """Places for messages of each other rank.
+    """Window with message slots for each other rank.
 
     Parameters
     ----------
@@ -136,26 +138,29 @@ class PeerWindow(PeerMemory):
         self.slots = slots
 
     def place(self, source: int, target: int, message: int) -> int:
-        """The address of a message from `source` in the window of `target`, seen from here."""
+        """Return the address of the slot of a message from `source` to `target`.
+
+        The address is valid in this process.
+        """
         row = source - (source > target)
         number, nbytes = self.slots
         return self.address(target) + (row * number + message % number) * nbytes
 
 
-# The most that a rank has, of its GPU's memory; more goes through windows.
+# A rank's buffer is at most 1 / 16 of its GPU's memory; larger exchanges go through windows.
 LANDING_SHARE = 16
-# Room for batches that are a little larger than the first one.
+# 1 / 8 more than was asked for, for batches that are a little larger than the first one.
 SPARE = 8
 
 
 class PeerLanding(Landing):
-    """Memory of all ranks, as much of each as was needed so far.
+    """Destination buffers of all ranks, which grow with the demand.
 
     Parameters
     ----------
     end : Collective
     most : int
-        Bytes of a rank; the same on all ranks.
+        Most bytes of a rank's buffer; the same on all ranks.
     """
 
     def __init__(self, end: Collective, most: int) -> None:
@@ -165,9 +170,9 @@ class PeerLanding(Landing):
         self._lying: dict[int, Any] = {}
 
     def fits(self, nbytes: Sequence[int]) -> bool:
-        """Have at least so many bytes of each rank; whether it has, which all ranks tell alike.
+        """Return whether each rank has `nbytes` bytes, growing buffers if needed.
 
-        All ranks call it alike.
+        All ranks make the same call and get the same result.
         """
         if max(nbytes) > self._most:
             return False
@@ -175,12 +180,12 @@ class PeerLanding(Landing):
             pages = [-(-(need + need // SPARE) // PAGE_NBYTES) for need in nbytes]
             self._renew([max(1, each) * PAGE_NBYTES for each in pages])
             if self._memory is None:
-                # Until less is asked for.
+                # No further attempt, unless for fewer bytes.
                 self._most = max(nbytes) - 1
         return self._memory is not None
 
     def _renew(self, nbytes: list[int]) -> None:
-        """Have so many bytes of each rank, or none where one has no memory for it."""
+        """Allocate `nbytes` on each rank, or no buffer if one rank cannot."""
         self._close()
         handle, trouble = b"", False
         try:
@@ -201,43 +206,43 @@ class PeerLanding(Landing):
         self._close()
 
     def _close(self) -> None:
-        """Give back what there is; all ranks do so at the same time."""
+        """Free the buffers; all ranks do so at the same time."""
         self._lying, self._nbytes = {}, [0] * self._end.size
         self.leave()
-        # Nobody has access to that of the others any more.
+        # After this, no rank has another rank's buffer open.
         self._end.gather(None)
         self.free()
 
     def array(self, rank: int, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-        """See `Landing`."""
+        """Return an array in the buffer of `rank`; see `Landing`."""
         import cupy
 
         if rank not in self._lying:
-            # As if it were this GPU's, by whose kernels it is written.
+            # Declared as memory of this GPU, whose kernels write to it.
             self._lying[rank] = cupy.cuda.UnownedMemory(
                 self.address(rank, 0), self._nbytes[rank], self._memory, cupy.cuda.Device().id
             )
         return cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(self._lying[rank], offset))
 
     def address(self, rank: int, offset: int) -> int:
-        """That of so many bytes from the beginning of a rank's, seen from here."""
+        """Return the address in this process of `offset` in a rank's buffer."""
         assert self._memory is not None
         return self._memory.address(rank) + offset
 
     def leave(self) -> None:
-        """Give up the access to the others' memory."""
+        """Close the buffers of the other ranks."""
         if self._memory is not None:
             self._memory.leave()
 
     def free(self) -> None:
-        """Free this rank's; nobody else has access to it."""
+        """Free this rank's buffer, which no other process has open."""
         memory, self._memory = self._memory, None
         if memory is not None:
             memory.free()
 
 
 def landing_nbytes() -> int:
-    """What this process's GPU has to give at most."""
+    """Return the most bytes that this process's GPU gives for a buffer."""
     import cupy
 
     _, total = cupy.cuda.runtime.memGetInfo()

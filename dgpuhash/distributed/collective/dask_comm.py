@@ -17,16 +17,16 @@ from dgpuhash.distributed.partition.hash_partition import parcel_nbytes
 
 __all__ = ["CommCollective", "Staging", "by_host"]
 
-# Rows that are copied to the host at once; while these travel the next ones are copied.
+# Bytes of one copy to the host; the next ones are copied while these travel.
 STEP_NBYTES = 64 << 20
-# Comms that take no memory of a GPU.
+# Protocols that cannot send GPU memory.
 _HOSTS_ALONE = {"tcp", "tls", "ws", "wss"}
-# Each column begins at a multiple of so many bytes.
+# Each column begins at a multiple of this many bytes.
 _LINE = 64
 
 
 def by_host(address: str) -> bool:
-    """Whether what is sent to `address` has to lie in the host's memory.
+    """Return whether messages to `address` must lie in host memory.
 
     Examples
     --------
@@ -37,10 +37,10 @@ def by_host(address: str) -> bool:
 
 
 class Staging:
-    """Copies from a GPU through pinned memory, and to it, each way on a stream of its own.
+    """Copies between a GPU and the host, each direction on its own stream.
 
-    Pinned memory is of CuPy's pool, which has it again when nobody holds the arrays. The driver
-    copies what came, which is not pinned, as fast as it travels.
+    Copies from the GPU go through pinned memory of CuPy's pool, which gets it back once nobody
+    holds the arrays. Received arrays are not pinned; the driver copies them as fast as they arrive.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class Staging:
     Attributes
     ----------
     coming : Stream
-        Of copies to the places of what comes.
+        Stream of the copies of received rows to their destination.
     """
 
     def __init__(self, xp: Any) -> None:
@@ -60,18 +60,21 @@ class Staging:
 
     @staticmethod
     def step_nbytes(columns: int) -> int:
-        """Rows of so many bytes, in so many columns, are copied at once."""
+        """Return the bytes of rows, in `columns` columns, of one copy."""
         return STEP_NBYTES - columns * _LINE
 
     async def fetched(self, part: Sequence[Any]) -> list[np.ndarray]:
-        """Copies of `part`, which nobody writes to, in the host's memory."""
+        """Return copies of the arrays of `part` in host memory.
+
+        Nobody writes to `part` meanwhile.
+        """
         return await asyncio.to_thread(self._fetched, part)
 
     async def put(self, places: Sequence[Any], part: Sequence[np.ndarray]) -> None:
-        """Copy `part` to its places on the GPU; it is there when this returns."""
+        """Copy `part` to `places` on the GPU, and return when it is done."""
         await asyncio.to_thread(self._put, places, part)
 
-    # Their threads hold what is copied until it is, also when nobody waits for that any more.
+    # The thread keeps the arrays alive until the copy is done, even when nobody awaits it any more.
 
     def _fetched(self, part: Sequence[Any]) -> list[np.ndarray]:
         rooms = self._rooms(part)
@@ -86,10 +89,10 @@ class Staging:
         self.coming.record().synchronize()
 
     def _rooms(self, part: Sequence[Any]) -> list[np.ndarray]:
-        """Arrays like those of `part`, in pinned memory."""
+        """Return pinned arrays of the shapes and dtypes of `part`."""
         room = [-(-column.nbytes // _LINE) * _LINE for column in part]
         starts = np.cumsum(room) - room
-        # The pool keeps memory of each size for itself: so of few sizes.
+        # The pool reuses blocks of the same size only, hence few sizes.
         pinned = self._xp.cuda.alloc_pinned_memory(1 << (sum(room) - 1).bit_length())
         return [
             np.frombuffer(pinned, column.dtype, column.size, start).reshape(column.shape)
@@ -97,15 +100,20 @@ class Staging:
         ]
 
 
-# So little goes with its counts, without a second message.
+# Rows of at most this many bytes travel with their counts, without a second message.
 SMALL_NBYTES = 1 << 20
-# Chunks on their way from one rank: enough to fill a line, and a bound on what waits at a receiver.
+# Chunks in flight from one rank: enough to fill the link, and a bound on the memory of a receiver
+# (backpressure).
 CHUNKS = 4
 
 
 class CommCollective(WorkerEnd):
-    """Counts travel first, with what is small; a receiver that has all of them makes room, and
-    tells the senders, whose chunks are then put in their places as they come."""
+    """Endpoint that sends rows in chunks over the Dask comm.
+
+    The counts travel first, together with the rows where these are few. A receiver that has all
+    counts allocates its destination and answers the senders, whose chunks it then writes to their
+    places as they arrive.
+    """
 
     def __init__(self, membership: Membership, limit: float = STALL) -> None:
         super().__init__(membership, limit)
@@ -118,7 +126,7 @@ class CommCollective(WorkerEnd):
     def _carry(self, outgoing: Outgoing) -> Transfer:
         stream: Any = contextlib.nullcontext()
         if outgoing.device.name == "cuda":
-            # What comes is allocated and written in the order of this thread's work.
+            # The destination is allocated and written in the order of this thread's work.
             stream = outgoing.device.xp.cuda.get_current_stream()
             self._staging = self._staging or Staging(outgoing.device.xp)
         number, self._calls = self._calls, self._calls + 1
@@ -136,7 +144,7 @@ class CommCollective(WorkerEnd):
         return Received(arrival.columns, arrival.counts)
 
     async def _keep(self, arrival: Arrival, outgoing: Outgoing) -> None:
-        """Put this rank's own rows in their places."""
+        """Copy this rank's own rows to their destination."""
         for start, chunk in _chunks(outgoing, self.rank, parcel_nbytes(outgoing.device.name)):
             await arrival.place(self.rank, start, chunk)
             self.membership.pace.progress += 1
@@ -167,7 +175,10 @@ class CommCollective(WorkerEnd):
         self.membership.pace.progress += 1
 
     async def take(self, kind: str, source: int, payload: Any, **message: Any) -> list[Any]:
-        """Take what another rank sent; returns when there is room for all of that rank's rows."""
+        """Handle a message with counts or rows of rank `source`.
+
+        The answer is sent once the destination of the rows is allocated.
+        """
         arrival = self._arrival(message["number"])
         if kind == "begin":
             arrival.announce(source, message["rows"], message["digest"])
@@ -176,7 +187,7 @@ class CommCollective(WorkerEnd):
 
     def release(self) -> None:
         if self._staging is not None:
-            # Copies write to arrays that are let go now.
+            # Copies still write to arrays that are freed next.
             self._staging.coming.synchronize()
         self._arrivals.clear()
 
@@ -187,12 +198,15 @@ class CommCollective(WorkerEnd):
 
 
 async def _carried(part: list[Any], staging: Staging | None) -> list[Any]:
-    """Rows as a comm carries them, which may need them in the host's memory."""
+    """Return rows as a comm carries them, staged in host memory if needed."""
     return part if staging is None else await staging.fetched(part)
 
 
 def _chunks(outgoing: Outgoing, rank: int, nbytes: int) -> Iterator[tuple[int, list[Any]]]:
-    """The rows for `rank` in messages of so many bytes, and where each begins among them."""
+    """Yield the rows for `rank` in chunks of at most `nbytes` bytes.
+
+    Each chunk comes with its first row, counted among the rows for `rank`.
+    """
     part = outgoing.part(rank)
     step = max(1, nbytes // max(1, outgoing.kind.row_nbytes))
     for start in range(0, len(part[0]), step):
@@ -200,12 +214,12 @@ def _chunks(outgoing: Outgoing, rank: int, nbytes: int) -> Iterator[tuple[int, l
 
 
 class Arrival:
-    """What comes to this rank in one exchange.
+    """Rows that this rank receives in one exchange.
 
     Attributes
     ----------
     ready, done : Future
-        There is room for all rows; all rows are in their places.
+        Set when the destination is allocated, and when all rows are written to it.
     """
 
     def __init__(self, rank: int, size: int) -> None:
@@ -224,16 +238,20 @@ class Arrival:
         self._missing = 0
 
     def expect(self, outgoing: Outgoing, stream: Any, staging: Staging | None) -> None:
-        """This rank has come, with columns like those that it shall get.
+        """Set the columns that this rank sends, whose dtypes it receives.
 
-        Room is made in the order of `stream`; rows get there by `staging` on a GPU.
+        The destination is allocated in the order of `stream`; on a GPU, `staging` copies rows
+        there.
         """
         self._outgoing, self._stream = outgoing, stream
         if outgoing.device.name == "cuda":
             self._staging = staging
 
     def announce(self, source: int, rows: int, digest: int) -> None:
-        """So many rows come from `source`; makes room once all are known."""
+        """Note that `source` sends `rows` rows.
+
+        Once the counts of all ranks are known, the destination is allocated.
+        """
         self.counts[source] = rows
         self._digests[source] = digest
         if self._outgoing is None or (self.counts < 0).any():
@@ -253,7 +271,7 @@ class Arrival:
             self.done.set_result(None)
 
     async def place(self, source: int, start: int, chunk: Sequence[Any]) -> None:
-        """Put rows from `source` where they belong, as soon as there is room."""
+        """Write rows from `source` to their destination once it is allocated."""
         await asyncio.shield(self.ready)
         if not chunk:
             return
@@ -278,12 +296,12 @@ class Arrival:
         return [column[first : first + rows] for column in self.columns]
 
     def _launch(self, copying: Any, first: int, chunk: Sequence[Any]) -> None:
-        """Let the GPU copy; a thread of its own would wait long for Python's lock."""
+        """Start a GPU copy here: a separate thread would wait long for the GIL."""
         while self._held and self._held[0][0].done:
             self._held.popleft()
         with copying:
             self._copy(first, chunk)
-        # The chunk's memory is the comm's again when it is let go.
+        # Kept until the copy is done, as the comm reuses the chunk's memory once it is freed.
         self._held.append((copying.record(), chunk))
 
     def _copy(self, first: int, chunk: Sequence[Any]) -> None:

@@ -1,4 +1,4 @@
-"""What the ends of all transports between workers share: calls that wait for the event loop."""
+"""Base of the endpoints on workers, whose calls wait for the event loop."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ from dgpuhash.errors import ClosedError, DgpuhashError, IndexLost, UnsupportedEr
 
 __all__ = ["WorkerEnd", "resting"]
 
-# Seconds that the event loop sleeps between two rounds of what it has to do.
+# Seconds that the event loop sleeps between two rounds of its work.
 SLEEP = 3e-4
 
 
 @contextmanager
 def resting(loop: asyncio.AbstractEventLoop, device: str) -> Iterator[None]:
-    """A block of another thread, of work on a GPU, in which `loop` takes naps.
+    """Make `loop` sleep between its rounds while this block works on a GPU.
 
-    That of a worker on UCXX never rests, and each call that gives Python's lock away waits for it,
-    for about 25 us. What it carries waits for the naps.
+    The block is of another thread. The event loop of a worker on UCXX never sleeps, and each call
+    that releases the GIL waits for it, for about 25 us. Messages that the loop carries are delayed
+    by the sleeps.
     """
     if device == "cpu":
         yield
@@ -41,12 +42,12 @@ def resting(loop: asyncio.AbstractEventLoop, device: str) -> Iterator[None]:
 
 
 class Rest:
-    """Naps of an event loop, one after each round of what else it has to do.
+    """Sleeps of an event loop, one after each round of its other work.
 
     Attributes
     ----------
     over : threading.Event
-        Ends the nap, and the naps.
+        Ends the current sleep, and prevents further ones.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -54,23 +55,23 @@ class Rest:
         self.over = threading.Event()
 
     def go_on(self) -> None:
-        """Take a nap, and later the next."""
+        """Sleep once, and schedule the next sleep."""
         if not self.over.wait(SLEEP):
             self._loop.call_soon(self.go_on)
 
 
-# Seconds of looking without a rest, before it takes naps of so many seconds.
+# Seconds of busy polling, and of each sleep between polls after that.
 RESTLESS, NAP = 5e-4, 50e-6
 
 
 class WorkerEnd(Collective):
-    """An end of a group of workers.
+    """Endpoint of a group of workers.
 
     Parameters
     ----------
     membership : Membership
     limit : float
-        Seconds without any progress after which it gives up.
+        Seconds without progress after which it aborts the group.
     """
 
     def __init__(self, membership: Membership, limit: float = STALL) -> None:
@@ -82,7 +83,7 @@ class WorkerEnd(Collective):
 
     @property
     def needs_loop(self) -> bool:
-        """Whether the event loop carries columns of GPUs, or much else of an exchange."""
+        """Whether the event loop carries GPU columns, or much else of exchanges."""
         return True
 
     async def receive(self, **message: Any) -> list[Any]:
@@ -90,7 +91,7 @@ class WorkerEnd(Collective):
         return await self.membership.receive(**message)
 
     def connect(self) -> None:
-        """Make ready what carries the columns; all ranks do so at the same time.
+        """Set up the transport; all ranks do so at the same time.
 
         Raises
         ------
@@ -100,17 +101,18 @@ class WorkerEnd(Collective):
         return
 
     def release(self) -> None:
-        """Free what is carried with; this rank makes no more calls."""
+        """Free what the transport holds; this rank makes no more calls."""
         return
 
     def watch(self) -> None:
-        """Begin to watch over the others; all ends are there."""
+        """Start to monitor the other ranks, once all endpoints exist."""
         self.membership.loop.call_soon_threadsafe(self.membership.watch)
 
     def share_memory(self) -> None:
-        """Let `gather` use memory that all ranks share; they do so at the same time, where it is.
+        """Set up `gather` over shared memory, where the host has it.
 
-        On four H200s it took 2 to 4 ms by messages over UCXX.
+        All ranks call it at the same time. On four H200s a `gather` took 2 to 4 ms by messages over
+        UCXX.
         """
         path: Path | None = None
         try:
@@ -129,7 +131,7 @@ class WorkerEnd(Collective):
 
     def gather(self, value: Any) -> list[Any]:
         if self.size == 1:
-            # Over an event loop on UCXX it took 2.2 ms.
+            # Through an event loop on UCXX this took 2.2 ms.
             if self.membership.broken is not None:
                 raise self.membership.broken
             return [value]
@@ -159,12 +161,14 @@ class WorkerEnd(Collective):
         return nullcontext() if self.needs_loop else resting(self.membership.loop, device)
 
     def agreed(self, value: Any, trouble: str) -> list[Any]:
-        """The values that all ranks gave, in the order of ranks.
+        """Return the values of all ranks, unless one of them reports trouble.
+
+        The values are in the order of ranks.
 
         Raises
         ------
         UnsupportedError
-            On all ranks, when one has trouble.
+            On all ranks, when one reports trouble.
         """
         found = self.gather((value, trouble))
         if troubles := [f"rank {rank}: {each}" for rank, (_, each) in enumerate(found) if each]:
@@ -175,14 +179,17 @@ class WorkerEnd(Collective):
         self.membership.loop.call_soon_threadsafe(self.membership.abort, reason)
 
     def fail(self, trouble: str) -> DgpuhashError:
-        """End the group, unless it has, as what carries its columns failed; the error to raise."""
+        """Abort the group as its transport failed, and return the error.
+
+        A group that was aborted before keeps its first error.
+        """
         tell = partial(self.membership.abort, trouble, carrier=True)
         self.membership.loop.call_soon_threadsafe(tell)
         return self.membership.broken or given_up(trouble, carrier=True)
 
     @contextmanager
     def carrying(self) -> Iterator[None]:
-        """A block of calls of what carries the columns, whose errors end the group."""
+        """Wrap calls of the transport, whose errors abort the group."""
         try:
             yield
         except (IndexLost, ClosedError):
@@ -197,7 +204,7 @@ class WorkerEnd(Collective):
         return self.membership.run(work)
 
     def _result(self, work: Work) -> Any:
-        """What `work` on the event loop gives, unless nothing moves for too long."""
+        """Return the result of `work`, and abort the group if it stalls."""
         membership = self.membership
         seen, moved = membership.pace.progress, time.monotonic()
         with membership.call():
@@ -216,7 +223,7 @@ class WorkerEnd(Collective):
 
 
 class Pending(Transfer):
-    """A transfer that the event loop works on."""
+    """Transfer that a coroutine on the event loop carries out."""
 
     def __init__(self, end: WorkerEnd, work: Work) -> None:
         self._end, self._work = end, work

@@ -1,4 +1,4 @@
-"""Groups of workers that exchange columns in lockstep."""
+"""Groups of workers that run collectives together."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ ENDS: dict[str, type[WorkerEnd]] = {
     "peer": PeerCollective,
 }
 
-# Tells hosts apart. Containers of one host share it, and not always the memory; connecting shows
-# that.
+# Identifies a host. Containers of one host share it, but not always its memory; connecting then
+# fails.
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 _log = logging.getLogger("dgpuhash.exchange")
@@ -59,9 +59,9 @@ _log = logging.getLogger("dgpuhash.exchange")
 
 @dataclass(slots=True)
 class Attempt:
-    """A call of `Group.run`.
+    """State of one call of `Group.run`.
 
-    `begun`: its group may have been told of it, and is of no use any more when it failed.
+    `begun`: some workers may have received the call; if it fails, the group cannot be used again.
     """
 
     begun: bool = True
@@ -71,14 +71,14 @@ class Attempt:
 class Group:
     """Workers with a `Collective` each; rank r is on ``workers[r]``.
 
-    It is only a name, and can be pickled. Once a phase on it failed it is of no use but to be
-    closed.
+    The object only holds the group's name, and can be pickled. After a phase on it has failed, it
+    can only be closed.
     """
 
     name: str
     workers: tuple[str, ...]
     exchange: str
-    """What carries the columns."""
+    """Name of the transport."""
 
     def run(
         self,
@@ -90,21 +90,23 @@ class Group:
         meanwhile: Callable[[], None] | None = None,
         attempt: Attempt | None = None,
     ) -> list[Result]:
-        """``function(host, collective, *args)`` on the shard threads of all workers at once.
+        """Run ``function(host, collective, *args)`` on all workers at once.
+
+        It runs on the shard thread of each worker.
 
         Parameters
         ----------
         client : distributed.Client
         function : callable
-            Of a module. What it raises on one worker ends the calls on the others.
+            A function of a module. An error that it raises on one worker aborts the others.
         limit : float, optional
             Seconds to wait for the results.
         needed : Needed, optional
-            Of which `function` gets its `Given` after its other arguments.
+            Inputs; each worker's `Given` is the last argument of its `function`.
         meanwhile : callable, optional
-            Called here while workers are at work, unless they take next to no time.
+            Called on the client while the workers run, unless they finish almost at once.
         attempt : Attempt, optional
-            Is told when it was interrupted while others had their turn.
+            Its `begun` is cleared when the call was interrupted while it was queued behind others.
 
         Returns
         -------
@@ -114,13 +116,13 @@ class Group:
         Raises
         ------
         Elsewhere
-            When what is needed does not lie where it must; nothing was done then.
+            When an input is not on the worker that needs it; nothing was run then.
         IndexLost
             When a worker is lost, or the group failed before.
         DgpuhashError
             What `function` raised on a worker.
         """
-        # Of two in lockstep at once each could have some of the workers, and wait for the others.
+        # Two phases at once could each hold some workers and wait for the others: a deadlock.
         turn = uuid.uuid4().hex
         try:
             with giving_way(client):
@@ -135,12 +137,12 @@ class Group:
             if not isinstance(error, Exception):
                 attempt.begun = not self._withdrawn(client, turn)
             if attempt.begun:
-                # Their shard threads wait in the exchange: only the event loops can be told.
+                # The shard threads wait in the exchange: only the event loops can be reached.
                 self._tell(client, abort_end, f"{type(error).__name__} at the client", turn=turn)
             raise
 
     def _withdrawn(self, client: Client, turn: str) -> bool:
-        """Whether a phase that waits for its turn is not going to have it."""
+        """Withdraw a queued phase, and return whether it had not started."""
         withdrawn = False
 
         async def withdraw() -> None:
@@ -154,13 +156,13 @@ class Group:
         return withdrawn
 
     def exchange_after(self, client: Client, error: BaseException, wanted: Transport) -> Transport:
-        """What is to carry the columns of a group in the place of this one, which ended by `error`.
+        """Return the transport for the group that replaces this failed one.
 
-        As `wanted`; ``"comm"``, with a warning, where what was wanted failed between workers that
-        are there.
+        It is `wanted`, or, with a warning, ``"comm"`` where `error` says that the transport failed
+        while all workers are alive.
         """
         if isinstance(error, CarrierLost):
-            # It also fails where a worker is lost.
+            # The transport also fails when a worker is lost.
             with suppress(IndexLost):
                 if set(self.workers) <= set(workers_of(client)):
                     says = "exchange=%r failed, going on with exchange='comm': %s"
@@ -169,13 +171,17 @@ class Group:
         return wanted
 
     def close(self, client: Client) -> None:
-        """Free what the workers that are there hold for it."""
+        """Free what the workers that are alive hold for the group."""
         self._tell(client, close_end, turn=self.name)
 
     def _tell(
         self, client: Client, function: Callable[..., Any], *args: Any, turn: str | None = None
     ) -> None:
-        """Call `function` on the event loops; who cannot be reached notices by itself."""
+        """Run `function` on the event loops of the workers that are alive.
+
+        With `turn`, the scheduler first ends the phase of that name. A worker that cannot be
+        reached finds out by its own liveness checks.
+        """
 
         async def tell() -> None:
             if turn is not None:
@@ -197,7 +203,7 @@ class Group:
 
 
 def form_group(client: Client, workers: Sequence[str], exchange: Transport = "auto") -> Group:
-    """A new group of `workers`.
+    """Return a new group of `workers`.
 
     Parameters
     ----------
@@ -205,16 +211,16 @@ def form_group(client: Client, workers: Sequence[str], exchange: Transport = "au
     workers : sequence of str
         Addresses, in the order of ranks.
     exchange : {"auto", "comm", "nccl", "peer"}
-        What carries the columns. ``"comm"``: the comms of the Dask cluster. ``"nccl"``: NCCL,
-        between GPUs. ``"peer"``: GPUs of one host put them into each other's memory. ``"auto"``:
-        ``"peer"`` where it can be, else ``"nccl"``, else ``"comm"``.
+        The transport. ``"comm"``: the comms of the Dask cluster. ``"nccl"``: NCCL, between GPUs.
+        ``"peer"``: CUDA IPC, where GPUs of one host write into each other's memory. ``"auto"``:
+        ``"peer"`` where possible, else ``"nccl"``, else ``"comm"``.
 
     Raises
     ------
     SpecError
-        When `exchange` is something else.
+        When `exchange` has another value.
     UnsupportedError
-        When the workers cannot exchange that way.
+        When the transport cannot connect the workers.
     IndexLost
         When a worker is lost meanwhile.
     """
@@ -245,7 +251,7 @@ def form_group(client: Client, workers: Sequence[str], exchange: Transport = "au
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What a worker's ways to others depend on."""
+    """Host, process and device of a worker, which decide its transports."""
 
     host: str
     process: int
@@ -253,34 +259,34 @@ class Place:
 
 
 def apart(places: Sequence[Place]) -> bool:
-    """Whether no two workers are in one process."""
+    """Return whether all workers are in separate processes."""
     return len({(place.host, place.process) for place in places}) == len(places)
 
 
 def together(places: Sequence[Place]) -> bool:
-    """Whether all workers are on one host."""
+    """Return whether all workers are on one host."""
     return len({place.host for place in places}) == 1
 
 
 def share_memory(places: Sequence[Place]) -> bool:
-    """Whether the workers may look into memory that they share for what others tell."""
+    """Return whether the workers can share host memory for small messages."""
     return len(places) > 1 and apart(places) and together(places)
 
 
 def ways_between(places: Sequence[Place]) -> list[str]:
-    """What may carry columns between workers, the fastest first."""
+    """Return the transports that may connect workers, the fastest first."""
     if not apart(places) or any(place.device != "cuda" for place in places):
         return ["comm"]
     return ["peer", "nccl", "comm"] if together(places) else ["nccl", "comm"]
 
 
 def collective_of(host: ShardHost, name: str) -> WorkerEnd:
-    """This worker's end of a group.
+    """Return this worker's endpoint of a group.
 
     Raises
     ------
     IndexLost
-        When it has none.
+        When the worker is not in the group.
     """
     if name not in host.ends:
         raise IndexLost(
@@ -298,7 +304,7 @@ def join_group(host: ShardHost, name: str, workers: Sequence[str]) -> Place:
 
 
 def connect_group(host: ShardHost, name: str, exchange: str, sharing: bool) -> str:
-    """Change the way; why it cannot be, or nothing."""
+    """Switch the transport, and return why that fails, or an empty string."""
     end = ENDS[exchange](host.ends[name].membership)
     host.ends[name] = end
     try:
@@ -354,12 +360,12 @@ async def close_end(name: str, dask_worker: Any) -> None:
     host = dask_worker.plugins.get(NAME)
     if host is None:
         return
-    # It may be about to join.
+    # The worker may be about to join.
     host.left.append(name)
     end = host.ends.pop(name, None)
     if end is not None:
         end.close()
-    # The thread is there again when the call that waits has been told.
+    # The shard thread is free again once the call that waits there has been aborted.
     late = await host.thread.run(host.ends.pop, name, None)
     if late is not None:
         late.close()

@@ -1,4 +1,7 @@
-"""Groups that the tables of a client share, one for each set of workers and way to exchange."""
+"""Cache of groups, one for each set of workers and transport.
+
+The tables and indexes of a client share them.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +29,9 @@ __all__ = ["Use", "joined", "run_together"]
 Result = TypeVar("Result")
 Shards = tuple[ShardAddress, ...]
 
-# What each client has asked its scheduler for; another client may have ended it since.
+# Groups that each client got from its scheduler; another client may have closed them since.
 _known: WeakKeyDictionary[Client, dict[Shards, Group]] = WeakKeyDictionary()
-# Of each scheduler in this process.
+# Groups on each scheduler in this process.
 _groups: WeakKeyDictionary[Any, dict[Shards, Group]] = WeakKeyDictionary()
 
 
@@ -39,15 +42,16 @@ def run_together(
     *args: Any,
     needed: Needed | None = None,
 ) -> list[Result]:
-    """As `Group.run`, on the workers of `shards`; the results in their order.
+    """Run `function` on the group of the workers of `shards`.
 
-    A group that was of no use any more is formed anew, once, and `function` called again: it must
-    bear that. Where what carried its columns failed, the comms of the cluster do from then on.
+    As `Group.run`, with the results in the order of `shards`. If the group has failed, it is formed
+    anew once and `function` is called again, which it must tolerate. Where the transport failed,
+    the comms of the cluster are used from then on.
 
     Raises
     ------
     Elsewhere
-        When what is needed does not lie where it must; nothing was done then.
+        When an input is not on the worker that needs it; nothing was run then.
     IndexLost
         When a worker is lost.
     UnsupportedError, DgpuhashError
@@ -57,13 +61,13 @@ def run_together(
     try:
         return _run(client, shards, group, function, args, needed)
     except IndexChanged:
-        # Any group would say so.
+        # It would be the same with any group.
         raise
     except IndexLost as error:
         if not _all_answer(client, shards):
             raise
         exchange = group.exchange_after(client, error, "auto")
-    # Another thread or client may be about to give the first one up, too, and still name it.
+    # Another thread or client may not have removed the failed group from the cache yet.
     group = _standing(client, shards, instead_of=group, exchange=exchange)
     return _run(client, shards, group, function, args, needed)
 
@@ -95,7 +99,10 @@ def _run(
 def _standing(
     client: Client, shards: Shards, instead_of: Group | None = None, exchange: Transport = "auto"
 ) -> Group:
-    """The group of these workers, formed where there is none, or only one that is of no use."""
+    """Return the cached group of these workers, or form one.
+
+    A cached group that is `instead_of` has failed, and is replaced.
+    """
     known = _known.setdefault(client, {})
     group = known.get(shards)
     if group in (None, instead_of):
@@ -111,12 +118,15 @@ def _standing(
 
 
 def find_group(shards: Shards, dask_scheduler: Any) -> Group | None:
-    """Runs on the scheduler."""
+    """Return the cached group of these shards; run on the scheduler."""
     return _groups.get(dask_scheduler, {}).get(shards)
 
 
 def keep_group(shards: Shards, group: Group, dask_scheduler: Any) -> None:
-    """Runs on the scheduler, which keeps one for workers as they were started."""
+    """Cache a group on the scheduler, and drop groups of lost workers.
+
+    A group is cached for one incarnation of its workers.
+    """
     groups = _groups.setdefault(dask_scheduler, {})
     gone = [
         each for each in groups if not {one.worker for one in each} <= set(dask_scheduler.workers)
@@ -127,14 +137,14 @@ def keep_group(shards: Shards, group: Group, dask_scheduler: Any) -> None:
 
 
 def forget_group(shards: Shards, group: Group, dask_scheduler: Any) -> None:
-    """Runs on the scheduler."""
+    """Remove a group from the scheduler's cache; run on the scheduler."""
     groups = _groups.get(dask_scheduler, {})
     if groups.get(shards) == group:
         del groups[shards]
 
 
 def _all_answer(client: Client, shards: Shards) -> bool:
-    """Whether the workers are there as they were, so that only their group was lost."""
+    """Return whether no worker was restarted, so that only the group failed."""
     workers = [shard.worker for shard in shards]
     try:
         found = on_workers(client, workers, _incarnation, limit=2 * GRACE)
@@ -151,13 +161,13 @@ Key = tuple[tuple[str, ...], Transport]
 
 
 class Use:
-    """One table's use of a group.
+    """One table's use of a shared group.
 
     Parameters
     ----------
     group : Group
     users : WeakSet of Use
-        Of all who share the group; a table that was interrupted while it was made is none of them.
+        All uses of the group; a table that was interrupted during its creation has none.
     """
 
     def __init__(self, group: Group, users: WeakSet[Use]) -> None:
@@ -166,7 +176,10 @@ class Use:
             users.add(self)
 
     def leave(self) -> bool:
-        """End it; whether it was the last one, who frees the group."""
+        """End this use, and return whether it was the last one.
+
+        The caller of the last one then closes the group.
+        """
         with _lock:
             self._users.discard(self)
             if self._users:
@@ -175,24 +188,24 @@ class Use:
             return True
 
     def give_up(self) -> None:
-        """Let no other table begin to use the group, which is of no use any more."""
+        """Remove a failed group from the cache, so that no table starts to use it."""
         with _lock:
-            # Lists, as a signal handler of this thread may come in between.
+            # Copies, as a signal handler on this thread may change the dicts meanwhile.
             for groups in list(_shared.values()):
                 for key, (group, _) in list(groups.items()):
                     if group == self.group:
                         groups.pop(key, None)
 
 
-# Tables end on their client's event loop.
+# Tables are also freed on their client's event loop.
 _lock = threading.RLock()
 _shared: WeakKeyDictionary[Client, dict[Key, tuple[Group, WeakSet[Use]]]] = WeakKeyDictionary()
 
 
 def joined(client: Client, workers: Sequence[str], exchange: Transport) -> Use:
-    """A use of the group of `workers` that other tables of the client have, or of a new one.
+    """Return a use of the client's shared group of `workers`, or a new one.
 
-    To form one takes 40 ms between GPUs of one host, each of which gives it up to 1 GiB.
+    Forming a group takes 40 ms between GPUs of one host, each of which reserves up to 1 GiB for it.
 
     Raises
     ------
@@ -204,7 +217,7 @@ def joined(client: Client, workers: Sequence[str], exchange: Transport) -> Use:
         found = _shared.setdefault(client, {}).get(key)
         if found is not None:
             return Use(*found)
-    # Where two form one at once, the second is for those that come.
+    # If two threads form one at the same time, later tables use the second.
     made = form_group(client, workers, exchange), WeakSet[Use]()
     with _lock:
         _shared.setdefault(client, {})[key] = made

@@ -24,7 +24,7 @@ __all__ = ["LocalCollective"]
 
 
 class LocalCollective(Collective):
-    """One thread's end; `group` makes all of them.
+    """Endpoint of one thread; `group` makes the endpoints of all ranks.
 
     Examples
     --------
@@ -48,7 +48,10 @@ class LocalCollective(Collective):
 
     @classmethod
     def group(cls, size: int, limit: float = STALL) -> list[LocalCollective]:
-        """The ends of a group; ranks that wait for `limit` seconds give up."""
+        """Return the endpoints of a new group of `size` ranks.
+
+        A rank that waits longer than `limit` seconds aborts the group.
+        """
         room = Room(size, limit)
         return [cls(rank, room) for rank in range(size)]
 
@@ -79,7 +82,7 @@ class LocalCollective(Collective):
 
 
 class LocalTransfer(Transfer):
-    """Waits for the others' columns, and copies this rank's rows from them."""
+    """Transfer that copies this rank's rows from the other ranks' columns."""
 
     def __init__(self, end: LocalCollective, number: int, outgoing: Outgoing) -> None:
         self._end, self._number, self._outgoing = end, number, outgoing
@@ -109,7 +112,7 @@ class LocalTransfer(Transfer):
 
 
 class Room:
-    """Where the threads meet: what each has put for each call, and how many have read it."""
+    """Rendezvous of the threads: their values, and how many have read them."""
 
     def __init__(self, size: int, limit: float) -> None:
         self.size, self._limit = size, limit
@@ -126,7 +129,10 @@ class Room:
             self._changed.notify_all()
 
     def take(self, number: int, work: Callable[[list[Any]], Any], ended: Callable[[], bool]) -> Any:
-        """``work(things of all ranks)``, when all have put theirs; returns when all have read."""
+        """Return ``work(values of all ranks)``, once all ranks have put theirs.
+
+        It returns when all ranks have read the values.
+        """
         self._wait(lambda: len(self._things[number]) == self.size, ended)
         things = self._things[number]
         try:
@@ -145,7 +151,7 @@ class Room:
         return result
 
     def abandon(self, reason: str) -> None:
-        """Wake everybody up; the first reason stays."""
+        """Abort the group and wake all waiting ranks; the first reason is kept."""
         with self._changed:
             self._broken = self._broken or reason
             self._changed.notify_all()

@@ -1,4 +1,4 @@
-"""A worker's place in a group: messages to and from the other ranks, and the watch over them."""
+"""Membership of a worker in a group: messages and failure detection."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ __all__ = ["Membership", "Pace", "Receiver", "Work", "all_of"]
 
 @dataclass(slots=True)
 class Pace:
-    """How far a rank has come; all ranks of a group make the same phases and calls.
+    """Progress of a rank; all ranks of a group make the same phases and calls.
 
     Attributes
     ----------
     begun, ended : int
-        Phases.
+        Phases that were begun and ended.
     calls : int
-        Calls that waited for others.
+        Calls that waited for other ranks.
     waiting : bool
-        Whether it is in one.
+        Whether the rank is in such a call.
     asked, taken : int
-        Messages to others that are not answered; those of others that it has, and has not answered.
+        Messages sent and not answered yet; messages received and not answered yet.
     progress : int
-        Messages that came, or were answered.
+        Messages that were received, or answered by others.
     """
 
     begun: int = 0
@@ -45,7 +45,7 @@ class Pace:
     progress: int = 0
 
     def stands(self, phase: int) -> bool:
-        """Whether it waits for others in this phase, or is done with it.
+        """Return whether the rank waits in phase `phase`, or has ended it.
 
         Examples
         --------
@@ -57,21 +57,22 @@ class Pace:
         return self.ended >= phase or (self.begun >= phase and self.waiting)
 
 
-# Seconds between two looks whether it has ended and nobody told.
+# Seconds between two checks whether a task has ended without a wake-up.
 LOOK = 1.0
 
 
 class Work:
-    """Work of an event loop; its end is found, also where the loop could not tell.
+    """Coroutine on an event loop, for another thread that waits for its end.
 
-    A process whose memory ran out may have none left to wake who waits.
+    The end is also found by polling: a process that ran out of memory may be unable to wake the
+    waiting thread.
 
     Attributes
     ----------
     told : Future
-        What comes of it.
+        Its result, for the waiting thread.
     task : Task, optional
-        That does it, once it was begun.
+        The task on the event loop, once it was started.
     """
 
     told: Future[Any]
@@ -79,21 +80,21 @@ class Work:
     _ended = False
 
     def over(self, given_up: bool) -> bool:
-        """Wait for a moment; whether there is an outcome.
+        """Wait at most `LOOK` seconds, and return whether there is an outcome.
 
         Parameters
         ----------
         given_up : bool
-            Whether it is to end in any case.
+            Whether the group has ended, so that the wait must end, too.
         """
         with suppress(TimeoutError, CancelledError):
             self.told.exception(LOOK)
-        # One that is about to tell is waited for until the next look.
+        # A task that ends just now gets one more check to set `told`.
         before, self._ended = self._ended, given_up or (self.task is not None and self.task.done())
         return self.told.done() or (before and self._ended)
 
     def outcome(self, error: BaseException) -> Any:
-        """The result, or its error raised; `error` where there is neither."""
+        """Return the result or raise its error; raise `error` if neither exists."""
         if self.told.done():
             return self.told.result()
         if self.task is not None and self.task.done() and not self.task.cancelled():
@@ -102,32 +103,33 @@ class Work:
 
 
 OPERATION = "dgpuhash_collective"
-# Seconds for the others to take note that this rank gave up.
+# Seconds to wait for the other ranks to acknowledge an abort.
 FAREWELL = 2.0
-# Seconds between two looks at the next rank, and at all ranks while this one waits.
+# Seconds between two checks of the next rank, and of all ranks while this one waits.
 WATCH = 0.5
 PATIENCE = 2.0
-# What is said while nothing moves.
+# Kinds of message that `Pace` does not count.
 QUIET = {"abort", "watch"}
 
 
 class Receiver(Protocol):
-    """What a transport does with messages that are its own."""
+    """Handler of the messages that belong to a transport."""
 
     async def take(self, kind: str, source: int, payload: Any, **message: Any) -> list[Any]:
         """Answer a message of another rank."""
 
 
 class Membership:
-    """Messages between the ranks of a group over Dask's comm, and the end of all when one is lost.
+    """Messages between the ranks of a group, and detection of lost ranks.
 
-    Each rank watches the next one: so a rank that dies has a living one that notices, unless all
-    died. It tells all others. Messages on their way are never cancelled, which UCXX does not bear;
-    whoever waits for them is told. Ranks that wait look at all others, and end the group when all
-    wait for nothing that is on its way: a wake-up was lost, as when memory runs out.
+    Messages go over Dask's comm. Each rank monitors the next one: so a rank that dies is noticed by
+    a living one, unless all died, and that one notifies all others. Messages in flight are never
+    cancelled, since UCXX does not support it; the coroutines that wait for them are cancelled
+    instead. A waiting rank polls all others, and aborts the group when all wait and no message is
+    in flight: then a wake-up was lost, as when memory runs out.
 
     All methods but `run`, `phase` and `call` are for the worker's event loop. `told`: whether the
-    group was ended by a rank whose own phase failed.
+    group was aborted by a rank whose own phase failed.
 
     Parameters
     ----------
@@ -153,7 +155,10 @@ class Membership:
         self._values: dict[tuple[str, int], list[asyncio.Future[Any]]] = {}
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Work:
-        """Begin `work` on the event loop, from another thread; it ends when the group does."""
+        """Start `work` on the event loop, from another thread.
+
+        It is cancelled when the group ends.
+        """
         begun_work = Work()
         begun_work.told = asyncio.run_coroutine_threadsafe(
             self._until_broken(work, begun_work), self.loop
@@ -162,7 +167,7 @@ class Membership:
 
     @contextmanager
     def phase(self) -> Iterator[None]:
-        """A block in which all ranks make the same calls."""
+        """Mark a block in which all ranks make the same calls."""
         self.pace.begun += 1
         try:
             yield
@@ -171,7 +176,7 @@ class Membership:
 
     @contextmanager
     def call(self) -> Iterator[None]:
-        """A block that waits for others."""
+        """Mark a block that waits for other ranks."""
         self.pace.calls += 1
         self.pace.waiting = True
         try:
@@ -200,7 +205,7 @@ class Membership:
             self._tasks.discard(task)
 
     async def send(self, rank: int, kind: str, payload: Any = None, **message: Any) -> list[Any]:
-        """What `rank` answers."""
+        """Send a message to `rank`, and return its answer."""
         if self.broken is not None and kind != "abort":
             raise self.broken
         moves = kind not in QUIET
@@ -220,7 +225,7 @@ class Membership:
             self.pace.asked -= moves
 
     async def gather(self, topic: str, number: int, value: Any) -> list[Any]:
-        """The values that all ranks gave under this topic and number."""
+        """Return the values that all ranks gave for this topic and number."""
         post = pickle.dumps(value)
         places = self._places(topic, number)
         places[self.rank].set_result(value)
@@ -230,7 +235,10 @@ class Membership:
         return [place.result() for place in places]
 
     def others(self) -> list[int]:
-        """The other ranks, the next one first, so that not all send to the same one first."""
+        """Return the other ranks, starting with the next one.
+
+        So the ranks do not all send to the same rank first.
+        """
         return [(self.rank + step) % self.size for step in range(1, self.size)]
 
     async def receive(
@@ -261,7 +269,7 @@ class Membership:
         return answer
 
     def watch(self) -> None:
-        """Begin to watch the others."""
+        """Start to monitor the other ranks."""
         if self.size > 1:
             self._tasks |= {
                 asyncio.ensure_future(self._watch_next()),
@@ -276,10 +284,10 @@ class Membership:
         carrier: bool = False,
         failed: bool = True,
     ) -> None:
-        """End the group, and tell the others; calls under way here raise `error` if given.
+        """End the group, and notify the other ranks.
 
-        With `carrier` it was what carries the columns that failed; without `failed` this rank's
-        phase did not, and may go on.
+        Calls in progress here raise `error` if given. With `carrier`, the transport failed; without
+        `failed`, this rank's own phase has not failed, and may continue.
         """
         if self.broken is None:
             self._end(given_up(reason, carrier=carrier), error)
@@ -288,7 +296,7 @@ class Membership:
                 self._farewell = asyncio.ensure_future(told)
 
     def leave(self) -> None:
-        """End this rank's part; whoever still waits for it is told that it left."""
+        """End this rank's membership; ranks that wait for it get an error."""
         self._end(closed())
 
     async def _watch_next(self) -> None:
@@ -310,7 +318,10 @@ class Membership:
                 self.abort(reason, failed=False)
 
     async def _stuck(self) -> list[str]:
-        """How far the ranks have come, where all wait for nothing that is on its way."""
+        """Return the progress of all ranks if they are deadlocked, or [].
+
+        They are when all wait and no message is in flight.
+        """
         phase, paces = self.pace.begun, [replace(self.pace)]
         if self.pace.waiting and self.pace.stands(phase):
             for rank in self.others():
@@ -344,5 +355,8 @@ class Membership:
 
 
 async def all_of(messages: Sequence[Coroutine[Any, Any, Any]], *others: Awaitable[Any]) -> None:
-    """Wait for all of it, or the first error; messages go on even so."""
+    """Wait for all messages, or raise the first error.
+
+    Messages in flight are not cancelled by an error.
+    """
     await asyncio.gather(*(asyncio.shield(begun(each)) for each in messages), *others)

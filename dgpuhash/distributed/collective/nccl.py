@@ -1,4 +1,4 @@
-"""All-to-all between GPUs by NCCL: grouped send and receive on a stream of its own."""
+"""All-to-all between GPUs by NCCL: grouped send and receive on one stream."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ from dgpuhash.errors import DgpuhashError, UnsupportedError
 
 __all__ = ["NcclCollective"]
 
-# Looks at the device, one after the other, before it takes naps of so many seconds.
+# Busy polls of the device, and the seconds of each sleep between polls after that.
 LOOKS = 2000
 NAP = 50e-6
-# Seconds for the connections between all ranks.
+# Seconds to connect all ranks.
 CONNECT = 60.0
 
 
 class NcclCollective(CommCollective):
-    """Counts are exchanged by `start`; the columns follow with the next call, whichever it is.
+    """Endpoint that exchanges columns by NCCL, on a stream of its own.
 
-    So all ranks launch the same operations in the same order. The host waits for the end of what it
-    waits for, and aborts NCCL when a rank is lost, so that no GPU waits for ever. Host arrays go
-    over the comm.
+    `start` exchanges the counts; the columns follow with the next call, whichever it is, so all
+    ranks launch the same operations in the same order. The host polls for the end of the transfer
+    that it waits for, and aborts NCCL when a rank is lost, so that no GPU waits for ever. Host
+    arrays go over the Dask comm.
     """
 
     def __init__(self, membership: Membership, limit: float = STALL) -> None:
@@ -38,11 +39,11 @@ class NcclCollective(CommCollective):
 
     @property
     def needs_loop(self) -> bool:
-        # Between hosts it carries what ranks gather.
+        # Between hosts the loop carries `gather`.
         return self._mailbox is None
 
     def connect(self) -> None:
-        """Make a communicator, and the connections between all pairs.
+        """Create a communicator, and connect all pairs of ranks.
 
         Raises
         ------
@@ -63,7 +64,7 @@ class NcclCollective(CommCollective):
         places = [place for place, _ in offers]
         if len(set(places)) < self.size:
             raise UnsupportedError("ranks share a GPU, which NCCL does not allow")
-        # Neighbours of one host are neighbours for NCCL.
+        # Ranks of one host are neighbours for NCCL.
         order = sorted(range(self.size), key=lambda rank: places[rank])
         self._there = {rank: number for number, rank in enumerate(order)}
         try:
@@ -73,7 +74,7 @@ class NcclCollective(CommCollective):
         except Exception as error:
             trouble = str(error)
         self.agreed(None, trouble)
-        # Two ranks are connected when they first send to each other, which takes long.
+        # NCCL connects two ranks at their first exchange, which takes long.
         words = cupy.zeros((2, self.size, 1), np.int64)
         ready = cupy.cuda.get_current_stream().record()
         try:
@@ -94,7 +95,10 @@ class NcclCollective(CommCollective):
         return transfer
 
     def swap(self, sent: list[list[Any]], received: list[list[Any]], ready: Any) -> Any:
-        """Launch one exchange of arrays with all ranks, after `ready`; the event of its end."""
+        """Launch sends and receives with all ranks, and return the end event.
+
+        They start after the event `ready`.
+        """
         from cupy.cuda import nccl
 
         stream = self._stream.ptr
@@ -107,7 +111,7 @@ class NcclCollective(CommCollective):
                 for array in filter(len, received[rank]):
                     self._nccl.recv(array.data.ptr, array.nbytes, nccl.NCCL_UINT8, there, stream)
         finally:
-            # Or all that this thread begins later, of other groups as well, waits for the end.
+            # Otherwise later NCCL calls of this thread, of other groups too, stay in this group.
             nccl.groupEnd()
         return self._stream.record()
 
@@ -117,12 +121,15 @@ class NcclCollective(CommCollective):
             raise self.fail(trouble)
 
     def fail(self, trouble: str) -> DgpuhashError:
-        # Its kernels wait for the others, perhaps for ever.
+        # NCCL kernels wait for the other ranks, perhaps for ever.
         self._nccl.abort()
         return super().fail(trouble)
 
     def _hindered(self, event: Any, limit: float) -> str:
-        """Wait on the host for an event; what prevents it, or nothing."""
+        """Wait on the host for an event, and return an error text or none.
+
+        The text says what prevents the event; it is empty when the event has come.
+        """
         began, looks = time.monotonic(), 0
         while not event.done:
             looks += 1
@@ -142,7 +149,7 @@ class NcclCollective(CommCollective):
 
     def release(self) -> None:
         if self._nccl is not None:
-            # Also what nobody waited for ends by it; nothing else is lost.
+            # This also ends transfers that nobody waited for.
             self._nccl.abort()
             self._nccl = None
         self._under_way.clear()
@@ -150,7 +157,7 @@ class NcclCollective(CommCollective):
 
 
 class NcclTransfer(Transfer):
-    """The counts, and then the columns, of one call."""
+    """Exchange of counts, and then of columns, of one call."""
 
     def __init__(self, end: NcclCollective, outgoing: Outgoing, over_comm: Transfer | None) -> None:
         self._end, self._outgoing, self._over_comm = end, outgoing, over_comm
@@ -166,7 +173,7 @@ class NcclTransfer(Transfer):
         self._there = end.swap(_rows(self._mine), _rows(self._theirs), self._ready)
 
     def launch(self) -> None:
-        """Exchange the columns, unless they are under way."""
+        """Launch the exchange of the columns, unless it was launched before."""
         if self._launched:
             return
         self._launched = True
@@ -183,7 +190,7 @@ class NcclTransfer(Transfer):
         self._came = counts
 
     def finish(self) -> None:
-        """Wait for what comes."""
+        """Wait until all columns are received."""
         if self._over_comm is not None:
             self._counts()
             self._received = self._over_comm.wait()
@@ -199,7 +206,7 @@ class NcclTransfer(Transfer):
         return self._received
 
     def _counts(self) -> np.ndarray:
-        """What all ranks send to this one, once they exchange the same columns."""
+        """Return the numbers of rows from each rank, once the columns agree."""
         self._end.until(self._there)
         theirs = self._end.xp.asnumpy(self._theirs)
         strangers = np.flatnonzero(theirs[:, 1] != self._outgoing.kind.digest)

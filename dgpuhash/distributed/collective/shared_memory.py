@@ -1,4 +1,4 @@
-"""Words in memory that all processes of a host share: who has sent and read how much."""
+"""Counters and small values in host memory that ranks of one host share."""
 
 from __future__ import annotations
 
@@ -17,28 +17,29 @@ from dgpuhash.errors import UnsupportedError
 
 __all__ = ["Board", "Mailbox"]
 
-# Of a pickled value; larger ones go another way.
+# Most bytes of a pickled value; larger ones go over the Dask comm.
 ROOM = 1 << 16
 FOLDER = Path("/dev/shm")
-# Two values of a rank lie here at once: who has written number n + 1 has read all with number n, so
-# its number n - 1 is of use to nobody.
+# Two values a rank suffice: a rank that writes number n + 1 has read all values number n, so all
+# ranks have written number n, hence have read number n - 1, which may be overwritten.
 TURNS = 2
-# Before a value: its number, and its length.
+# Header of a value: its number, and its length.
 _WORDS = 2
 _NBYTES = _WORDS * 8 + ROOM
 TOO_LARGE = -1
 
 
 class Mailbox:
-    """Each rank writes its own values and reads all; the number of a value is written last.
+    """Allgather of small values through shared memory.
 
-    Others see words in the order in which they are written: so it is on x86, and on hosts of
-    another kind it is not used.
+    Each rank writes its own values and reads all; the number of a value is written last. It relies
+    on stores becoming visible in the order in which they are made: that holds on x86, and the class
+    is not used on other architectures.
 
     Parameters
     ----------
     path : Path
-        As `create` gives it; it can be removed when all have opened it.
+        Returned by `create`; the file can be removed when all ranks have opened it.
     rank, size : int
     """
 
@@ -50,12 +51,12 @@ class Mailbox:
 
     @staticmethod
     def create(name: str, size: int) -> Path:
-        """A new one for `size` ranks.
+        """Create the shared file for `size` ranks, and return its path.
 
         Raises
         ------
         UnsupportedError
-            On a host that is not known to do.
+            On an architecture that may reorder stores.
         """
         if platform.machine() not in {"x86_64", "AMD64"}:
             raise UnsupportedError(f"hosts of kind {platform.machine()} are not known to do")
@@ -76,11 +77,14 @@ class Mailbox:
         self._words[base] = number + 1
 
     def there(self, number: int) -> bool:
-        """Whether all ranks have written theirs."""
+        """Return whether all ranks have written value number `number`."""
         return all(self._words[self._base(rank, number)] > number for rank in range(self._size))
 
     def values(self, number: int) -> list[Any] | None:
-        """The values of all ranks, which are there; None when one was too large."""
+        """Return the values of all ranks, or None if one was too large.
+
+        All ranks have written theirs.
+        """
         found = []
         for rank in range(self._size):
             base = self._base(rank, number)
@@ -94,21 +98,21 @@ class Mailbox:
         return (rank * TURNS + number % TURNS) * _NBYTES // 8
 
 
-# Exchanges whose counts stand on the board at once.
+# Exchanges whose counts the board holds at the same time.
 CALLS = 16
 
 
 class Board:
-    """A rank writes its own words and reads all; each word only grows, or is covered by one that
-    does.
+    """Counters in shared memory by which ranks announce messages and counts.
 
-    Words are whole, and seen by others in the order in which they are written: so it is on x86,
-    and on hosts of another kind it is not used.
+    A rank writes its own words and reads all; each word only grows, or is guarded by one that does.
+    It relies on words being written whole, and becoming visible in the order of the writes: that
+    holds on x86, and the class is not used on other architectures.
 
     Parameters
     ----------
     path : Path
-        A file of `Board.nbytes`, which can be removed when all have opened it.
+        Returned by `create`; the file can be removed when all ranks have opened it.
     rank, size : int
     """
 
@@ -118,13 +122,13 @@ class Board:
             self._memory = mmap.mmap(file.fileno(), _words(size) * 8)
         self._words = memoryview(self._memory).cast("q")
         self._words[self._own(1 + 2 * size)] = os.getpid()
-        # Where the counts of each rank stand, by call, and how far it has read those of others.
+        # Offsets of each rank's counts, by call, and of its word for the counts that it has read.
         self._counts = [[self._call(each, call) for each in range(size)] for call in range(CALLS)]
         self._reads = [self._own(0, each) for each in range(size)]
 
     @staticmethod
     def create(name: str, size: int) -> Path:
-        """A new board for `size` ranks; nothing stands on it."""
+        """Create the shared file for `size` ranks, and return its path."""
         folder = FOLDER if FOLDER.is_dir() else Path(tempfile.gettempdir())
         handle, path = tempfile.mkstemp(prefix=f"dgpuhash-{name}-", dir=folder)
         os.truncate(handle, _words(size) * 8)
@@ -132,57 +136,57 @@ class Board:
         return Path(path)
 
     def write_counts(self, call: int, counts: np.ndarray, digest: int) -> None:
-        """Tell what this rank sends in its exchange number `call`."""
+        """Announce the rows for each rank in this rank's exchange `call`."""
         base = self._call(self._rank, call)
         self._words[base + 2 : base + 2 + self._size] = array("q", counts.tolist())
         self._words[base + 1] = digest
         self._words[base] = call + 1
 
     def has_counts(self, call: int) -> bool:
-        """Whether all ranks have told theirs."""
+        """Return whether all ranks have announced their counts of `call`."""
         return min(map(self._words.__getitem__, self._counts[call % CALLS])) > call
 
     def counts(self, call: int) -> np.ndarray:
-        """What each rank sends to this one."""
+        """Return the numbers of rows that each rank sends to this one."""
         mine = 2 + self._rank
         counts = [self._words[place + mine] for place in self._counts[call % CALLS]]
         return np.array(counts, np.int64)
 
     def strangers(self, call: int, digest: int) -> list[int]:
-        """The ranks that exchange other columns than those of this digest."""
+        """Return the ranks whose columns have another digest."""
         places = enumerate(self._counts[call % CALLS])
         return [rank for rank, place in places if self._words[place + 1] != digest]
 
     def set_read(self, call: int) -> None:
-        """This rank needs the counts of `call`, and those before, no longer."""
+        """Announce that this rank has read the counts up to `call`."""
         self._words[self._own(0)] = call + 1
 
     def has_room(self, call: int) -> bool:
-        """Whether nobody needs the counts any more that those of `call` are written over."""
+        """Return whether the counts of `call` may overwrite older ones."""
         return min(map(self._words.__getitem__, self._reads)) > call - CALLS
 
     def sent(self, source: int, target: int) -> int:
-        """Messages that `source` has put into the window of `target`."""
+        """Return the messages that `source` has put into `target`'s window."""
         return self._words[self._own(1 + target, source)]
 
     def set_sent(self, target: int, messages: int) -> None:
-        """So many messages of this rank are in the window of `target`."""
+        """Announce the number of messages put into the window of `target`."""
         self._words[self._own(1 + target)] = messages
 
     def freed(self, source: int, target: int) -> int:
-        """Messages from `source` that `target` has taken out of its window."""
+        """Return the messages of `source` that `target` took from its window."""
         return self._words[self._own(1 + self._size + source, target)]
 
     def set_freed(self, source: int, messages: int) -> None:
-        """This rank has taken so many messages from `source`."""
+        """Announce the number of messages of `source` taken from the window."""
         self._words[self._own(1 + self._size + source)] = messages
 
     def leave(self) -> None:
-        """This rank no longer writes into the windows of others."""
+        """Announce that this rank no longer writes into other ranks' windows."""
         self._words[self._own(1 + 2 * self._size)] = -1
 
     def all_left(self) -> bool:
-        """Whether no other rank writes into windows: it left, or its process is gone."""
+        """Return whether every rank has left, or its process has ended."""
         marks = [self._words[self._own(1 + 2 * self._size, rank)] for rank in range(self._size)]
         return all(mark == -1 or not Path(f"/proc/{mark}").exists() for mark in marks)
 

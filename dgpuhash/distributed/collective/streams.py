@@ -1,4 +1,4 @@
-"""A second stream, on which the next rows are put in order while the last are served."""
+"""Second CUDA stream, to partition the next rows while others are served."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ __all__ = ["SideStream"]
 
 
 class _Streams(threading.local):
-    """Of this thread one for each device."""
+    """Streams of this thread, one for each device."""
 
     def __init__(self) -> None:
         self._made: dict[int, Any] = {}
 
     def of(self, cuda: Any) -> Any:
-        """That of the current device."""
+        """Return the stream of the current device."""
         device = cuda.runtime.getDevice()
         if device not in self._made:
             self._made[device] = cuda.Stream(non_blocking=True)
@@ -33,11 +33,12 @@ _streams = _Streams()
 
 
 class SideStream:
-    """Work beside that of the current stream of a GPU; on a CPU all work is done where it is asked.
+    """Work on a second stream of a GPU; on a CPU it is done at once.
 
-    Memory that is allocated here goes back to this stream when it is freed. So whoever used it on
-    the current stream calls `follow` before. All that one thread makes are of one stream, so that
-    pools, which keep memory by stream, have what earlier tables took for the next one.
+    Memory that is allocated on this stream returns to it when it is freed. So whoever has used such
+    memory on the current stream calls `follow` before freeing it. All side streams of a thread on
+    one device are the same stream, so that memory pools, which keep blocks by stream, reuse the
+    blocks of earlier tables.
 
     Parameters
     ----------
@@ -50,28 +51,28 @@ class SideStream:
         if backend.name == "cuda":
             cuda = backend.xp.cuda
             self._stream = _streams.of(cuda)
-            # Whoever waits for it waits for what it stood for then.
+            # A wait refers to what was recorded when it was queued, so one event can be reused.
             self._event = cuda.Event(disable_timing=True)
 
     def use(self) -> AbstractContextManager[Any]:
-        """A block whose work is done on this stream."""
+        """Return a context whose work is queued on this stream."""
         return contextlib.nullcontext() if self._stream is None else self._stream
 
     def follow(self) -> None:
-        """Let what is launched here wait for what the current stream was given."""
+        """Make later work here wait for the work queued on the current stream."""
         if self._stream is not None:
             self._event.record(self._backend.xp.cuda.get_current_stream())
             self._stream.wait_event(self._event)
 
     def rejoin(self) -> None:
-        """Let the current stream wait for what was launched here."""
+        """Make the current stream wait for the work queued here."""
         if self._stream is not None:
             self._event.record(self._stream)
             self._backend.xp.cuda.get_current_stream().wait_event(self._event)
 
     @contextlib.contextmanager
     def ended(self) -> Iterator[None]:
-        """A block at whose end all work here is done, also where it leaves arrays behind."""
+        """Wait at the end of the block for all work here, also after an error."""
         try:
             yield
         finally:
@@ -79,7 +80,10 @@ class SideStream:
                 self._stream.synchronize()
 
     def fetch(self, array: Any) -> Callable[[], np.ndarray]:
-        """Begin to copy a small array of this stream to the host; the call waits for it."""
+        """Start to copy a small array to the host, and return a function.
+
+        The array belongs to this stream; the function waits for the copy, and returns it.
+        """
         if self._stream is None:
             return lambda: self._backend.to_host(array)
         pinned = self._backend.xp.cuda.alloc_pinned_memory(array.nbytes)

@@ -1,1 +1,1 @@
-"""Building and changing an index: partitioning, shuffling, and the two-phase commit."""
+"""Builds and changes of an index: partition, shuffle, two-phase commit."""

@@ -1,4 +1,4 @@
-"""How a client changes an index: all shards go to the next epoch, or none is seen to."""
+"""Two-phase commit of a change: all shards reach the next epoch, or none."""
 
 from __future__ import annotations
 
@@ -41,22 +41,24 @@ from dgpuhash.frames import Numbers, numbers_of, numbers_together
 
 __all__ = ["carry_out", "change_to", "drop_shards", "places"]
 
-# Of the workers' processes that a client has asked last, until something fails.
+# For each client, incarnations of the worker processes it has asked, until something fails.
 _incarnations: WeakKeyDictionary[Client, dict[str, str]] = WeakKeyDictionary()
 
 
 def places(
     client: Client, workers: Sequence[str] | None = None, *, known: bool = False
 ) -> tuple[ShardAddress, ...]:
-    """The workers of the cluster (or these) as places for shards; the plugin is started there.
+    """Start the plugin on workers; return their addresses for shards.
 
-    With `known` those of processes that this client has asked before are not asked again: if they
-    hold other shards by now, the change fails, and later ones ask.
+    By default on all workers of the cluster. With `known`, workers in processes that this client
+    has asked before are not asked again: if they hold other shards by now, the change fails, and
+    later calls ask.
 
     Raises
     ------
     UnsupportedError
-        When the cluster has no workers, or not these, or this library is not installed there.
+        When the cluster has no workers, or lacks some of `workers`, or a worker does not have this
+        library.
     IndexLost
         When a worker is lost meanwhile.
     """
@@ -92,7 +94,7 @@ def places(
 
 
 def change_to(descriptor: Descriptor, verb: str) -> Change:
-    """A change whose outcome is `descriptor`; a build looks for heavy keys."""
+    """Return a change whose outcome is `descriptor`; a build finds heavy keys."""
     apart = descriptor.placement is Placement.DISTRIBUTED and len(descriptor.shards) > 1
     searched = verb == "build" and apart and not descriptor.unique
     return Change(
@@ -126,26 +128,26 @@ def carry_out(
     client : distributed.Client
     change : Change
     acts : sequence of Act
-        One of the change's verb; after a build perhaps inserts and erases.
+        The first has the change's verb; inserts and erases may follow a build.
     publish : callable
-        Called once when every shard is ready, with the heavy keys: the moment at which the change
-        has happened.
+        Called once when every shard is ready, with the heavy keys: at that moment the change has
+        happened.
     told : callable
-        Called with what the index has then.
+        Called with the size of the index after the change.
     moved : callable, optional
-        Puts further rows of the first act, which come before the others.
+        Sends further rows of the first act, which precede its others; returns their receipts.
 
     Returns
     -------
     int
-        Rows added or erased; 0 where the shards of a new index apply it when they are first asked,
-        which takes a phase less.
+        Rows added or erased; 0 where the shards of a new index apply the change when they are first
+        asked, which saves a broadcast.
 
     Raises
     ------
     IndexLost
-        When a worker is lost. Before `publish`, the shards that are there are as they were; after
-        it, the change has happened, and the message says so.
+        When a worker is lost. Before `publish`, the surviving shards are unchanged; after it, the
+        change has happened, and the message says so.
     """
     workers = change.workers
     try:
@@ -165,7 +167,7 @@ def carry_out(
         told(Held.of(change.epoch, replicated, put[1]))
         return 0
     try:
-        # Not the change: its frame of no rows, on a GPU, takes a millisecond to pickle.
+        # Its name, not the change: to pickle its empty frame on a GPU takes a millisecond.
         found = on_workers(client, workers, apply_change, change.uid, change.transaction)
     except IndexLost as lost:
         if change.verb == "build":
@@ -177,21 +179,24 @@ def carry_out(
 
 
 def drop_shards(client: Client, uid: str, workers: Sequence[str], epoch: int | None = None) -> None:
-    """Free the shards of an index, up to this epoch, on those of `workers` that are there."""
+    """Free the shards of an index on those of `workers` that are reachable.
+
+    Only shards up to `epoch`, if given.
+    """
     on_those_there(client, workers, drop_shard, uid, epoch)
 
 
 def _prepare(
     client: Client, change: Change, acts: Sequence[Act], moved: Callable[[], list[Receipt]]
 ) -> Heavy:
-    """Prepare the change by tasks; the heavy keys."""
+    """Prepare the change by Dask tasks; return the heavy keys."""
     workers = change.workers
     on_workers(client, workers, open_change, change)
     stored = moved()
     first, *others = _put(client, change, acts)
     later = [(act.verb, put) for act, put in zip(acts[1:], others, strict=True)]
     if any(verb == "erase" for verb, _ in later):
-        # Stored rows have seen these erases, and some may have come after them.
+        # Stored rows reflect these erases already, and some may have been inserted after them.
         later.append(("insert", stored))
     else:
         first = [*stored, *first]
@@ -230,14 +235,18 @@ def _put(client: Client, change: Change, acts: Sequence[Act]) -> list[list[Recei
         return [list(islice(receipts, len(act.partitions))) for act in acts]
     except BaseException:
         client.cancel(futures)
-        # The error's traceback keeps them, and the client would go on to claim keys that are gone.
+        # The error's traceback keeps the futures, and the client would still claim their keys.
         for future in futures:
             future.release()
         raise
 
 
 def _homes(client: Client, change: Change, partitions: Sequence[Any]) -> list[list[str]]:
-    """For each partition the shards' workers that hold it, if it must not move; else none."""
+    """Return for each partition the workers that must read it, if any.
+
+    Only partitions of independent indexes must not move: a worker with a shard that holds the
+    partition reads it.
+    """
     if change.placement is not Placement.INDEPENDENT:
         return [[] for _ in partitions]
     futures = [partition for partition in partitions if isinstance(partition, Future)]
@@ -253,7 +262,7 @@ def _homes(client: Client, change: Change, partitions: Sequence[Any]) -> list[li
 
 
 def incarnation(dask_worker: Any) -> str | None:
-    """That of a worker that has the plugin already."""
+    """Return the incarnation of a worker that has the plugin, or None."""
     host = dask_worker.plugins.get(NAME)
     return None if host is None else greet(host)
 

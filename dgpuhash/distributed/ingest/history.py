@@ -1,4 +1,4 @@
-"""The changes of an index that this client knows of, and so the ways to make it anew."""
+"""Lineage of an index: the changes that this client knows, to redo them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ __all__ = ["Act", "History", "Step", "acts_of"]
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """A verb, and its rows as Delayed or Future frames, in their order.
+    """Verb, and its rows as Delayed or Future frames, in order.
 
-    `arrivals`: when each partition came, by `arrival.arrival_of`.
+    `arrivals`: the arrival number of each partition, from `row_order.arrival_of`.
     """
 
     verb: str
@@ -32,7 +32,7 @@ class Act:
     arrivals: Sequence[int]
 
     def without(self, arrivals: Collection[int]) -> Act:
-        """The same without the partitions that came then."""
+        """Return this act without the partitions that have these arrivals."""
         left = [
             (one, arrival)
             for one, arrival in zip(self.partitions, self.arrivals, strict=True)
@@ -41,7 +41,7 @@ class Act:
         return Act(self.verb, [one for one, _ in left], [arrival for _, arrival in left])
 
     def and_then(self, act: Act) -> Act:
-        """The same with the partitions of another act."""
+        """Return this act with the partitions of `act` appended."""
         return Act(
             self.verb,
             [*self.partitions, *act.partitions],
@@ -51,9 +51,9 @@ class Act:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One change: ``"build"``, ``"insert"`` or ``"erase"``, and where its rows come from.
+    """One change: ``"build"``, ``"insert"`` or ``"erase"``, and its source.
 
-    `revision`: the one that it led to.
+    `revision`: the revision that the change led to.
     """
 
     verb: str
@@ -61,12 +61,15 @@ class Step:
     revision: int
 
     def acts(self, client: Client, descriptor: Descriptor, lost: Lost | None) -> Iterator[Act]:
-        """The rows, read anew; as far as it is known before, only those that lost parts had."""
+        """Yield the acts that read the rows again.
+
+        Only rows of lost shards, as far as these are known before the rows are read.
+        """
         if isinstance(self.rows, Saved):
             library = frames_of(descriptor.meta).name
             for batch in batches_of(self.rows):
                 files = batch.files
-                # What is heavy now may have been written by owner, and any part may have it.
+                # Keys that are heavy now may have been saved by owner, and belong to any shard.
                 owned = batch.owned and lost is not None and not lost.heavy
                 if lost is not None and owned and len(files) == lost.parts:
                     files = tuple(files[part] for part in sorted(lost.gone))
@@ -87,7 +90,7 @@ class Step:
 
 @dataclass
 class History:
-    """The steps that this client has made, by the revision that they led to."""
+    """Steps that this client has made, by the revision they led to."""
 
     _steps: dict[int, Step] = field(default_factory=dict)
 
@@ -96,10 +99,10 @@ class History:
         self._steps[step.revision] = step
 
     def ways_to(self, descriptor: Descriptor) -> list[list[Step]]:
-        """Lists of steps that lead to the rows of `descriptor`, the best first.
+        """Return lists of steps that lead to the rows of `descriptor`, best first.
 
-        From its log where it has one; else from the source, where this client has built the index
-        and made every change since; else from the last save, with the changes since.
+        First from its log where it has one; then from the source, where this client has built the
+        index and made every change since; then from the last save, with the changes since.
         """
         ways = []
         if descriptor.log is not None:
@@ -120,7 +123,10 @@ class History:
 def acts_of(
     client: Client, descriptor: Descriptor, steps: Sequence[Step], lost: Lost | None = None
 ) -> list[Act]:
-    """What carries out `steps` in one change; rows that are added in a row are added at once."""
+    """Return the acts that carry out `steps` in one change.
+
+    An insert is merged into the build or the insert before it.
+    """
     acts: list[Act] = []
     for act in chain.from_iterable(step.acts(client, descriptor, lost) for step in steps):
         if acts and act.verb == "insert" and acts[-1].verb != "erase":

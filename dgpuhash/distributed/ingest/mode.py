@@ -1,4 +1,4 @@
-"""Choice: how the rows of a new index are placed, by what the user says or by their size."""
+"""Placement mode of a new index, as the user says or by its size."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ AUTO = "auto"
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """How an index is to be placed, as the user said it.
+    """Placement of a new index as the user has said it.
 
     Attributes
     ----------
     placement : Placement or None
-        None: whichever suits the size of the rows.
+        None: chosen by the size of the rows.
     conflict : Conflict
     unique : bool or None
     """
@@ -45,12 +45,12 @@ class Choice:
 
     @classmethod
     def of(cls, mode: str, replicated: bool, conflict: str, unique: bool | None) -> Choice:
-        """What these options of `DistributedIndex.build` mean.
+        """Return the choice that options of `DistributedIndex.build` mean.
 
         Raises
         ------
         SpecError
-            When one is unknown, or two contradict each other.
+            When an option is unknown, or two contradict each other.
         """
         if not isinstance(unique, bool | None):
             raise SpecError(f"unique={unique!r}; give True, False or None")
@@ -80,7 +80,10 @@ class Choice:
         return cls(None if mode == AUTO else Placement(mode), rule, unique)
 
     def check(self, source: Any, meta: Any, names: Sequence[Hashable]) -> None:
-        """Raise ColumnError when rows like `meta`, out of `source`, cannot be placed so."""
+        """Raise ColumnError when this choice does not suit the rows of `source`.
+
+        `meta` is an empty frame like them.
+        """
         if self.placement is Placement.INDEPENDENT:
             refuse_label(source)
         self.conflict.check(meta, names)
@@ -88,7 +91,10 @@ class Choice:
     def place(
         self, client: Client, rows: Any, columns: Sequence[Hashable], workers: int
     ) -> tuple[Placement, str]:
-        """The placement of `rows` on so many workers, and why where the index chose it."""
+        """Return the placement of `rows`, and why if it was chosen by size.
+
+        `workers` is the number of workers.
+        """
         if self.placement is not None:
             return self.placement, ""
         if workers == 1:
@@ -104,7 +110,10 @@ class Choice:
 
 
 def known_nbytes(client: Client, rows: Any, columns: Sequence[Hashable]) -> int | None:
-    """Bytes of these columns, if known without reading them; of a persisted frame of all."""
+    """Return the bytes of these columns, if known without reading them.
+
+    For a persisted frame the bytes of all columns.
+    """
     if not isinstance(rows, dd.DataFrame):
         return frames_of(rows).nbytes(rows[list(columns)])
     futures = persisted(rows)

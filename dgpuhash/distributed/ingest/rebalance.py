@@ -1,4 +1,4 @@
-"""Shards on other workers: who gets which part, and rows from the old owners to the new."""
+"""Rebalancing: new owners of shards, and rows sent from the old ones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ __all__ = ["arrivals_there", "kept_parts", "move_shards", "parts_there", "source
 def spread(
     current: Sequence[ShardAddress], there: Sequence[ShardAddress]
 ) -> tuple[ShardAddress, ...]:
-    """An owner for each part; where their number stays, so does whoever is there.
+    """Return an owner for each shard.
+
+    Where the number of shards stays, surviving workers keep theirs.
 
     Examples
     --------
@@ -43,7 +45,10 @@ def spread(
 def kept_parts(
     descriptor: Descriptor, shards: Sequence[ShardAddress], there: Collection[int]
 ) -> frozenset[int]:
-    """The parts of the new `shards` that need no row of their own keys: old ones `there`."""
+    """Return which of the new `shards` have all rows of their own keys.
+
+    `there`: numbers of the old shards that survive.
+    """
     if descriptor.placement is Placement.REPLICATED:
         copies = [descriptor.shards[part] for part in there]
         return frozenset(part for part, shard in enumerate(shards) if shard in copies)
@@ -54,14 +59,14 @@ def kept_parts(
 
 
 def sources(descriptor: Descriptor, there: Collection[int], kept: Collection[int]) -> list[int]:
-    """The parts that are `there` whose rows go to the others."""
+    """Return the surviving shards whose rows go to the others."""
     if descriptor.placement is Placement.REPLICATED:
         return sorted(there)[:1]
     return [part for part in sorted(there) if part not in kept]
 
 
 def parts_there(client: Client, descriptor: Descriptor) -> frozenset[int]:
-    """The parts whose shard still answers for the epoch of `descriptor`."""
+    """Return the shards that still answer for the epoch of `descriptor`."""
     reachable = workers_of(client)
     workers = [worker for worker in descriptor.workers if worker in reachable]
     found = on_workers(client, workers, holds, descriptor)
@@ -72,7 +77,7 @@ def parts_there(client: Client, descriptor: Descriptor) -> frozenset[int]:
 def arrivals_there(
     client: Client, descriptor: Descriptor, there: Collection[int]
 ) -> frozenset[int]:
-    """When the rows came that these parts of an independent index have."""
+    """Return the arrivals of rows that shards of an independent index hold."""
     workers = [descriptor.workers[part] for part in sorted(there)]
     found = on_workers(client, workers, arrivals_in, descriptor)
     return frozenset(chain.from_iterable(found))
@@ -81,7 +86,7 @@ def arrivals_there(
 def move_shards(
     client: Client, descriptor: Descriptor, change: Change, parts: Collection[int]
 ) -> list[Receipt]:
-    """Put the rows of these parts of `descriptor` to their owners in `change`."""
+    """Send rows of these shards of `descriptor` to their owners in `change`."""
     workers = [descriptor.workers[part] for part in sorted(parts)]
     return on_workers(client, workers, send_shard, descriptor, change)
 
@@ -105,12 +110,12 @@ def send_shard(host: ShardHost, descriptor: Descriptor, change: Change) -> Recei
     shard = descriptor.shards[part]
     rows = host.shards.at(descriptor.uid, descriptor.epoch, shard.incarnation).frame()
     if change.lost is not None and change.lost.heavy:
-        # These are read again, whoever had them.
+        # Rows of heavy keys are read again from the source, whichever shard had them.
         frames = frames_of(rows)
         heavy = change.lost.heavy.among(change.encoder.encode_rows(rows).codes)
         rows = frames.take(rows, frames.xp.flatnonzero(~heavy))
     exchange = CommExchange(host.worker, change.shards, change.uid, change.transaction)
-    # Below the numbers of partitions that are read, so that stored rows come first.
+    # Smaller than the numbers of partitions that are read, so that stored rows come first.
     number = part - len(descriptor.shards)
     segments, receipt = parcels(
         rows, replace(change, lost=None), number, address=host.worker.address

@@ -1,4 +1,4 @@
-"""A build or insert in one phase: rows to the owners of their keys, and into their shards."""
+"""Collective shuffle of a build or insert: rows into their owners' shards."""
 
 from __future__ import annotations
 
@@ -36,18 +36,17 @@ REFUSED = "another worker cannot take part"
 def put_together(
     client: Client, change: Change, acts: Sequence[Act]
 ) -> tuple[Heavy, list[Measure]] | None:
-    """Open a change and prepare it with the rows of `acts`, on all shards.
+    """Open a change, and prepare it with the rows of `acts` on all shards.
 
-    The heavy keys, and of a build what each shard is going to have.
-
-    None, and no shard is prepared, where tasks have to put the rows.
+    Returns the heavy keys, and for a build the size that each shard is going to have; None, with no
+    shard prepared, where Dask tasks have to shuffle the rows.
 
     Raises
     ------
     IndexLost
         When a worker is lost.
     ColumnError
-        When a key of a unique index is there twice.
+        When a key of a unique index occurs twice.
     """
     what = f"{change.verb} of index {change.uid}"
     try:
@@ -69,7 +68,7 @@ def put_together(
 
 
 def _reachable(change: Change, acts: Sequence[Act]) -> Needed:
-    """The partitions; Elsewhere is raised where tasks are needed."""
+    """Return the partitions; raise Elsewhere where tasks are needed."""
     if change.placement is not Placement.DISTRIBUTED:
         raise Elsewhere("rows go to no owners of keys")
     if len(acts) != 1 or change.verb == "erase" or change.kept or change.lost is not None:
@@ -81,17 +80,17 @@ def _reachable(change: Change, acts: Sequence[Act]) -> Needed:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What a rank has done.
+    """Result of a rank.
 
     Attributes
     ----------
     refused : str
-        Why nothing was done anywhere.
+        Why no rank has done anything.
     error : DgpuhashError or None
         Why the rows cannot be stored.
     heavy : Heavy
     measure : Measure
-        Of the shard that a build has made.
+        Size of the shard that a build has made.
     """
 
     refused: str = ""
@@ -102,17 +101,20 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Vote:
-    """What a rank tells the others before rows travel."""
+    """Message of a rank to the others, before rows travel."""
 
     refused: bool
     rows: int
     tally: Tally
     segments: list[list[int]]
-    """For each rank the rows from each partition, where the order of rows hangs on it."""
+    """Rows from each partition, by receiving rank, where the order of rows depends on them."""
 
 
 def put_share(host: ShardHost, collective: Collective, seal: Sealed[Change], given: Given) -> Share:
-    """Runs on each rank, which is the number of its part."""
+    """Run one rank's share of the shuffle.
+
+    The rank is the number of its shard.
+    """
     change = seal.opened()
     host.shards.open(change, given.rank)
     with collective.undisturbed(frames_of(change.meta).device):
@@ -120,10 +122,10 @@ def put_share(host: ShardHost, collective: Collective, seal: Sealed[Change], giv
 
 
 def _put(host: ShardHost, collective: Collective, change: Change, given: Given) -> Share:
-    """As `put_share`, with this rank's partitions."""
+    """Send this rank's rows, and prepare its shard with the rows received."""
     lying, leaving = given.dealt, Leaving(change, given)
     if host.shards.mixed(change.uid):
-        # All shards have to be asked what they make of those that come.
+        # Each shard would have to check the numbers that come.
         leaving.refused = "other numbers are stored than were planned with"
     numbers = [one.number for each in lying for one in each]
     told = numbers != sorted(numbers)
@@ -158,7 +160,7 @@ def _put(host: ShardHost, collective: Collective, change: Change, given: Given) 
 
 
 def _voted(collective: Collective, leaving: Leaving, told: bool) -> list[Vote]:
-    """The votes of all ranks."""
+    """Return the votes of all ranks."""
     segments = leaving.segments if told else []
     vote = Vote(bool(leaving.refused), leaving.rows, leaving.tally, segments)
     found: list[Vote] = collective.gather(vote)
@@ -166,7 +168,7 @@ def _voted(collective: Collective, leaving: Leaving, told: bool) -> list[Vote]:
 
 
 class Leaving:
-    """The rows of one rank on their way to their owners."""
+    """Rows of one rank on their way to their owners."""
 
     def __init__(self, change: Change, given: Given) -> None:
         self._change = change
@@ -200,19 +202,19 @@ class Leaving:
 
     @property
     def rows(self) -> int:
-        """How many there are."""
+        """Number of rows."""
         return 0 if self.refused else len(self._columns[0])
 
     @cached
     def tally(self) -> Tally:
-        """The keys that may be heavy, where the change is to find them."""
+        """Tally of keys that may be heavy, where the change is to find them."""
         if self._change.heavy is not None or self.refused:
             return NO_TALLY
         parts, seeds = len(self._change.shards), self._change.encoder.seeds
         return candidates(self._encoded.codes, parts, parts, seeds.owners)
 
     def part(self, heavy: Heavy, told: bool) -> None:
-        """Put the rows in the order of their owners, those of heavy keys among all parts."""
+        """Partition the rows by owner; spread heavy keys' rows over all shards."""
         encoder, parts = self._change.encoder, len(self._change.shards)
         owned: Any = split(self._encoded, encoder, parts, heavy) if heavy else parts
         key = self._keys[0] if encoder.codes_are_keys else None
@@ -224,7 +226,7 @@ class Leaving:
         self.segments = self._counted() if several else self.parted.counts[:, None].tolist()
 
     def _counted(self) -> list[list[int]]:
-        """Of each part the rows from each partition."""
+        """Return for each shard the rows from each partition."""
         xp = self._frames.xp
         edges = xp.asarray(self._ends)
         ends = np.concatenate([[0], np.cumsum(self.parted.counts)]).tolist()
@@ -245,7 +247,10 @@ class Leaving:
 def _places(
     columns: Sequence[Any], lying: Sequence[Sequence[Lying]], segments: Sequence[Sequence[int]]
 ) -> Places:
-    """Where rows go that come in one segment from each rank, to be in the order of partitions."""
+    """Return where received rows go, to be in the order of partitions.
+
+    Each rank sends the rows of one partition at most.
+    """
     starts, place = np.zeros(len(lying), np.int64), 0
     ranks = [rank for rank, each in enumerate(lying) if each]
     for rank in sorted(ranks, key=lambda rank: lying[rank][0].number):
@@ -258,15 +263,15 @@ def _places(
 def _in_order(
     came: Received, lying: Sequence[Sequence[Lying]], segments: Sequence[Sequence[int]]
 ) -> list[Any]:
-    """The rows that came, in the order of their partitions.
+    """Return the received rows, in the order of their partitions.
 
     Parameters
     ----------
     came : Received
     lying : sequence of sequence of Lying
-        The partitions of each rank.
+        Partitions of each rank.
     segments : sequence of sequence of int
-        How many rows came of each.
+        Rows received of each partition.
     """
     found, place = {}, 0
     for each, counts in zip(lying, segments, strict=True):

@@ -1,4 +1,4 @@
-"""The task of a bulk phase: one partition's rows into the inboxes of their owners."""
+"""Shuffle task: one partition's rows into the inboxes of their owners."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ __all__ = ["CommExchange", "largest", "parcels", "put_partition"]
 
 
 class CommExchange(Exchange):
-    """Puts parcels into the inboxes of other workers by request and acknowledgement.
+    """Exchange that sends parcels by acknowledged RPCs.
 
     Parameters
     ----------
     worker : distributed.Worker
         The worker that sends.
     shards : sequence of ShardAddress
-        Where the parts live.
+        Addresses of the shards.
     uid, transaction : str
-        The index and the bulk phase that the parcels belong to.
+        Names of the index and the change that the parcels belong to.
     """
 
     def __init__(
@@ -67,7 +67,10 @@ class CommExchange(Exchange):
 @refusing()
 @call_says_memory
 def put_partition(frame: Any, sealed: Sealed[Change], partition: int, arrival: int) -> Receipt:
-    """Runs as a Dask task, perhaps more than once: each run is an attempt of its own."""
+    """Send the rows of a partition to their owners; return the receipt.
+
+    Runs as a Dask task, perhaps more than once: each run is an attempt of its own.
+    """
     worker, change = hosting_worker(), sealed.opened()
     exchange = CommExchange(worker, change.shards, change.uid, change.transaction)
     size = largest(change, worker)
@@ -89,10 +92,10 @@ def parcels(
     address: str = "",
     arrival: int | None = None,
 ) -> tuple[list[list[Parcel]], Receipt]:
-    """The parcels for each part, of `nbytes` at most, and the receipt for them.
+    """Return a partition's parcels for each shard, and the receipt for them.
 
-    They are made by the worker at `address`. Rows that stay with who reads them came at `arrival`;
-    default: with this change.
+    Each parcel has at most `nbytes`. The worker at `address` makes them. Rows that stay with the
+    worker that reads them get the number `arrival`; default: the one of this change and partition.
     """
     columns = list(change.encoder.names if change.verb == "erase" else change.meta.columns)
     frames = frames_of(frame)
@@ -100,7 +103,8 @@ def parcels(
     encode = change.encoder.encode if change.verb == "erase" else change.encoder.encode_rows
     near: int | None = part_near(change.shards, address, partition)
     if change.placement is Placement.INDEPENDENT and change.verb != "erase":
-        # Rows of a save come in batches that any worker reads, those of a shard that moves in one.
+        # Any worker reads batches of a save, so the arrival of each row tells its shard. A shard
+        # that moves goes to one shard as a whole.
         if near in change.kept or (ARRIVAL in frame.columns and partition >= 0):
             near = None
         if arrival is None:
@@ -132,6 +136,9 @@ def parcels(
 
 
 def largest(change: Change, worker: Any) -> int | None:
-    """What a parcel may have; what stays on this worker is no message."""
+    """Return the limit of a parcel in bytes; None for the default.
+
+    Rows that stay on this worker are not sent, and have no limit.
+    """
     here = [shard.worker for shard in change.shards] == [worker.address]
     return sys.maxsize if here else None

@@ -1,4 +1,4 @@
-"""Settling: rows of keys that are not heavy after all go on to the owners of their keys."""
+"""Heavy-key repair: forward rows of keys that turned out not to be heavy."""
 
 from __future__ import annotations
 
@@ -22,17 +22,20 @@ from dgpuhash.frames import frames_of
 
 __all__ = ["let_go", "moved_on", "settled"]
 
-# Pieces that a parcel which goes on may be cut into.
+# Parcels that one forwarded parcel may be cut into.
 _PIECES = 1 << 10
 
-# For each partition with rows that go on, how many, by their owners.
+# For each partition with forwarded rows, their number by owner.
 Moves = dict[int, list[int]]
 
 
 def settled(
     client: Client, change: Change, receipts: Sequence[Receipt]
 ) -> tuple[Heavy, list[Moves]]:
-    """The keys that are heavy, and where rows of the other candidates went from each part."""
+    """Decide on the heavy keys, and forward rows of other candidates.
+
+    Returns the heavy keys, and the rows that each shard has forwarded.
+    """
     parts = len(change.shards)
     rows = sum(sum(receipt.rows) for receipt in receipts)
     heavy = agreed([receipt.tally for receipt in receipts], rows, parts)
@@ -42,7 +45,9 @@ def settled(
 
 
 def moved_on(receipts: Sequence[Receipt], moves: Sequence[Moves]) -> list[Receipt]:
-    """The receipts after rows have moved, from the part that is the number of each of `moves`.
+    """Return the receipts after rows were forwarded.
+
+    ``moves[part]`` has the rows that shard `part` has forwarded.
 
     Examples
     --------
@@ -61,7 +66,7 @@ def moved_on(receipts: Sequence[Receipt], moves: Sequence[Moves]) -> list[Receip
 
 
 def send_on(host: ShardHost, change: Change, receipts: Sequence[Receipt], heavy: Heavy) -> Moves:
-    """Runs on a worker with a part of the change."""
+    """Forward this shard's rows of keys that are not heavy; return the counts."""
     inbox = host.shards.inbox(change.uid, change.transaction)
     segments, moves = let_go(inbox, change, receipts, heavy)
     exchange = CommExchange(host.worker, change.shards, change.uid, change.transaction)
@@ -72,7 +77,10 @@ def send_on(host: ShardHost, change: Change, receipts: Sequence[Receipt], heavy:
 def let_go(
     inbox: Inbox, change: Change, receipts: Sequence[Receipt], heavy: Heavy
 ) -> tuple[list[list[Parcel]], Moves]:
-    """Take rows of keys that are not heavy out of the box of a part that does not own them."""
+    """Take the rows out of an inbox that its shard has to forward.
+
+    They are rows of candidates that are not heavy, and whose owner is another shard.
+    """
     parts, part = len(change.shards), inbox.part
     segments: list[list[Parcel]] = [[] for _ in range(parts)]
     moves: Moves = {}
@@ -89,7 +97,7 @@ def let_go(
         inbox.replace(replace(parcel, rows=len(stays), payload=stays))
         owned[part] = owned[part][:0]
         for owner, found in enumerate(pieces(rows, owned, change.meta)):
-            # An owner has the first block of its key, and the next parts the next ones.
+            # Parcel numbers: the first block is the owner's, the next ones are the next shards'.
             block = 1 + (part - owner) % parts
             first = block * LOOSE + (parcel.number - LOOSE) * _PIECES
             moved[owner] += len(owned[owner])

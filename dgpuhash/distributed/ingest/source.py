@@ -1,4 +1,4 @@
-"""Rows in any form as partitions for a bulk phase."""
+"""Input rows in any form, as partitions for a shuffle."""
 
 from __future__ import annotations
 
@@ -38,31 +38,31 @@ __all__ = [
     "persisted",
 ]
 
-# Frames of a client's own travel in pieces of this size.
+# Frames of the client's own are sent in pieces of this size.
 PIECE_NBYTES = 32 << 20
 
 
 def collection_of(data: Any, names: Sequence[Hashable]) -> Any:
-    """`data` as a Dask DataFrame, or as a pandas or cuDF one.
+    """Return `data` as a Dask, pandas or cuDF DataFrame.
 
     Parameters
     ----------
     data : Dask, pandas or cuDF DataFrame or Series, Dask array, mapping of arrays, or array
     names : sequence of labels
-        What the column of an array or a nameless Series is called.
+        Name of the column of an array or a nameless Series.
 
     Raises
     ------
     UnsupportedError
-        When an array is given and there are several `names`, and as for `check_whole`.
+        When an array is given for several `names`, and as for `check_whole`.
     ShapeError
-        When a column has not one dimension.
+        When a column is not one-dimensional.
     """
     check_whole(data)
     if isinstance(data, dd.DataFrame):
         return data
     if _is_frame(data):
-        # `rebuild` reads it again, when its user may have changed it.
+        # `rebuild` reads the frame again later, when the user may have changed it.
         return data.copy(deep=False)
     if isinstance(data, Mapping):
         return make_frame(data)
@@ -95,12 +95,12 @@ def collection_of(data: Any, names: Sequence[Hashable]) -> Any:
 
 
 def frame_of(data: Any) -> Any:
-    """`data`, when it is a Dask, pandas or cuDF DataFrame.
+    """Return `data`, if it is a Dask, pandas or cuDF DataFrame.
 
     Raises
     ------
     UnsupportedError
-        When it is something else, and as for `check_whole`.
+        When `data` is something else, and as for `check_whole`.
     """
     check_whole(data)
     if not _is_frame(data):
@@ -112,10 +112,10 @@ def frame_of(data: Any) -> Any:
 
 
 def check_whole(data: Any) -> None:
-    """Raise UnsupportedError for a persisted Dask frame of which partitions are nowhere.
+    """Raise UnsupportedError for a persisted Dask frame that lacks partitions.
 
-    Dask may read several partitions of a source together. Where only that was persisted, the frame
-    goes on to count the partitions that there were.
+    Dask may fuse several partitions of a source. Where only fused ones were persisted, the frame
+    still counts the partitions of the source.
     """
     if not isinstance(data, dd.DataFrame | dd.Series):
         return
@@ -133,12 +133,15 @@ def check_whole(data: Any) -> None:
 
 
 def meta_of(collection: Any) -> Any:
-    """An empty frame with the columns of `collection`."""
+    """Return an empty frame with the columns of `collection`."""
     return collection._meta if isinstance(collection, dd.DataFrame) else collection.iloc[:0]
 
 
 def check_library(collection: Any, index_meta: Any) -> None:
-    """Raise DeviceError when `collection` has frames of another library than the index."""
+    """Raise DeviceError for frames of another library than the index's.
+
+    The libraries are pandas and cuDF.
+    """
     given, stored = frames_of(meta_of(collection)).name, frames_of(index_meta).name
     if given != stored:
         raise DeviceError(
@@ -150,17 +153,18 @@ def check_library(collection: Any, index_meta: Any) -> None:
 def partitions_of(
     client: Client, collection: Any, columns: Sequence[Hashable], workers: Sequence[str]
 ) -> list[Any]:
-    """The partitions with these columns, as Delayed or Future objects, in the order of rows.
+    """Return the partitions as Delayed or Future objects, in row order.
 
-    A Dask DataFrame stays where it is: each partition is read by the task that needs it, and of a
-    persisted one has all columns. Other frames go to `workers` in pieces.
+    They have these `columns`. A Dask DataFrame stays where it is: each partition is read by the
+    task that needs it, and partitions of a persisted frame have all columns. Other frames are sent
+    to `workers` in pieces.
 
     Raises
     ------
     ColumnError
-        When a column is missing, or pandas takes no rows of it.
+        When a column is missing, or has a type that pandas cannot take rows of.
     UnsupportedError
-        When another cluster holds partitions, or nobody does any more.
+        When another cluster holds partitions, or no worker holds them any more.
     OutOfMemoryError
         When all `workers` are paused, as their memory is nearly full.
     IndexLost
@@ -172,7 +176,7 @@ def partitions_of(
         held = persisted(collection)
         futures = futures_of(collection) if held is None else held
         check_home(client, futures, "rows")
-        # What is lost with a worker Dask makes again; what it cannot make is cancelled.
+        # Dask computes partitions of a lost worker again, and cancels those that it cannot.
         if any(future.status == "cancelled" for future in futures):
             raise UnsupportedError(
                 "the rows were persisted, and are on no worker any more: they were cancelled, or "
@@ -191,12 +195,15 @@ def partitions_of(
     try:
         return list(scattered(client, workers, pieces))
     except KeyError as error:
-        # So says Dask's scheduler.
+        # Dask's scheduler raises it for a worker that is gone.
         raise IndexLost(f"worker {error} with a shard of the index is gone; {REMEDY}") from error
 
 
 def persisted(collection: Any) -> list[Future] | None:
-    """The partitions of a Dask DataFrame, in order, when workers hold each or compute it now."""
+    """Return the partitions of a persisted Dask DataFrame, in order.
+
+    None unless workers hold each partition, or compute it now.
+    """
     expression = collection.expr
     if isinstance(expression, FromDelayed) and not expression.verify_meta:
         given = expression.delayed_container.operands
@@ -209,7 +216,7 @@ def persisted(collection: Any) -> list[Future] | None:
     found = []
     for key in collection.__dask_keys__():
         while key not in futures:
-            # What is persisted has one name in the frame, and another one on the workers.
+            # A persisted partition has one key in the frame, and another one on the workers.
             key = getattr(graph.get(key), "target", None)
             if key is None:
                 return None
@@ -221,14 +228,14 @@ def _is_frame(data: Any) -> bool:
     return isinstance(data, dd.DataFrame) or (hasattr(data, "iloc") and hasattr(data, "columns"))
 
 
-# Kinds of frames that are remembered, with the columns that were asked for.
+# Schemas that are cached, by kind of frame and wanted columns.
 KINDS = 8
 _known: dict[str, Kept] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The columns that are kept.
+    """Schema of an index: its key columns, stored columns, and key encoder.
 
     Attributes
     ----------
@@ -237,7 +244,7 @@ class Kept:
     meta : DataFrame
         An empty frame like the stored rows.
     encoder : KeyEncoder
-        With seeds of its own, also where all else is shared.
+        With seeds of its own, even where the rest is shared.
     """
 
     names: tuple[Hashable, ...]
@@ -251,17 +258,19 @@ class Kept:
         on: Hashable | Sequence[Hashable],
         columns: Sequence[Hashable] | None,
     ) -> Kept:
-        """What an index of `collection` keeps; see `DistributedIndex.build`.
+        """Return the schema of an index of `collection`.
+
+        See `DistributedIndex.build`.
 
         Raises
         ------
         ColumnError, KeyTypeError
-            When a column is missing or doubled, or cannot be a key.
+            When a column is missing or duplicated, or cannot be a key.
         """
         meta = meta_of(collection)
-        # The empty frame of a client's own frame would hold all its rows.
+        # Not for the client's own frames: the empty frame of one would keep all its rows alive.
         kind = kind_of_meta(meta) if isinstance(collection, dd.DataFrame) else None
-        # Long indexes and arrays of labels are shortened where they are shown.
+        # A tuple: the repr of long indexes and arrays of labels is shortened.
         wanted = None if columns is None else tuple(column_labels(columns))
         asked = repr((kind, on, wanted))
         found = None if kind is None else _known.get(asked)

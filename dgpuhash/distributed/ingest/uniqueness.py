@@ -1,4 +1,4 @@
-"""Doubles: unique keys of shards that hold whatever rows they were given, compared by broadcast."""
+"""Uniqueness check of independent shards: new keys by broadcast."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ __all__ = ["refuse_doubles"]
 
 
 def refuse_doubles(client: Client, change: Change) -> None:
-    """Compare the keys that a prepared change adds to each shard with those of all others.
+    """Raise ColumnError when two shards would store one unique key.
+
+    The keys that a prepared change adds to each shard are compared with the keys of all others.
 
     Raises
     ------
     ColumnError
-        When two shards would have one key; it is named.
+        When two shards would have one key; the message names it.
     IndexLost
         When a worker is lost.
     """
@@ -51,7 +53,10 @@ def refuse_doubles(client: Client, change: Change) -> None:
 
 
 def compare_keys(change: Change) -> None:
-    """Runs as a Dask task on each shard's worker; its request finds no shard thread waiting."""
+    """Compare the new keys of one shard with the keys of all others.
+
+    Runs as a Dask task on the shard's worker; no shard thread waits while its RPCs run.
+    """
     worker = hosting_worker()
     shards = host_of(worker).shards
     here = part_near(change.shards, worker.address)

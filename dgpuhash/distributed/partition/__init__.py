@@ -1,1 +1,1 @@
-"""Which worker owns which rows, in which state of an index."""
+"""Partition of an index: which shard owns which rows, at which epoch."""

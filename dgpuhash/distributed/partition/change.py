@@ -1,4 +1,4 @@
-"""A change of an index from one epoch to the next, and what is read again when parts are lost."""
+"""Change of an index to its next epoch, and the rows it reads again."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from dgpuhash.frames import KeyEncoder
 
 __all__ = ["LOOSE", "Change", "Lost"]
 
-# Parcels of keys that may turn out not to be heavy have this number or the next ones, and those of
-# rows that went on to their owners twice this number or more.
+# Numbers of message chunks: from here on, chunks with rows of candidates for heavy keys; from twice
+# this number on, chunks with rows that were redistributed to their owners.
 LOOSE = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """What is to be read again.
+    """Lost shards of an index, and the rows to read again for them.
 
     Attributes
     ----------
     parts : int
-        Of the index.
+        Number of shards of the index.
     gone : frozenset of int
-        Those of them whose rows are read again.
+        The shards whose rows are read again.
     heavy : Heavy
-        Keys that had rows in any part; all their rows are read again, and spread anew.
+        Keys that had rows in any shard; all their rows are read again, and spread anew.
     arrivals : frozenset of int
-        Of the rows that are there, where rows have no owner.
+        The arrivals that surviving shards hold, where rows have no owner.
     """
 
     parts: int
@@ -41,12 +41,12 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Change(WithMetas):
-    """A change of all shards of an index from one epoch to the next.
+    """Change of all shards of an index from one epoch to the next.
 
     Attributes
     ----------
     transaction : str
-        Tells this attempt to change from others to the same epoch.
+        Distinguishes this attempt from other attempts at the same epoch.
     verb : str
         ``"build"``, ``"insert"`` or ``"erase"``.
     epoch : int
@@ -54,15 +54,15 @@ class Change(WithMetas):
     placement : Placement
         Which shards the rows go to.
     revision : int
-        Of the rows after the change.
+        Revision of the rows after the change.
     kept : frozenset of int
-        The parts that a build leaves as they are, but for their epoch, and rows of heavy keys.
+        The shards that a build leaves as they are, but for their epoch, and rows of heavy keys.
     lost : Lost, optional
-        Whose rows alone a build takes out of those it is given; default: all rows.
+        A build stores only the rows of these lost shards; default: all rows that it is given.
     heavy : Heavy, optional
-        The keys whose rows are spread over all parts; None: a build finds them.
+        The keys whose rows are spread over all shards; None: a build finds them.
     partitions : int
-        Of how many the rows come.
+        Number of partitions that the rows come from.
     """
 
     uid: str
@@ -83,12 +83,12 @@ class Change(WithMetas):
 
     @property
     def workers(self) -> list[str]:
-        """The addresses of the shards' workers, by part."""
+        """Addresses of the shards' workers, by shard number."""
         return [shard.worker for shard in self.shards]
 
     @property
     def writers(self) -> list[str]:
-        """Those of `workers` whose shards together get each row, or key, of the change once."""
+        """The `workers` whose shards together get each row or key once."""
         everywhere = self.placement is Placement.REPLICATED or (
             self.placement is Placement.INDEPENDENT and self.verb == "erase"
         )

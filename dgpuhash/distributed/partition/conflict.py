@@ -1,4 +1,4 @@
-"""Conflict: what an index answers for a key that has rows on several workers."""
+"""Conflict resolution: one row for a key that several workers store."""
 
 from __future__ import annotations
 
@@ -17,23 +17,26 @@ _SUM_NBYTES = 8
 
 
 class Conflict(Enum):
-    """What a second row of a key does to an independent index of unique keys."""
+    """How an independent index of unique keys resolves a second row of a key."""
 
-    #: It is refused.
+    #: The second row is refused.
     ERROR = "error"
-    #: The row that came first is the answer, by change and then by partition.
+    #: The answer is the first row: by change, then by partition.
     FIRST = "first"
-    #: The row that came last is.
+    #: The answer is the last row.
     LAST = "last"
-    #: The least value of each column is, nulls aside.
+    #: The answer has the least value of each column, without nulls.
     MIN = "min"
-    #: The greatest.
+    #: The answer has the greatest value of each column, without nulls.
     MAX = "max"
-    #: Their sum.
+    #: The answer has the sum of each column, without nulls.
     SUM = "sum"
 
     def check(self, meta: Any, names: Sequence[Hashable]) -> None:
-        """Raise ColumnError when a stored column beside the key columns cannot be combined so."""
+        """Raise ColumnError for a stored column that cannot be combined.
+
+        The key columns, `names`, are not checked.
+        """
         if self not in _REDUCED:
             return
         kinds = _SUMMED if self is Conflict.SUM else _COMPARED
@@ -54,7 +57,9 @@ class Conflict(Enum):
                 )
 
     def settle(self, query_rows: Any, frame: Any, names: Sequence[Hashable]) -> tuple[Any, Any]:
-        """Matches that are in order, with one row for each query.
+        """Resolve ordered matches to one row for each query.
+
+        Returns the query rows and the frame of their answers; `names` are the key columns.
 
         Examples
         --------
@@ -89,7 +94,7 @@ class Conflict(Enum):
 
 
 def conflict_named(name: str) -> Conflict:
-    """The rule of this name; SpecError when there is none."""
+    """Return the rule of this name, or raise SpecError."""
     try:
         return Conflict(name)
     except ValueError:

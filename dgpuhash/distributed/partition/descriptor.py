@@ -1,4 +1,4 @@
-"""What a client, a task and a worker must agree on to speak about one state of one index."""
+"""Descriptor: the state of an index that client, tasks and workers share."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ __all__ = ["Descriptor", "Placement", "Saved", "ShardAddress"]
 
 
 class Placement(Enum):
-    """Who holds a key, as `DistributedIndex.placement` says.
+    """Placement mode: which shards hold a key.
+
+    `DistributedIndex.placement` returns it.
 
     Examples
     --------
     >>> [placement.value for placement in Placement]
     ['distributed', 'independent', 'replicated']
 
-    `DistributedIndex.build` takes such a text for its `mode`.
+    `DistributedIndex.build` takes one of these texts as `mode`.
 
     >>> import dask.dataframe as dd, pandas as pd
     >>> from distributed import Client
@@ -36,25 +38,25 @@ class Placement(Enum):
     >>> index.close(); client.close()
     """
 
-    #: Each key has one owner, by its hash; rows and queries travel to the owner.
+    #: Each key has one owner, by its hash; rows and queries are sent to the owner.
     DISTRIBUTED = "distributed"
-    #: Rows stay where they are; queries go to all shards (WarpCore §IV-E).
+    #: Rows stay where they are; queries are sent to all shards (WarpCore §IV-E).
     INDEPENDENT = "independent"
-    #: Every shard holds all rows; queries go nowhere.
+    #: Every shard holds all rows; queries are answered locally.
     REPLICATED = "replicated"
 
 
 @dataclass(frozen=True, slots=True)
 class ShardAddress:
-    """Where a shard lives.
+    """Address of a shard: its worker, and which start of that worker.
 
     Attributes
     ----------
     worker : str
         Address of the Dask worker.
     incarnation : str
-        Drawn anew by each start of a worker, so that one which came back empty under its old
-        address is told from the one that held the shard.
+        Drawn anew by each start of a worker: distinguishes a worker that came back empty under its
+        old address from the one that held the shard.
     """
 
     worker: str
@@ -63,10 +65,10 @@ class ShardAddress:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """Rows on a disk: where, of which index, and which revision of them.
+    """Saved rows of an index: the folder, the index and the revision.
 
-    `transaction`: of the last change that was read from a log; None where there was none, or it is
-    the index's own log. Nobody may have seen that change, and another one take its place.
+    `transaction`: the last change that was read from a change log; None where there was none, or
+    the log is the index's own. Maybe no client has seen that change, and another one replaces it.
     """
 
     url: str
@@ -77,40 +79,43 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class Descriptor(WithMetas):
-    """One epoch of one index. Lazy merges carry it; its token is that of the epoch.
+    """One epoch of an index: its shards, schema, placement and saves.
+
+    Lazy merges carry it; its Dask token is that of the epoch.
 
     Attributes
     ----------
     uid : str
-        Of the index, the same through all its epochs.
+        Identifies the index through all its epochs.
     name : str
-        Under which `DistributedIndex.open` finds it.
+        `DistributedIndex.open` finds the index by it.
     epoch : int
         Counts the changes of shards; a shard answers only requests of its own epoch.
     shards : tuple of ShardAddress
-        The owner of part *i* is ``shards[i]``.
+        The owner of shard *i* is ``shards[i]``.
     encoder : KeyEncoder
     meta : DataFrame
         An empty frame like the stored rows.
     unique : bool or None
-        As `DistributedIndex.build` was told.
+        The argument of `DistributedIndex.build`.
     device : str or None
-        Where key tables live; None: where the rows do.
+        Device of the key tables; None: the device of the rows.
     placement : Placement
     reason : str
-        Why it was chosen, where the user left that to the index.
+        Why the index chose this placement, where the user left the choice to it.
     conflict : Conflict
-        What a second row of a key does, when keys are `unique` and rows stay where they are.
+        How a second row of a key is resolved, when keys are `unique` and rows stay where they are.
     saved : Saved or None
         The last checkpoint.
     revision : int
         Counts the changes of rows: the build, inserts and erases, but not moves of shards.
     heavy : Heavy
-        The keys whose rows are spread over all parts.
+        The keys whose rows are spread over all shards.
     log : str or None
-        The URL of the folder to which each change of rows is written before it is seen.
+        URL of the folder of the write-ahead log, which has each change of rows before any client
+        sees it.
     turn : str
-        Whose turn it is to change the index: drawn anew for each change that is begun.
+        Token of the client that may change the index: drawn anew when a change begins.
     """
 
     uid: str
@@ -131,46 +136,52 @@ class Descriptor(WithMetas):
     turn: str = ""
 
     def without_rows(self) -> Descriptor:
-        """The same for questions while it has no rows; see `KeyEncoder.without_rows`."""
+        """Return the descriptor for queries of an index that has no rows.
+
+        See `KeyEncoder.without_rows`.
+        """
         return replace(self, encoder=self.encoder.without_rows(self.meta))
 
     @property
     def workers(self) -> list[str]:
-        """The addresses of the shards' workers, by part."""
+        """Addresses of the shards' workers, by shard number."""
         return [shard.worker for shard in self.shards]
 
     @property
     def state(self) -> tuple[str, int, int, Saved | None, str]:
-        """What tells it from all others of its name, and from what another client changes."""
+        """Value that differs between any two published states of this name.
+
+        A change that another client has begun makes a new state, too.
+        """
         return self.uid, self.epoch, self.revision, self.saved, self.turn
 
     @property
     def stored(self) -> Any:
-        """An empty frame like the rows of a shard, which may have a column of our own."""
+        """Empty frame like a shard's rows, with the arrival column if any."""
         if self.placement is Placement.INDEPENDENT:
             return with_arrival(self.meta, 0)
         return self.meta
 
     @property
     def owned(self) -> bool:
-        """Whether a shard has the rows of the keys that its part owns, and no others."""
+        """Whether each shard has the rows of the keys it owns, and no others."""
         return self.placement is Placement.DISTRIBUTED and not self.heavy
 
     @property
     def several_owners(self) -> bool:
-        """Whether keys have owners, of which there are several."""
+        """Whether keys have owners, and there is more than one shard."""
         return self.placement is Placement.DISTRIBUTED and len(self.shards) > 1
 
     @property
     def told_by_owners(self) -> bool:
-        """Whether a key that its owner has no row of is stored nowhere."""
-        # The owner of a heavy code has rows of it, of one of its keys.
+        """Whether a key without rows at its owner is stored nowhere."""
+        # The owner of a heavy code has rows of that code, but maybe of one of its keys only.
         spread = self.heavy and not self.encoder.exact
         return self.placement is Placement.DISTRIBUTED and not spread
 
     @property
     def whole(self) -> list[str]:
-        """Those of `workers` whose shards together hold each row once."""
+        """The `workers` whose shards together hold each row once."""
         return self.workers[:1] if self.placement is Placement.REPLICATED else self.workers
 
     def __dask_tokenize__(self) -> tuple[str, str, int]:

@@ -1,4 +1,4 @@
-"""Rows of a frame by the parts that own their keys."""
+"""Hash partition of rows by owning shard, and their message chunks."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Parted:
-    """Columns in the order of the parts that their rows go to.
+    """Partitioned columns: rows ordered by the shard that they go to.
 
     Attributes
     ----------
     columns : list of array
     numbers : int64 array or None
-        Where the rows stood, ascending for each part; None where that was not asked for.
+        Input positions of the rows, ascending for each shard; None where they were not requested.
     counts : numpy.ndarray of int64
-        Rows of each part.
+        Rows of each shard.
     """
 
     columns: list[Any]
@@ -54,21 +54,21 @@ def parted(
     owner_seed: int,
     numbered: bool,
 ) -> Parted:
-    """Rows without nulls in the order of their parts, by one pass over them where that can be.
+    """Partition null-free columns by shard, in one pass where possible.
 
     Parameters
     ----------
     columns : list of array
     key : int or None
-        Which of `columns` the codes are the bits of.
+        The position in `columns` of the column whose bits the codes are.
     encoded : EncodedKeys
         The keys of the rows.
     owned : list of int64 arrays, or int
-        The rows of each part; or how many parts own the keys, all rows going to owners.
+        The rows of each shard; or the number of shards, where all rows go to their owners.
     owner_seed : int
-        Of the hash of codes that chooses their owners.
+        Seed of the hash that chooses the owner of a code.
     numbered : bool
-        Whether to tell where rows stood.
+        Whether to return the input positions of the rows.
     """
     device = backend.get(None, encoded.codes)
     if not isinstance(owned, int):
@@ -79,7 +79,7 @@ def parted(
         rows = all_rows(device, len(encoded)) if numbered else None
         return Parted(list(columns), rows, np.array([len(encoded)]))
     others = [number for number in range(len(columns)) if number != key]
-    # One column moves with the codes; more follow by row numbers.
+    # One column moves with the codes; others are gathered by row number.
     beside = others[0] if key is not None and len(others) == 1 else None
     if beside is not None and columns[beside].dtype.itemsize not in (4, 8):
         beside = None
@@ -102,23 +102,24 @@ def _words(column: Any) -> Any:
     return column.view(f"u{column.dtype.itemsize}")
 
 
-# A message of this size passes in 50 ms over TCP. Between GPUs a message takes the event loops of
-# both ends some 0.6 ms, in which 200 MB would pass.
+# A message of this size takes 50 ms over TCP. Between GPUs a message costs the event loops of both
+# ends some 0.6 ms, the time to send 200 MB.
 PARCEL_NBYTES = 64 << 20
 _GPU_PARCELS = 4
 
 
 def parcel_nbytes(device: str) -> int:
-    """What a message between workers whose rows are on this device may have."""
+    """Return the size limit of a message of rows on `device`, in bytes."""
     return PARCEL_NBYTES * (_GPU_PARCELS if device == "cuda" else 1)
 
 
 def split(
     encoded: EncodedKeys, encoder: KeyEncoder, parts: int, heavy: Heavy = NO_HEAVY
 ) -> list[Any]:
-    """For each part the rows that it owns, ascending, as int64 arrays on the rows' device.
+    """Hash partition rows: return the positions that each shard owns.
 
-    Rows of `heavy` keys are spread over all parts.
+    The int64 arrays are ascending, on the rows' device. Rows of `heavy` keys are spread over all
+    shards.
     """
     device = backend.get(None, encoded.codes)
     if parts == 1:
@@ -137,7 +138,10 @@ def split(
 
 
 def split_to_all(encoded: EncodedKeys, encoder: KeyEncoder, parts: int, heavy: Heavy) -> list[Any]:
-    """As `split`, with all rows of `heavy` keys for every part, after its own."""
+    """Hash partition rows, with rows of `heavy` keys for every shard.
+
+    As `split`; rows of heavy keys follow the other rows of a shard.
+    """
     owned = split(encoded, encoder, parts)
     if parts == 1 or not heavy:
         return owned
@@ -157,28 +161,28 @@ def pieces(
     *,
     least_nbytes: int = 1,
 ) -> list[list[tuple[Any, Payload]]]:
-    """For each part the rows that it owns, in pieces: row numbers, and what a message carries.
+    """Cut each shard's rows into chunks: (row positions, payload) pairs.
 
     Parameters
     ----------
     frame : DataFrame
     owned : sequence of int64 arrays
-        The rows of each part.
+        The rows of each shard.
     like : DataFrame
-        An empty frame with the columns that are wanted, which the receiver has too.
+        An empty frame with the requested columns; the receiver has it, too.
     nbytes : int, optional
-        What a piece may have, `parcel_nbytes` if not given; a single row may have more.
+        Size limit of a chunk, default `parcel_nbytes`; a single row may be larger.
     least_nbytes : int
-        What a row counts at least.
+        Size that a row counts at least, in bytes.
 
     Returns
     -------
     list of list of (int64 array, payload)
-        Copies of just these rows: a slice of Arrow strings would travel whole.
+        By shard. Payloads are copies of these rows: a slice of Arrow strings is serialized whole.
     """
     moved = frame[list(like)]
     nbytes = nbytes or parcel_nbytes(frames_of(frame).device)
-    # The only part may get the rows themselves, and a frame's copy knows that it shares them.
+    # A single shard gets its rows uncopied: a frame, unlike arrays, tracks shared memory.
     arrays = None if len(owned) == 1 else plain_arrays(moved, like)
     if arrays is not None:
         return pieces_of_arrays(arrays, owned, nbytes, least_nbytes=least_nbytes)
@@ -192,7 +196,7 @@ def pieces_of_arrays(
     *,
     least_nbytes: int = 1,
 ) -> list[list[tuple[Any, Payload]]]:
-    """As `pieces`, for columns without nulls."""
+    """Cut each shard's rows into chunks; as `pieces`, for null-free columns."""
     row_nbytes = max(least_nbytes, sum(array.dtype.itemsize for array in arrays))
     step = max(1, nbytes // row_nbytes)
 
@@ -207,10 +211,10 @@ def pieces_of_arrays(
 def _shared(
     owned: Sequence[Any], cut: Callable[[Any], list[tuple[Any, Payload]]]
 ) -> list[list[tuple[Any, Payload]]]:
-    """The pieces of each part; parts that get the same rows share their memory.
+    """Cut each shard's rows; shards with the same rows share their memory.
 
-    Not their frames: one goes to this worker's shard while another is sent, and no two threads may
-    read one cuDF frame, which notes in itself how it is read.
+    They do not share frames: one goes to this worker's shard while another is sent, and no two
+    threads may read one cuDF frame, since reading modifies its cached state.
     """
     found: dict[int, list[tuple[Any, Payload]]] = {}
     dealt = []

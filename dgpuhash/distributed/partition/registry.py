@@ -1,4 +1,4 @@
-"""The indexes of a cluster, by name: their descriptors, kept by the scheduler."""
+"""Registry of a cluster's indexes: descriptors, kept by the scheduler."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PREFIX = "dgpuhash/"
 
 
 class Registry:
-    """What is published about the indexes of one cluster.
+    """Registry of the indexes of one cluster, by name.
 
     Parameters
     ----------
@@ -34,16 +34,18 @@ class Registry:
         self._client = client
 
     def find(self, name: str) -> Descriptor | None:
-        """The newest descriptor under `name`; None when there is none."""
+        """Return the newest descriptor under `name`, or None."""
         return self._found(name, None)
 
     def newest(self, descriptor: Descriptor, limit: float | None = None) -> Descriptor:
-        """That of the index of `descriptor`; the same one, which does not travel, where it is.
+        """Return the newest descriptor of the index of `descriptor`.
+
+        Returns the argument itself where it is the newest; the scheduler then sends no descriptor.
 
         Raises
         ------
         IndexNotFound
-            When there is no such index any more.
+            When the index does not exist any more.
         IndexLost
             When the scheduler is gone, or has not answered for `limit` seconds.
         """
@@ -52,29 +54,35 @@ class Registry:
         return descriptor if found is True else still(descriptor, _unpacked(found))
 
     def begin(self, name: str) -> Descriptor | None:
-        """As `find`, for a change: whoever has begun one before can publish it no more."""
+        """Begin a change: return the newest descriptor under a new turn, or None.
+
+        A client that began a change before can no longer publish it.
+        """
         return self._found(name, uuid.uuid4().hex)
 
     def names(self) -> list[str]:
-        """The names of all indexes."""
+        """Return the names of all indexes, sorted."""
         with asking_the_scheduler():
             published = filter(_is_ours, self._client.list_datasets())
         return sorted(name.removeprefix(PREFIX) for name in published)
 
     def publish(self, descriptor: Descriptor, *, after: Descriptor | None) -> bool:
-        """Make `descriptor` the newest under its name; whether the scheduler did.
+        """Publish `descriptor` if the newest is `after`; return whether it was.
 
-        It does not where the newest is another one than `after`: it was started anew, or another
-        client has changed or closed the index, or begun to change it. After None nothing is there.
+        The newest is another one when the scheduler was restarted, or another client has changed or
+        closed the index, or begun to change it. ``after=None``: no descriptor may be there.
         """
-        # Published datasets outlive client.restart(), which scheduler metadata does not. The
-        # client's own way to publish waits up to 10 ms for its other messages to be gone.
+        # Published datasets outlive client.restart(), scheduler metadata does not. Dask's
+        # publish_dataset() waits up to 10 ms until the client's other messages are sent.
         packed, name = pickle.dumps(descriptor), PREFIX + descriptor.name
         states = descriptor.state, None if after is None else after.state
         return ask_scheduler(self._client, put_dataset, name, packed, *states)
 
     def outdated(self, descriptor: Descriptor) -> IndexLost | None:
-        """The error of a change of `descriptor`; None when that is the newest under its name."""
+        """Return the error of a change of an outdated `descriptor`, or None.
+
+        None when `descriptor` is the newest under its name.
+        """
         try:
             newest = still(descriptor, self.find(descriptor.name))
         except IndexNotFound as gone:
@@ -87,18 +95,21 @@ class Registry:
         )
 
     def remove(self, descriptor: Descriptor) -> Descriptor | None:
-        """Forget an index; what it was at last, or None where another one has its name, or none."""
+        """Remove an index; return its last descriptor.
+
+        None where no index, or another one, has its name.
+        """
         name = descriptor.name
-        # Nobody asks again for a lock whose name was drawn for what is gone.
+        # A generated name is never used again: its lock can go with it.
         lock = _lock_of(name) if name == drawn_name(descriptor.uid) else None
         packed = ask_scheduler(self._client, drop_dataset, PREFIX + name, descriptor.uid, lock)
         return None if packed is None else pickle.loads(packed)
 
     @contextmanager
     def changing(self, name: str) -> Iterator[None]:
-        """A block that one client at a time is in, for each name.
+        """Hold the cluster-wide lock for changes of this name in a block.
 
-        Should two clients be in it nevertheless, the shards refuse the change that was begun first.
+        Should two clients hold it nevertheless, the shards refuse the change that began first.
         """
         with locked(self._client, _lock_of(name)):
             yield
@@ -112,7 +123,10 @@ def _unpacked(found: tuple[bytes, str] | None) -> Descriptor | None:
 
 
 def packed_dataset(name: str, turn: str | None, dask_scheduler: Any) -> tuple[bytes, str] | None:
-    """Runs on the scheduler, as `put_dataset` and `drop_dataset` do; the turn may be a new one."""
+    """Return the pickled descriptor under `name` and its turn, or None.
+
+    Runs on the scheduler. `turn`, unless None, replaces the turn first.
+    """
     found = dask_scheduler.extensions["publish"].datasets.get(name)
     if found is None:
         return None
@@ -124,7 +138,7 @@ def packed_dataset(name: str, turn: str | None, dask_scheduler: Any) -> tuple[by
 def packed_newer(
     name: str, uid: str, epoch: int, dask_scheduler: Any
 ) -> tuple[bytes, str] | bool | None:
-    """As `packed_dataset`; True where it is this epoch of this index."""
+    """Return True for this epoch of this index, else as `packed_dataset`."""
     found = dask_scheduler.extensions["publish"].datasets.get(name)
     if found is not None and found["state"][:2] == (uid, epoch):
         return True
@@ -134,6 +148,10 @@ def packed_newer(
 def put_dataset(
     name: str, packed: bytes, state: Hashable, after: Hashable, dask_scheduler: Any
 ) -> bool:
+    """Store a pickled descriptor if the stored state is `after`.
+
+    Runs on the scheduler; returns whether it was stored.
+    """
     datasets = dask_scheduler.extensions["publish"].datasets
     if datasets.get(name, {}).get("state") != after:
         return False
@@ -144,7 +162,10 @@ def put_dataset(
 
 
 def drop_dataset(name: str, uid: str, lock: str | None, dask_scheduler: Any) -> bytes | None:
-    """Dask's own way leaves what stands for a client."""
+    """Remove an index and its lock; return its pickled descriptor, or None.
+
+    Runs on the scheduler. Dask's unpublish would leave the client entry that holds the dataset.
+    """
     datasets = dask_scheduler.extensions["publish"].datasets
     if name not in datasets or datasets[name]["state"][0] != uid:
         return None
@@ -161,7 +182,7 @@ def _packed(found: dict[str, Any]) -> bytes:
 
 
 def unknown(name: str) -> IndexNotFound:
-    """The error of a handle whose index the scheduler does not know."""
+    """Return the error of a handle whose index the scheduler does not know."""
     return IndexNotFound(
         f"index {name!r} is not known to the cluster: another client closed it, or the scheduler "
         "was started anew; build or load it again"
@@ -169,12 +190,14 @@ def unknown(name: str) -> IndexNotFound:
 
 
 def still(descriptor: Descriptor, newest: Descriptor | None) -> Descriptor:
-    """`newest`, which was found under the name of `descriptor`, where it is the same index.
+    """Return `newest` if it is the same index as `descriptor`.
+
+    `newest` was found under the name of `descriptor`.
 
     Raises
     ------
     IndexNotFound
-        When it is another one, or none.
+        When it is another index, or None.
     """
     name = descriptor.name
     if newest is None:
@@ -189,7 +212,7 @@ def still(descriptor: Descriptor, newest: Descriptor | None) -> Descriptor:
 
 
 def taken(name: str) -> SpecError:
-    """The error of a new index whose name another one has."""
+    """Return the error of a new index whose name is in use."""
     return SpecError(
         f"there is an index {name!r} on this cluster; choose another name, or end it with "
         f"DistributedIndex.open({name!r}).close()"
@@ -197,12 +220,15 @@ def taken(name: str) -> SpecError:
 
 
 def drawn_name(uid: str) -> str:
-    """The name of an index that its user has not named."""
+    """Return the generated name of an index that its user has not named."""
     return f"index-{uid}"
 
 
 def check_name(name: object) -> None:
-    """Raise SpecError when an index cannot be called `name`; None stands for a new name."""
+    """Raise SpecError when `name` is no name of an index.
+
+    None is valid: a name is generated.
+    """
     if name is not None and (not isinstance(name, str) or not name):
         raise SpecError(f"name={name!r}; give a string that is not empty, or none for a new name")
 

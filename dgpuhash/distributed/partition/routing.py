@@ -1,4 +1,4 @@
-"""Routes: the parts that rows are put into, and the parts that are asked about keys."""
+"""Routing: the shards that rows are stored in, or queries are sent to."""
 
 from __future__ import annotations
 
@@ -19,27 +19,28 @@ __all__ = ["asked_rows", "lost_rows", "part_near", "stored_layers"]
 def stored_layers(
     rows: Any, encoded: EncodedKeys, change: Change, near: int | None, tally: Tally
 ) -> list[tuple[int, list[Any]]]:
-    """For each part the rows that it is to store, or to erase, as positions in `rows`.
+    """Return the positions of the rows that each shard stores, or erases.
 
     Parameters
     ----------
     rows : DataFrame
     encoded : EncodedKeys
-        Their keys.
+        The keys of `rows`.
     change : Change
     near : int or None
-        The part that stores them when none moves; None: the one that their arrival tells.
+        The shard that stores all rows where rows stay local; None: their arrival chooses it.
     tally : Tally
-        Keys that may be heavy.
+        Row counts of the candidates for heavy keys.
 
     Returns
     -------
     list of (int, list of int64 arrays)
-        The number of the first parcel, and the rows. Those of keys in `tally` stand apart.
+        Layers: the number of the first chunk, and the positions for each shard. Rows of keys in
+        `tally` are a layer of their own.
     """
     encoder, parts = change.encoder, len(change.shards)
     if change.placement is Placement.DISTRIBUTED and change.verb == "erase":
-        # Where heavy keys are yet to be found, rows of any key may be in any part.
+        # Until the heavy keys are known, rows of any key may be in any shard.
         heavy = Heavy.of_all(encoded.codes) if change.heavy is None else change.heavy
         return [(0, split_to_all(encoded, encoder, parts, heavy))]
     if change.placement is Placement.DISTRIBUTED and tally:
@@ -62,7 +63,7 @@ def stored_layers(
 
 
 def lost_rows(rows: Any, encoded: EncodedKeys, change: Change) -> Any:
-    """Mask of the rows that a change which makes lost parts anew has to read again."""
+    """Return a mask of the rows that a rebuild of lost shards reads again."""
     lost, xp = change.lost, frames_of(rows).xp
     assert lost is not None
     if change.placement is Placement.INDEPENDENT:
@@ -77,15 +78,25 @@ def lost_rows(rows: Any, encoded: EncodedKeys, change: Change) -> Any:
 def asked_rows(
     count: int, encode: Callable[[], EncodedKeys], descriptor: Descriptor, how: str, address: str
 ) -> list[Any]:
-    """For each part the rows, of so many, that a task on the worker at `address` asks it about.
+    """Return, for each shard, the rows that a task sends to it as queries.
 
-    `encode` gives their keys.
+    Parameters
+    ----------
+    count : int
+        Number of rows.
+    encode : callable
+        Returns the keys of the rows.
+    descriptor : Descriptor
+    how : str
+        Kind of join.
+    address : str
+        The worker of the task.
     """
     parts = len(descriptor.shards)
     if descriptor.placement is Placement.DISTRIBUTED:
         encoder, heavy = descriptor.encoder, descriptor.heavy
         if encoder.exact and how in {"semi", "anti"}:
-            # The owner of a heavy key has rows of it too.
+            # The owner of a heavy key has some of its rows: it alone can tell.
             heavy = NO_HEAVY
         return split_to_all(encode(), encoder, parts, heavy)
     xp = frames_of(descriptor.meta).xp
@@ -95,14 +106,14 @@ def asked_rows(
 
 
 def part_near(shards: Sequence[ShardAddress], address: str, number: int | None = None) -> int:
-    """The part on the worker at `address`; where it has none, one that `number` tells.
+    """Return the shard on the worker at `address`, or one chosen by `number`.
 
     Parameters
     ----------
     shards : sequence of ShardAddress
     address : str
     number : int, optional
-        Of a partition; default: the address itself, so that workers without a part ask several.
+        Of a partition; default: a hash of `address`, so that workers without a shard use several.
 
     Examples
     --------
@@ -117,5 +128,5 @@ def part_near(shards: Sequence[ShardAddress], address: str, number: int | None =
 
 
 def _everything(rows: Any, which: Sequence[int], parts: int) -> list[Any]:
-    """All `rows` for the parts in `which`, and none for the others."""
+    """Return all `rows` for the shards in `which`, and none for the others."""
     return [rows if part in which else rows[:0] for part in range(parts)]

@@ -1,9 +1,9 @@
-"""Arrival: when a row of an independent index came, so that shards' rows can be put in order.
+"""Row order of independent indexes: arrival, a sequence number of rows.
 
-Each worker keeps the rows of the partitions that it was given, so rows of one key may lie on
-several workers. A column that users do not see tells their order: by change, then by partition.
-Rows of one partition lie on one worker, in their order, wherever they are moved and when they are
-read from a save; so what workers that are there have tells which partitions the lost ones had.
+Each worker keeps the rows of the partitions that it was given, so several workers may hold rows
+of one key. A hidden column has their order: by change, then by partition. The rows of one
+partition are on one worker, in their order, wherever they are moved and when they are loaded
+from a save; so the surviving workers' rows tell which partitions the lost workers held.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ __all__ = [
 
 ARRIVAL = "dgpuhash arrival"
 
-# Partitions of one change.
+# Upper limit of the partitions of one change.
 _PARTITIONS = 1 << 32
 
 
 def arrival_of(revision: int, partition: int) -> int:
-    """When the rows of a partition came, of a change to this revision."""
+    """Return the arrival of a partition's rows in a change to `revision`."""
     return revision * _PARTITIONS + partition
 
 
 def with_arrival(frame: Any, arrival: int) -> Any:
-    """`frame` with the column `ARRIVAL`, unless it was stored before, and has it.
+    """Return `frame` with the column `ARRIVAL`, unless it has one already.
 
     Examples
     --------
@@ -57,14 +57,19 @@ def with_arrival(frame: Any, arrival: int) -> Any:
 def asked_of_several(
     how: str, columns: Sequence[Hashable], ordered: bool
 ) -> tuple[str, list[Hashable]]:
-    """The kind of join and the columns to ask each shard for, to put the answers together."""
+    """Return the kind of join and the columns to request from each shard.
+
+    The answers of all shards can then be combined.
+    """
     if how in {"semi", "anti"}:
         return "semi", list(columns)
     return how, [*columns, *([ARRIVAL] if ordered else [])]
 
 
 def of_any(query_rows: Any, rows: int, how: str, xp: Any) -> Any:
-    """The rows of a query that some shard has found, or for an anti join those that none has.
+    """Combine semi-joins: rows with a match in any shard.
+
+    For an anti-join, the rows without a match in all shards.
 
     Examples
     --------
@@ -78,13 +83,15 @@ def of_any(query_rows: Any, rows: int, how: str, xp: Any) -> Any:
 
 
 def in_order(query_rows: Any, frame: Any) -> tuple[Any, Any]:
-    """Matches of several shards by query, and for one query by arrival, without that column.
+    """Sort several shards' matches by query, then by arrival.
+
+    Returns the sorted query rows and the frame, without its arrival column.
 
     Parameters
     ----------
     query_rows : int64 array
     frame : DataFrame
-        The matched rows, of each shard in its order.
+        The matched rows: shard after shard, each in its own order.
     """
     frames = frames_of(frame)
     xp = frames.xp
@@ -96,7 +103,7 @@ def in_order(query_rows: Any, frame: Any) -> tuple[Any, Any]:
 
 
 def refuse_label(meta: Any) -> None:
-    """Raise ColumnError when the user's rows cannot have a column of ours beside theirs."""
+    """Raise ColumnError when `meta` cannot take the arrival column."""
     if ARRIVAL in meta.columns:
         raise ColumnError(f"a column is called {ARRIVAL!r}, as one of the index's own; rename it")
     if meta.columns.nlevels > 1:

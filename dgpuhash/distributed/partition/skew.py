@@ -1,9 +1,10 @@
-"""Skew: keys with so many rows that whoever owns them would hold far more than others.
+"""Skew: heavy keys, whose owner would hold far more rows than others.
 
-The rows of such a *heavy* key are spread over all parts; its owner has some as well. Each task of a
-build finds candidates among the rows that it sees, and spreads those at once, in parcels of their
-own. When all have reported, the keys that are heavy in all stay spread, and rows of others, such as
-keys that are frequent in one partition of a sorted source only, go on to their owners (`settling`).
+The rows of a *heavy* key are spread over all shards; its owner has some as well. Each task of a
+build finds candidates among the rows that it sees, and spreads their rows at once, in chunks of
+their own. When all tasks have reported, the keys that are heavy in the whole input stay spread.
+Rows of other candidates, such as keys that are frequent in one partition of a sorted input only,
+are redistributed to their owners (`skew_repair`).
 """
 
 from __future__ import annotations
@@ -18,22 +19,22 @@ from dgpuhash import backend
 
 __all__ = ["NO_HEAVY", "NO_TALLY", "Heavy", "Tally", "agreed", "candidates"]
 
-# A key is heavy that has more than this share of the rows that a part has on average. The parts of
-# Zipf 1.2, whose other keys are owned by chance, then stay within 1.25 of the average; there are
-# 16 heavy keys a part at most.
+# A key is heavy if it has more than this share of a shard's average rows. Shards of Zipf 1.2, whose
+# other keys are hashed to owners, then stay within 1.25 of the average; there are at most 16 heavy
+# keys a shard.
 SHARE = 1 / 16
-# And at least so many rows, a sixteenth of a part's from 65,536 on: fewer are no load, and keep the
-# order of rows that pandas has.
+# A heavy key has at least this many rows, a sixteenth of a shard of 65,536: fewer are no load, and
+# stay in pandas' row order if they are not spread.
 LEAST_ROWS = 4096
-# Of a partition, a key is a candidate with half the share, and this many rows in it.
+# A candidate has half that share of a partition's rows, and at least this many rows in it.
 LEAST_SEEN = 64
-# Rows of a sample for each part: a heavy key is expected 64 times in it.
+# Sample rows for each shard: a heavy key is expected 64 times among them.
 SAMPLED = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """How many rows of some keys one partition has, by their codes."""
+    """Row counts of some keys in one partition, by the keys' codes."""
 
     codes: tuple[int, ...] = ()
     rows: tuple[int, ...] = ()
@@ -44,7 +45,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Heavy:
-    """The heavy keys of an index, by their codes, ascending.
+    """Heavy keys of an index: their codes, ascending.
 
     Examples
     --------
@@ -57,18 +58,21 @@ class Heavy:
 
     @classmethod
     def of_all(cls, codes: Any) -> Heavy:
-        """All of these keys."""
+        """Return all of these keys as heavy."""
         return cls(tuple(np.unique(backend.get(None, codes).to_host(codes)).tolist()))
 
     def __len__(self) -> int:
         return len(self.codes)
 
     def among(self, codes: Any) -> Any:
-        """Mask of the codes that are heavy."""
+        """Return a mask of the codes that are heavy."""
         return self._numbers(codes) < len(self)
 
     def _numbers(self, codes: Any) -> Any:
-        """The number of each code among the heavy ones; of others, how many those are."""
+        """Return each code's position among the heavy codes.
+
+        For other codes, the number of heavy codes.
+        """
         xp = backend.get(None, codes).xp
         if not self.codes:
             return xp.zeros(len(codes), dtype=np.int64)
@@ -78,10 +82,12 @@ class Heavy:
         return numbers
 
     def spread(self, owners: Any, codes: Any, parts: int) -> Any:
-        """`owners` with a part for each row of a heavy key: all parts in turn, in blocks.
+        """Return `owners`, with rows of heavy keys spread over all shards.
 
-        The first block of a key goes to its owner, so that one always has rows of it, and the
-        others follow in the order of rows.
+        The rows of a key go to all shards in turn, in blocks.
+
+        The first block of a key goes to its owner, which so always has rows of the key; the other
+        blocks follow in row order.
 
         Examples
         --------
@@ -107,9 +113,9 @@ NO_TALLY = Tally()
 
 
 def candidates(codes: Any, parts: int, partitions: int, seed: int) -> Tally:
-    """The keys of one partition, out of so many, that may be heavy, with their rows in it.
+    """Return row counts of a partition's candidates for heavy keys.
 
-    `seed` is that of a sample of the rows.
+    `partitions` is the number of partitions; `seed` is for the sample of the rows.
     """
     fewest = max(LEAST_SEEN, 4 * parts, LEAST_ROWS // (2 * partitions))
     if parts == 1 or len(codes) < fewest:
@@ -119,7 +125,7 @@ def candidates(codes: Any, parts: int, partitions: int, seed: int) -> Tally:
     sample, share = codes, 1.0
     if len(codes) > SAMPLED * parts:
         share = SAMPLED * parts / len(codes)
-        # The same for each attempt, and no pattern that rows could have as well.
+        # Random, as rows may have a pattern; seeded, so that each attempt finds the same keys.
         rows = np.random.default_rng(seed).integers(0, len(codes), SAMPLED * parts)
         sample = codes[device.xp.asarray(rows)]
     seen, times = np.unique(device.to_host(sample), return_counts=True)
@@ -132,7 +138,7 @@ def candidates(codes: Any, parts: int, partitions: int, seed: int) -> Tally:
 
 
 def agreed(tallies: Iterable[Tally], rows: int, parts: int) -> Heavy:
-    """The keys that are heavy among all `rows`."""
+    """Return the keys that are heavy among all `rows`, by their total counts."""
     totals: dict[int, int] = {}
     for tally in tallies:
         for code, count in zip(tally.codes, tally.rows, strict=True):

@@ -1,1 +1,1 @@
-"""One rank's share of a collective verb, in slices that overlap."""
+"""One rank's execution of a collective verb, as a pipelined all-to-all."""

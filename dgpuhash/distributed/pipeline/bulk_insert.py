@@ -1,4 +1,4 @@
-"""New keys on their way to their owners, in the order of the owners' tables."""
+"""Bulk insert of new keys, sent in ranges of the owners' tables."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from dgpuhash.tables.open_addressing.bulk_stream import RegionIntake
 
 __all__ = ["Offer", "Placing"]
 
-# The share of a round that the first one has.
+# The first round has 1/`SHORT` of another round's ranges.
 SHORT = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What a rank tells before the owners agree on placing a batch range by range.
+    """Proposal of a rank, before ranks agree on a bulk insert by ranges.
 
     Attributes
     ----------
     ranges : Ranges
-        Of its table.
+        How its table is cut into ranges.
     room : int
-        Keys that it has place for.
+        Keys that its shard has room for.
     counts : int64 array
         Its rows by owner and range.
     """
@@ -45,22 +45,22 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class _Round:
-    """Some ranges, from `first` on, whose rows are on their way."""
+    """Consecutive ranges, from `first` on, whose rows are under way."""
 
     first: int
     counts: np.ndarray
-    """Rows by rank, the others' first, and range."""
+    """Rows by rank, the other ranks first, and by range."""
     transfer: Transfer
 
 
 class Placing:
-    """A rank's share of an insert into tables without keys that are alike on all ranks.
+    """One rank's bulk insert into empty tables that are alike on all ranks.
 
-    One pass puts a batch in order by owner and range of the owner's table. Ranges travel one after
-    the other, and while the next are on their way the owner's second pass puts the rows of those
-    that came in order by region, and each region is built: so the batch is moved twice, and the
-    table written once. No row number is kept: where not every row has brought a key, rows ask
-    afterwards which did.
+    One pass partitions the batch by owner and range of the owner's table. Ranges travel one after
+    the other; while the next ones are under way, the owner's second pass orders the rows that
+    arrived by region, and each region is built. So the batch is moved twice and the table is
+    written once. No row number is kept: where some rows have brought no new key, rows ask
+    afterwards which of them did.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ class Placing:
     Attributes
     ----------
     peak_nbytes : int
-        The most that rows on their way have taken at once on this rank.
+        Peak bytes of rows under way on this rank.
     """
 
     def __init__(
@@ -87,14 +87,14 @@ class Placing:
     ) -> None:
         self._backend, self._collective, self._part = backend, collective, part
         self._ranges = ranges
-        # Memory of the current stream, which gives it to others while this stream reads it.
+        # Kept alive: the current stream would reuse this memory while the side stream reads it.
         self._given = columns
         keys, *values = columns
         self._new: Callable[[], np.ndarray] = lambda: np.ones(0, bool)
 
         def counted(segments: Segments) -> None:
             self._starts = part.side.fetch(segments.starts)
-            # Prepared while a GPU counts; once rows move, it has no room for other kernels.
+            # Prepared while a GPU counts; once rows move, the GPU has no room for other kernels.
             if len(keys):
                 self._new = part.side.fetch(
                     part.store.witnesses.newness(backend, part.store.slots, keys)
@@ -114,7 +114,10 @@ class Placing:
         self.peak_nbytes = 0
 
     def offer(self) -> Offer | None:
-        """What the other ranks are told, while rows move; None where not all keys seem new."""
+        """Return this rank's offer; None where some keys do not seem new.
+
+        It is made while the GPU moves rows, and the other ranks are told.
+        """
         if not self._new().all():
             return None
         starts = self._starts().astype(np.int64)
@@ -123,13 +126,16 @@ class Placing:
         return Offer(self._ranges, self._part.table.capacity, self._mine)
 
     def give_up(self) -> None:
-        """Let the current stream wait until no row is moved any more."""
+        """Make the current stream wait until rows are no longer moved."""
         self._part.side.rejoin()
         self._starts()
         self._new()
 
     def agreed(self, offers: Sequence[Offer | None]) -> bool:
-        """Whether all ranks have tables alike, with room for what comes: the same on all ranks."""
+        """Return whether all tables are alike, and have room for their rows.
+
+        The result is the same on all ranks.
+        """
         offered = [offer for offer in offers if offer is not None]
         if len(offered) < len(offers) or any(each.ranges != self._ranges for each in offered):
             return False
@@ -138,15 +144,15 @@ class Placing:
         return all(rows <= offer.room for rows, offer in zip(coming, offered, strict=True))
 
     def set_out(self, slice_rows: int) -> None:
-        """Let all rows go; `place` follows.
+        """Send all rows; `place` follows.
 
-        So the host has time until rows have moved, and what it does next delays none of them.
+        The host has time until the rows have moved: its next work delays none of them.
         """
         counts, ranks, rank = self._counts, self._collective.size, self._collective.rank
         of_ranks = counts.sum(axis=(0, 2)), counts.sum(axis=(1, 2))
         travelling = int(np.max(of_ranks)) * (ranks - 1) / ranks
         rounds = _rounds(self._ranges.number, max(1, round(travelling / slice_rows)))
-        # Those of other ranks, and this one's, which stay where they are until they are placed.
+        # Rows by sender: other ranks, then this rank, whose rows stay in place until stored.
         shares = np.roll(counts[:, rank], ranks - 1 - rank, axis=0)
         self._intake = self._part.intake(self._ranges, int(shares.sum()))
         rooms = self._rooms([first for first, _ in rounds])
@@ -158,11 +164,11 @@ class Placing:
         ]
         came_nbytes = [sum(column.nbytes for column in places.columns) for places in rooms]
         sent = sum(column.nbytes for column in self._columns)
-        # Of one round's rows there is another copy, by region.
+        # One round's rows exist once more, ordered by region.
         self.peak_nbytes = sent + sum(came_nbytes) + max(came_nbytes)
 
     def place(self) -> RegionIntake:
-        """Place all rows as they come; `finish` of what it gives follows."""
+        """Store all rows as they arrive; the returned intake's `finish` follows."""
         intake, going = self._intake, self._going
         assert intake is not None
         bounds = self._bounds([each.counts for each in going])
@@ -179,9 +185,10 @@ class Placing:
         return intake
 
     def _rooms(self, firsts: Sequence[int]) -> list[Places]:
-        """For the rows of each round, of which those of this rank do not come.
+        """Return each round's destination of rows from the other ranks.
 
-        All rounds have theirs from the start, so that no row waits for what is placed before it.
+        Memory for all rounds is allocated at the start, so that no row waits until earlier rows are
+        stored.
         """
         rank, collective = self._collective.rank, self._collective
         counts = np.moveaxis(np.add.reduceat(self._counts, firsts, axis=2), 2, 0)
@@ -206,7 +213,10 @@ class Placing:
         ]
 
     def _bounds(self, counts: Sequence[np.ndarray]) -> list[Any]:
-        """For each round where the rows of each share's ranges begin, and the last one's end."""
+        """Return each round's row bounds of the ranges, by sender.
+
+        They are where the rows of each sender's ranges begin, and where the last range ends.
+        """
         edges = [np.concatenate([[0], np.cumsum(each)]).astype(np.uint64) for each in counts]
         ends = np.cumsum([len(each) for each in edges]).tolist()
         on_device = self._backend.from_host(np.concatenate(edges))
@@ -219,21 +229,21 @@ class Placing:
             return self._collective.start(self._columns, counts, starts=starts, to=to)
 
     def _own(self, first: int, number: int) -> list[Any]:
-        """The rank's own rows of some ranges."""
+        """Return the rank's own rows of `number` ranges from `first` on."""
         starts, counts = self._cut(first, number)
         start = starts[self._collective.rank]
         stop = start + counts[self._collective.rank]
         return [column[start:stop] for column in self._columns]
 
     def _cut(self, first: int, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """Where the rows of some ranges begin, by owner, and how many they are."""
+        """Return where the rows of some ranges begin, and their number, by owner."""
         return self._edges[:, first], self._mine[:, first : first + number].sum(axis=1)
 
 
 def _rounds(ranges: int, number: int) -> list[tuple[int, int]]:
-    """About so many rounds of `ranges`, each by its first one and how many they are.
+    """Return about `number` rounds, each as its first range and its length.
 
-    The first is short, since nothing is placed before it is there.
+    The first round is short, since nothing is stored before its rows arrive.
     """
     step = math.ceil(ranges / number)
     short = step if number == 1 else math.ceil(step / SHORT)

@@ -1,4 +1,7 @@
-"""Which rows each rank sends in which round: all ranks make the same plan of the same chunks."""
+"""Round plan: which rows each rank sends in which round.
+
+All ranks make the same plan of the same chunks.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,14 @@ __all__ = ["Chunk", "Piece", "Plan"]
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A chunk of an argument on the worker that asks.
+    """Chunk of an argument on the worker that sends it.
 
     Attributes
     ----------
     number : int
         Among all chunks.
     labels : tuple of label
-        Under which the worker has its keys, and values.
+        Dask keys under which the worker has the chunk's keys, and values.
     first, rows : int
         The first row among those of all chunks, and how many there are.
     """
@@ -31,17 +34,17 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Rows of one rank that travel together.
+    """Rows of one rank that are partitioned and sent in one round.
 
     Attributes
     ----------
     first : int
-        Its first row among those of all chunks; no other piece has rows between this and its last
-        where the plan is one in order.
+        Its first row among those of all chunks. In a plan that is in order, no other piece has rows
+        between the piece's first row and its last.
     place : int
         Its first row among those of the rank.
     slices : tuple of (chunk, start, stop)
-        Chunks by their place in the rank's list.
+        Rows of chunks; a chunk is given by its position in the rank's list.
     """
 
     first: int
@@ -50,21 +53,21 @@ class Piece:
 
     @property
     def rows(self) -> int:
-        """How many rows it has."""
+        """Number of rows."""
         return sum(stop - start for _, start, stop in self.slices)
 
 
 class Plan:
-    """The pieces of all ranks, a round for each of a rank's.
+    """Pieces of all ranks, each sent in the round of its number.
 
     Parameters
     ----------
     chunks : sequence of sequence of Chunk
-        Those of each rank, ascending by number.
+        Chunks of each rank, ascending by number.
     most_rows : int
-        Of a piece.
+        Upper limit of a piece's rows.
     in_order : bool
-        Whether a piece may only hold chunks that follow each other.
+        Whether a piece may only hold consecutive chunks.
 
     Examples
     --------
@@ -81,19 +84,19 @@ class Plan:
         self.rounds = max((len(each) for each in self.pieces), default=0)
 
     def most_rows(self, number: int) -> int:
-        """Of a rank's piece in round `number`."""
+        """Return the rows of the largest piece of round `number`."""
         pieces = [self.piece(rank, number) for rank in range(len(self.pieces))]
         return max((piece.rows for piece in pieces if piece is not None), default=0)
 
     def piece(self, rank: int, number: int) -> Piece | None:
-        """What `rank` sends in round `number`; None when it has no more."""
+        """Return the piece of `rank` in round `number`; None if it has no more."""
         pieces = self.pieces[rank]
         return pieces[number] if number < len(pieces) else None
 
 
 def _pieces(chunks: Sequence[Chunk], most_rows: int, in_order: bool) -> list[Piece]:
     total = sum(chunk.rows for chunk in chunks)
-    # Of the same size, as a last piece of a few rows costs a round as well.
+    # Pieces of equal size: a last piece of a few rows would cost a whole round.
     most = math.ceil(total / math.ceil(total / most_rows)) if total else 1
     pieces: list[Piece] = []
     slices: list[tuple[int, int, int]] = []

@@ -1,4 +1,4 @@
-"""Rows on their way to the owners of their keys, and the answers on their way back."""
+"""Pipelined all-to-all: rows to the owners of their keys, answers back."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dgpuhash.distributed.shards.table_shard import Answer
 
 __all__ = ["Rounds"]
 
-# Rounds whose rows are on their way while one is served, and whose answers are while the next are.
+# Slices whose rows are under way while one is served, and slices whose answers are under way.
 AHEAD, LAG = 2, 2
 # Pieces, or answers, that are sent before the first is waited for, where all are served at once.
 TOGETHER = 4
@@ -27,7 +27,10 @@ TOGETHER = 4
 
 @dataclass(frozen=True, slots=True)
 class _Dealing:
-    """A piece that is being put in order; `starts` waits until it is known where parts begin."""
+    """Piece that is being partitioned by owner.
+
+    `starts` waits until it is known where the rows of each owner begin.
+    """
 
     piece: Piece | None
     columns: list[Any]
@@ -37,9 +40,10 @@ class _Dealing:
 
 @dataclass(frozen=True, slots=True)
 class _Answered:
-    """A slice whose answers are on their way back, beside what was asked of this rank.
+    """Slice whose answers are under way back, and the rows that were answered.
 
-    That is kept, since its memory may be the side stream's, which follows when answers are back.
+    The rows are kept since their memory may be the side stream's, which follows when answers are
+    back.
     """
 
     of: Sliced
@@ -47,7 +51,7 @@ class _Answered:
     answers: list[Answer]
     transfers: list[Transfer]
     nbytes: int
-    """Of what was asked, and the answers, as far as it is not the piece's own."""
+    """Bytes of received rows and of answers, unless they are the piece's own memory."""
 
 
 class Rounds:
@@ -59,25 +63,25 @@ class Rounds:
     collective : Collective
     plan : Plan
     side : SideStream
-        On which rows are put in order.
+        Stream on which rows are partitioned.
     take : callable
-        The columns of a piece, key words first; those of no rows for None.
+        Returns the columns of a piece, key words first; for None, columns without rows.
     serve : callable
-        This rank's answers to columns that came, by the rows that each rank has sent; the columns
-        of answers may be those of the third argument, which has some for the first answers.
+        Returns this rank's answers to received columns, given the rows from each rank. Columns in
+        the third argument may be used for the first answers.
     deliver : callable
-        Is given each piece that was sent, and what came back for all of it.
+        Called with each piece that was sent, and all answers to it.
     like : callable
-        Gives columns of no rows, as answers by row have them; none where there are others as well.
+        Returns columns without rows, like answers with one row a key; none if there are others.
     slice_rows : int
-        Of a piece that travel together, about.
+        Approximate number of a piece's rows that travel together.
     owner_seed : int
-        Of the hash that chooses keys' owners.
+        Seed of the hash that chooses keys' owners.
 
     Attributes
     ----------
     peak_nbytes : int
-        The most that rows on their way and answers have taken at once on this rank.
+        Peak bytes of rows under way and of answers on this rank.
     """
 
     def __init__(
@@ -103,10 +107,10 @@ class Rounds:
         self.peak_nbytes = 0
 
     def run(self) -> None:
-        """Serve slice after slice.
+        """Serve all rounds, slice by slice, overlapped.
 
-        While one is served, the rows of the next are on their way, and the answers of those before
-        are on their way back; the next piece is put in order meanwhile.
+        While one slice is served, the rows of the next ones are under way, and so are the answers
+        of the ones before; the next piece is partitioned meanwhile.
         """
         going: deque[tuple[Sliced, int, Transfer]] = deque()
         coming: deque[_Answered] = deque()
@@ -129,12 +133,15 @@ class Rounds:
             self._take_back(coming.popleft())
 
     def _slices(self) -> Iterator[tuple[Sliced, int]]:
-        """The slices of all pieces; while those of one are asked for, the next is dealt."""
+        """Yield the slices of all pieces.
+
+        While the slices of one piece are taken, the next piece is partitioned.
+        """
         dealing = self._deal(0) if self._plan.rounds else None
         for number in range(self._plan.rounds):
             assert dealing is not None
             asked = self._sliced(dealing, self._slices_of(number))
-            # The places of one piece's rows are those of the next one's.
+            # A next piece's rows would land in the same memory.
             alone = self._plan.rounds == 1 and asked.slices > 1
             if alone and self._collective.lands(self._backend.name):
                 asked.land(self._collective, self._like())
@@ -143,13 +150,13 @@ class Rounds:
                 yield asked, each
 
     def _slices_of(self, number: int) -> int:
-        """As many for all ranks."""
+        """Return the number of slices of a piece, the same for all ranks."""
         ranks = self._collective.size
         travelling = self._plan.most_rows(number) * (ranks - 1) / ranks
         return max(1, round(travelling / self._slice_rows))
 
     def _answer(self, going: deque[tuple[Sliced, int, Transfer]], coming: deque[_Answered]) -> None:
-        """Serve the slice that was sent first, and let its answers go."""
+        """Serve the slice that was sent first, and send its answers."""
         asked, number, transfer = going.popleft()
         came = transfer.wait()
         written = asked.written(number)
@@ -170,7 +177,7 @@ class Rounds:
         self._note(*pieces, *coming, more=sum(each.nbytes for *_, each in going))
 
     def _write(self, came: Received, to: list[list[Any]]) -> Answer:
-        """Serve rows that came, and write the answers to those of each rank where it wants them."""
+        """Serve received rows, and write each rank's answers into its memory."""
         ends = np.cumsum(came.counts).tolist()
         for rank, (rows, end) in enumerate(zip(came.counts.tolist(), ends, strict=True)):
             if not rows:
@@ -185,7 +192,7 @@ class Rounds:
         return Answer([column[:0] for column in to[0]], came.counts)
 
     def _serve_own(self, asked: Sliced, some: list[slice]) -> None:
-        """Serve rows of this rank, which need not travel."""
+        """Serve this rank's own rows, which need not travel."""
         for own in some:
             counts = np.zeros(self._collective.size, np.int64)
             counts[self._collective.rank] = own.stop - own.start
@@ -194,7 +201,7 @@ class Rounds:
             asked.keep(own, self._serve(columns, counts, to), to)
 
     def run_together(self) -> None:
-        """Serve all rounds at once, their rows in the order that those of all ranks have."""
+        """Serve all rounds at once, in the order of the rows of all ranks."""
         if self._plan.rounds == 0:
             return
         going: list[tuple[Sliced, Transfer]] = []
@@ -251,7 +258,7 @@ class Rounds:
             self._take_back(coming.popleft())
 
     def _deal(self, number: int) -> _Dealing:
-        """Begin to put the rows of a piece into the order of their owners."""
+        """Begin to partition the rows of a piece by owner."""
         piece = self._plan.piece(self._collective.rank, number)
         parts = self._collective.size
         if parts == 1:
@@ -269,9 +276,9 @@ class Rounds:
         return _Dealing(piece, [deal.keys, *beside], deal, fetched[0])
 
     def _sliced(self, dealing: _Dealing, slices: int) -> Sliced:
-        """A piece that is in order for whatever follows here, cut into slices."""
+        """Return a partitioned piece, cut into slices."""
         starts = dealing.starts().astype(np.int64)
-        # Rows are counted, and may still move.
+        # Rows are counted, but may still be moving.
         self._side.rejoin()
         sent = Sent(dealing.piece, dealing.columns, dealing.deal, starts)
         return Sliced(self._backend, sent, slices, self._collective.rank)
@@ -298,7 +305,7 @@ class Rounds:
         self._side.follow()
 
     def _segments(self, arrived: Sequence[Received]) -> list[_Segment]:
-        """The rows that came, cut by round and rank."""
+        """Return the received rows, cut by round and sender."""
         segments = []
         for number, received in enumerate(arrived):
             ends = np.cumsum(received.counts).tolist()
@@ -317,13 +324,16 @@ class Rounds:
         return _Answered(asked, came, answers, transfers, nbytes)
 
     def _note(self, *held: Sliced | _Answered, more: int = 0) -> None:
-        """What is held besides the arguments, the table, and the answers of the whole verb."""
+        """Record the bytes held besides arguments, table and the verb's answers."""
         self.peak_nbytes = max(self.peak_nbytes, more + sum(each.nbytes for each in held))
 
 
 @dataclass(frozen=True, slots=True)
 class _Segment:
-    """Rows of one round from one rank; `first` is where their piece begins among all rows."""
+    """Rows of one round from one rank.
+
+    `first` is where their piece begins among all rows.
+    """
 
     round: int
     source: int
@@ -337,7 +347,7 @@ class _Segment:
 
 
 class _Stayed(Transfer):
-    """Rows of a group of one rank, which are where they belong."""
+    """Transfer in a group of one rank: the rows stay in place."""
 
     def __init__(self, columns: list[Any], counts: np.ndarray) -> None:
         self._received = Received(columns, counts)
@@ -351,7 +361,7 @@ def _nbytes(columns: Iterable[Any]) -> int:
 
 
 def _cut(backend: Backend, column: Any, parts: Sequence[slice]) -> Any:
-    """The rows of all parts, one after the other."""
+    """Return the rows of all `parts`, one after the other."""
     if not parts:
         return column[:0]
     if all(before.stop == after.start for before, after in itertools.pairwise(parts)):

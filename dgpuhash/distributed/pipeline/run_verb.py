@@ -1,4 +1,4 @@
-"""One rank's share of a verb of a distributed table, from its arguments to the answers it keeps."""
+"""Execution of a table verb on one rank, from arguments to kept answers."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ __all__ = ["run_verb"]
 
 
 def run_verb(host: ShardHost, collective: Collective, order: Order, given: Given) -> Made[Outcome]:
-    """Run this rank's share of `order`.
+    """Run this rank's share of `order`, and return its outcome.
 
-    Before a change all ranks tell each other whether they can take part; what fails once a part
-    has been written to breaks the table.
+    Before a change all ranks tell each other whether they can carry it out; a failure after a shard
+    was written to breaks the table.
     """
     start = time.perf_counter()
     hosted = at(host, order.uid, order.epoch)
@@ -57,8 +57,8 @@ def run_verb(host: ShardHost, collective: Collective, order: Order, given: Given
                 return Made(Outcome([], refused=refused), {})
             offers = [offer for *_, offer in taking_part]
             if not all(enough for _, enough, _ in taking_part):
-                # Parts that grow copy what they hold each time: with four H200s 2**27 pairs of each
-                # came into new parts in 70 ms at once, in four slices in 170.
+                # A shard copies its content each time it grows: on four H200s new shards took
+                # 2**27 pairs of each rank in 70 ms at once, and in 170 ms in four slices.
                 slice_rows = table_store.PIECE_ROWS
         if refused is not None:
             raise refused
@@ -85,7 +85,7 @@ def run_verb(host: ShardHost, collective: Collective, order: Order, given: Given
 
 @call_says_memory
 def _asking(host: ShardHost, part: Part, verb: Verb, given: Given) -> Asking:
-    """What this rank asks, of arrays that are looked at only now."""
+    """Read this rank's arrays, and return the execution of the verb."""
     try:
         columns = given.things
     except KeyError as error:
@@ -96,7 +96,10 @@ def _asking(host: ShardHost, part: Part, verb: Verb, given: Given) -> Asking:
 
 
 def _has_room(part: Part, verb: Verb, given: Given) -> bool:
-    """Whether a part need not grow for its share of rows that are stored, were all keys new."""
+    """Return whether a shard can store its share of rows without growing.
+
+    All keys count as new.
+    """
     if not verb.stores:
         return True
     rows = sum(chunk.rows for chunks in given.dealt for chunk in chunks)
@@ -106,7 +109,7 @@ def _has_room(part: Part, verb: Verb, given: Given) -> bool:
 def _kept(
     order: Order, answer: str, chunks: Sequence[Chunk], answers: list[list[Any]]
 ) -> dict[tuple[str, int], Any]:
-    """The answers as the worker keeps them."""
+    """Return the answers under the labels that the worker keeps them by."""
     return {
         (answer_name(answer, column), chunk.number): _on_host(array) if order.hosted else array
         for chunk, arrays in zip(chunks, answers, strict=True)

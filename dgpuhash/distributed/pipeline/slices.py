@@ -1,4 +1,4 @@
-"""A piece that travels in slices, and what has come back for it."""
+"""Slices of a piece under way, and the answers that have come back."""
 
 from __future__ import annotations
 
@@ -17,25 +17,26 @@ from dgpuhash.distributed.shards.table_shard import Answer
 
 __all__ = ["ALIGNED", "Field", "Rows", "Sent", "Sliced"]
 
-# Rows of a round, and own rows among answers, begin at multiples of so many, as arrays do.
+# Rows of a round, and own rows among answers, begin at multiples of this, as arrays do.
 ALIGNED = 64
 
 
 class Rows(NamedTuple):
-    """Rooms of all ranks for rows that come in rounds, one room after the other."""
+    """Memory of all ranks for rows that come in rounds, round after round."""
 
     firsts: np.ndarray
-    """By round, sender and receiver, the place of the first row, int64."""
+    """Position of the first row, int64, by round, sender and receiver."""
     begins: np.ndarray
-    """By round and receiver, where the round's room begins."""
+    """First row of each round's memory, by round and receiver."""
     ends: np.ndarray
-    """By receiver, of all rounds."""
+    """Rows of the memory for all rounds, by receiver."""
 
     @classmethod
     def of(cls, counts: np.ndarray, *, turned: bool) -> Rows:
-        """Rooms for so many rows by round, sender and receiver.
+        """Return the memory layout for row counts by round, sender and receiver.
 
-        In each round rank 0's come first or, where `turned`, those of the rank after the receiver.
+        In each round rank 0's rows come first or, where `turned`, those of the rank after the
+        receiver.
 
         Examples
         --------
@@ -66,9 +67,9 @@ class Field:
     Parameters
     ----------
     like : sequence of array
-        Columns of no rows, the same on all ranks.
+        Columns without rows, the same on all ranks.
     rows : sequence of int
-        Of each rank's columns.
+        Rows of each rank's columns.
     begins : sequence of int
         Where the columns of each rank begin, in bytes.
     """
@@ -86,14 +87,17 @@ class Field:
             self.ends.append(begin)
 
     def places(self, rows: Sequence[int]) -> list[list[int]]:
-        """For each rank where a row of its columns is, in bytes."""
+        """Return the byte offsets of one row of each rank, by column.
+
+        `rows` has the number of the row for each rank.
+        """
         return [
             [offset + row * width for offset, width in zip(offsets, self._widths, strict=True)]
             for offsets, row in zip(self._offsets, rows, strict=True)
         ]
 
     def columns(self, landing: Landing, rank: int) -> list[Any]:
-        """Those of a rank."""
+        """Return the columns of `rank`."""
         return [
             landing.array(rank, offset, (self._rows[rank], *each.shape[1:]), each.dtype)
             for offset, each in zip(self._offsets[rank], self._like, strict=True)
@@ -102,18 +106,18 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A piece that is on its way.
+    """Piece that is under way.
 
     Attributes
     ----------
     piece : Piece or None
-        None when this rank has no more, and takes part for the others.
+        None when this rank has no more rows and only serves the others.
     columns : list of array
-        Its rows in the order of their owners.
+        Its rows, ordered by owner.
     deal : Deal or None
-        The way back to the order of the piece; None where nothing was moved.
+        Puts rows back into the order of the piece; None where nothing was moved.
     starts : int64 array
-        Where the rows of each owner begin, and the last one's end.
+        Where the rows of each owner begin, and those of the last one end.
     """
 
     piece: Piece | None
@@ -123,36 +127,36 @@ class Sent:
 
 
 class Sliced:
-    """A piece of which some slices are on their way, or all, and what has come back for it.
+    """Piece that travels in slices, with the answers that have come back.
 
-    Where there are several, the rank's own rows are in none of them: its table is asked for one
-    half while the first slice travels, and for the other while the last answers do, about as many
-    rows at once as come in a slice.
+    Where there are several slices, the rank's own rows are in none of them: its shard serves one
+    half of them while the first slice travels, and the other while the last answers do, in batches
+    of about as many rows as arrive with a slice.
 
     Parameters
     ----------
     backend : Backend
     sent : Sent
     slices : int
-        As many for all ranks.
+        Number of slices, the same for all ranks.
     rank : int
 
     Attributes
     ----------
     starts, counts : int64 array
-        For each slice and owner the first row, and how many there are.
+        First row, and number of rows, by slice and owner.
     own : list of slice
-        The rank's own rows that do not travel, as they are asked for: an even number.
+        The rank's own rows, which do not travel, in the batches that are served: an even number.
     back : list of list of Answer
-        What has come back so far, of each slice, or own rows.
+        Answers that have come back so far, of each slice or batch of own rows.
     places : list of list of array
-        For each answer that is by row the columns that it comes to, of the whole piece.
+        For each answer with one row a key, its columns for the whole piece.
     pads : int64 array
-        Of each owner how many rows its answers begin further on there than its questions.
+        For each owner, how many rows further on its answers begin than its keys.
     free : list of event or None
-        Of a GPU, after which each of these may be written.
+        GPU event after which each of `places` may be written.
     nbytes : int
-        Of the rows that were sent, and of `places`.
+        Bytes of the rows that were sent, and of `places`.
     """
 
     def __init__(self, backend: Backend, sent: Sent, slices: int, rank: int) -> None:
@@ -160,7 +164,7 @@ class Sliced:
         self.sent, self.slices = sent, slices
         first, counts = sent.starts[:-1], np.diff(sent.starts)
         self.own: list[slice] = []
-        # Before all answers, so that those to own rows begin at a multiple, as lookups want it.
+        # Padding before all answers: lookups want answers to own rows to begin at a multiple.
         self._shift = 0
         self._lands: _Lands | None = None
         if slices > 1:
@@ -178,18 +182,18 @@ class Sliced:
 
     @property
     def whole(self) -> bool:
-        """Whether all has come back."""
+        """Whether all answers have come back."""
         return len(self.back) == self.slices + len(self.own)
 
     def land(self, collective: Collective, answers: list[Any]) -> None:
-        """Let the slices, and what comes back for them, go straight to their places, if they can.
+        """Let slices, and answers, go straight to their places, if possible.
 
         Parameters
         ----------
         collective : Collective
-            All ranks call it alike.
+            All ranks call this method alike.
         answers : list of array
-            Columns of no rows, as the first answers by row have them.
+            Columns without rows, like the first answers with one row a key.
         """
         starts = np.stack(collective.gather(self.sent.starts))
         lands = _Lands(starts, self.slices, collective.rank, self.sent.columns, answers)
@@ -198,11 +202,11 @@ class Sliced:
             self._lands, self.pads = lands, lands.pads
 
     def asked(self, number: int) -> Places | None:
-        """Where the slice of this number goes, if that is known."""
+        """Return the destination of slice `number`, if that is known."""
         return None if self._lands is None else self._lands.asked(number)
 
     def answered(self, place: int, answer: Answer, number: int) -> Places:
-        """Where what comes back for the slice of this number goes."""
+        """Return the destination of the answers to slice `number`."""
         room, theirs = self.room(place, answer), None
         if put := self._lands is not None and place < self._lands.answers:
             assert self._lands is not None
@@ -210,16 +214,16 @@ class Sliced:
         return Places(room, self.starts[number] + self.pads, self.free[place], theirs, put)
 
     def written(self, number: int) -> list[list[Any]] | None:
-        """Of each rank the columns that answers to its slice of this number are written to.
+        """Return each rank's columns for the answers to its slice `number`.
 
-        They may be in its memory. None where answers travel when they are there.
+        They may be in that rank's memory. None where answers travel after they are computed.
         """
         if self._lands is None or not self._lands.answers:
             return None
         return self._lands.written(number)
 
     def room(self, number: int, answer: Answer) -> list[Any]:
-        """Columns for all rows of the piece, of the kind of its answer of this number."""
+        """Return the columns of answer `number` for all rows of the piece."""
         if number == len(self.places):
             rows, shift = self._shift + int(self.sent.starts[-1]), self._shift
             if self._lands is not None and number < self._lands.answers:
@@ -235,7 +239,7 @@ class Sliced:
         return self.places[number]
 
     def places_of(self, own: slice) -> list[list[Any]]:
-        """Where the answers to own rows belong, as far as there is room for answers."""
+        """Return the columns of answers to own rows, as far as allocated."""
         at = self._at(own)
         return [[column[at] for column in columns] for columns in self.places]
 
@@ -244,7 +248,10 @@ class Sliced:
         return slice(own.start + pad, own.stop + pad)
 
     def keep(self, own: slice, answers: list[Answer], to: list[list[Any]]) -> None:
-        """Put the answers to own rows where they belong, unless they were written there, `to`."""
+        """Store the answers to own rows in their places.
+
+        Answers that were written to the columns `to` are there already.
+        """
         kept = []
         for number, answer in enumerate(answers):
             columns = answer.columns
@@ -258,7 +265,7 @@ class Sliced:
         self.back.append(kept)
 
     def take(self) -> list[Answer]:
-        """What has come back, as if there had been one slice; nothing is kept of it."""
+        """Return all answers as if there had been one slice, and drop them here."""
         back, self.back = self.back, []
         places, self.places, self.free = self.places, [], []
         if self.slices == 1:
@@ -273,7 +280,7 @@ class Sliced:
         return whole
 
     def _joined(self, answers: tuple[Answer, ...], ranks: int) -> list[Any]:
-        """The rows from each rank, of one answer after the other."""
+        """Return the rows of all `answers`, ordered by rank."""
         return [
             self._backend.xp.concatenate(
                 [
@@ -288,24 +295,24 @@ class Sliced:
 
 
 class _Lands:
-    """Where slices, and their answers, have their places in the landing memory of all ranks.
+    """Places of slices, and of answers, in the landing memory of all ranks.
 
     Parameters
     ----------
     starts : int64 array
-        Of each rank's piece, as `Sent` has them.
+        For each rank's piece, as in `Sent`.
     slices, rank : int
     questions, answers : list of array
-        Columns like those that travel.
+        Columns without rows, like those that travel.
 
     Attributes
     ----------
     nbytes : list of int
-        Of each rank.
+        Bytes of each rank's landing memory.
     answers : int
-        How many of the answers have places, the first ones.
+        Number of the answers that have places; they are the first ones.
     pads : int64 array
-        As of `Sliced`: answers of each owner begin at a multiple, as lookups that write them want.
+        As in `Sliced`: an owner's answers begin at a multiple, as lookups that write them want.
     """
 
     landing: Landing | None = None
@@ -364,15 +371,15 @@ class _Lands:
 
 
 def _edges(counts: np.ndarray, slices: int) -> np.ndarray:
-    """Where the rows of each slice begin among those of an owner, and the last one's end."""
+    """Return where each slice's rows of an owner begin, and the last one ends."""
     edges = counts * np.arange(slices + 1).reshape(-1, *[1] * counts.ndim) // slices
-    # Answers to long ones begin at multiples.
+    # Answers to long slices begin at multiples.
     edges[1:-1] -= edges[1:-1] % np.where(counts < slices * ALIGNED, 1, ALIGNED)
     return edges
 
 
 def _half(slices: int, ranks: int) -> int:
-    """How many times a rank is asked for half of its own rows, of each owner as many."""
+    """Return how many batches half of a rank's own rows are served in."""
     return max(1, round(slices / (ranks - 1) / 2))
 
 

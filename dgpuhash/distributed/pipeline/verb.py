@@ -1,4 +1,4 @@
-"""What one rank does for a verb: its chunks to the owners, the answers into chunks again."""
+"""Execution of a verb on one rank, from its chunks to their answers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["Asking", "matches"]
 def matches(
     backend: Backend, chunks: Sequence[Chunk], answers: Sequence[list[Any]], *, lists: bool
 ) -> list[list[Any]]:
-    """For each chunk the numbers of its rows that were found, among those of all, and the values.
+    """Return each chunk's matched rows, numbered among all rows, and values.
 
     `answers` are values, and a mask or the offsets of lists.
     """
@@ -45,30 +45,30 @@ def matches(
 
 
 def _owners(backend: Backend, offsets: Any, total: int) -> Any:
-    """The row of each value."""
+    """Return the row that each value belongs to."""
     xp = backend.xp
     filled = xp.flatnonzero(offsets[1:] > offsets[:-1])
     ends = xp.concatenate([xp.zeros(1, np.int64), offsets[1:][filled]])
     return filled[owners_of(backend, ends, total)]
 
 
-# Answers that tell how many keys are absent; fewer tell nothing.
+# Answers from which the number of absent keys is estimated; fewer give no estimate.
 _TOLD_ROWS = 2**16
 
 
 class Asking:
-    """A rank's share of one verb.
+    """Execution of one verb on one rank.
 
     Parameters
     ----------
     part : Part
-        The rank's own part of the table.
+        The rank's own shard of the table.
     verb : Verb
     chunks : sequence of sequence of Chunk
-        Those of all ranks.
+        Chunks of all ranks.
     rank : int
     columns : sequence of list of array
-        For each of the rank's own chunks the arrays of its keys, and values.
+        Arrays of the keys, and values, of each of the rank's own chunks.
     """
 
     def __init__(
@@ -97,13 +97,13 @@ class Asking:
         self._placing: Placing | None = None
 
     def offer(self, collective: Collective, piece_rows: int) -> Offer | None:
-        """How this rank would place its rows range by range; None where it does not.
+        """Return this rank's offer of a bulk insert by ranges; None for no offer.
 
-        All ranks tell each other, and then `go`.
+        All ranks tell each other their offers, and then call `go`.
         """
         if collective.size == 1 or self._rows > piece_rows:
             return None
-        # A rank may have few rows, or none: what pays depends on those that come.
+        # A rank may send few rows, or none: what pays depends on the rows that arrive.
         coming = sum(chunk.rows for chunks in self._chunks for chunk in chunks) // collective.size
         ranges = self._part.ranges(self._verb, self._nothing, coming, collective.size)
         if ranges is None:
@@ -134,7 +134,7 @@ class Asking:
         slice_rows: int,
         offers: Sequence[Offer | None] = (None,),
     ) -> list[list[Any]]:
-        """Carry it out; the arrays of the answer to each of the rank's chunks."""
+        """Carry out the verb; return the answer arrays of each own chunk."""
         placing, self._placing = self._placing, None
         if placing is None or not placing.agreed(offers):
             if placing is not None:
@@ -144,8 +144,8 @@ class Asking:
             return self._result()
         answered = self._part.answers(self._verb)
         if answered:
-            # As they mostly are: nobody waits for them then, and their memory is there before the
-            # table changes.
+            # Nearly all keys are new: the answers need no wait then, and their memory is allocated
+            # before the table changes.
             self._answers = [self._backend.empty(self._rows, np.uint8)]
         placing.set_out(slice_rows)
         if answered:
@@ -167,7 +167,10 @@ class Asking:
         slice_rows: int,
         claiming: RegionIntake | None = None,
     ) -> None:
-        """Ask the owners of all rows; for those that are placed, which have brought keys."""
+        """Send all rows to their owners, and collect the answers.
+
+        With `claiming`, the rows are stored already, and answers say which have brought keys.
+        """
         part, verb = self._part, self._verb
         in_order = part.in_order(verb)
         spared, chunks = self._spare(collective)
@@ -203,7 +206,7 @@ class Asking:
             self._spread(spared)
 
     def _like(self, claiming: bool) -> list[Any]:
-        """Columns of no rows like those of answers, where each row has one."""
+        """Return columns without rows, like answers with one row a key."""
         part, verb = self._part, self._verb
         if claiming:
             return [self._backend.empty(0, np.uint8)]
@@ -212,7 +215,10 @@ class Asking:
         return part.absent(verb, 0)
 
     def _spare(self, collective: Collective) -> tuple[Thinned | None, Sequence[Sequence[Chunk]]]:
-        """Leave questions out that need not travel, where the verb lets; and what is left."""
+        """Prune rows that need not travel, where the verb allows it.
+
+        Returns the pruned keys, or None, and the chunks that are left.
+        """
         part = self._part
         part.absent_rows = part.repeated_rows = 0
         mixed = self._verb.mixed
@@ -235,7 +241,7 @@ class Asking:
         return spared, [[Chunk(0, (), 0, count)] for count in counts]
 
     def _spread(self, spared: Thinned) -> None:
-        """Make the answers to some rows those of all."""
+        """Expand the answers to the remaining rows to all rows."""
         self._rows = sum(chunk.rows for chunk in self._mine)
         if self._part.gives_lists(self._verb):
             counts, values = self._joined_lists()
@@ -247,7 +253,7 @@ class Asking:
 
     @property
     def absent_rows(self) -> int:
-        """How many of the rows that were asked for have no answer, as a few of them tell."""
+        """Estimated number of rows whose keys are absent, from a sample."""
         if self._rows < _TOLD_ROWS:
             return 0
         if self._part.gives_lists(self._verb):
@@ -312,7 +318,7 @@ class Asking:
             place[...] = column
 
     def _unmixed(self, deal: Deal | None, counts: Any, values: Any) -> tuple[Any, Any]:
-        """Counts and values of lists in the order of the piece's rows."""
+        """Return counts and values of lists in the order of the piece's rows."""
         xp = self._backend.xp
         if deal is None:
             return counts, values
@@ -323,7 +329,7 @@ class Asking:
         return counts_of, gathered(self._backend, counts_of, starts_of, values)
 
     def _result(self) -> list[list[Any]]:
-        """The answers to each chunk, as users see them."""
+        """Return the answers to each chunk, as users see them."""
         if not self._part.answers(self._verb):
             return [[] for _ in self._mine]
         if self._part.gives_lists(self._verb):
@@ -355,7 +361,7 @@ class Asking:
         ]
 
     def _joined_lists(self) -> tuple[Any, Any]:
-        """Lengths and values of all lists."""
+        """Return the lengths and values of all lists."""
         xp, layout = self._backend.xp, self._part.layout
         nothing = [(self._empty(np.int64), layout.column(self._backend, 0))]
         counts, words = zip(*(self._lists or nothing), strict=True)

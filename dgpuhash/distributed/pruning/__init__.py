@@ -1,1 +1,1 @@
-"""Semi-join reduction: Bloom filters and deduplicated keys, before anything is sent."""
+"""Semi-join reduction: prune keys before they are sent to their owners."""

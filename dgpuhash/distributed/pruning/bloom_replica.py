@@ -1,4 +1,4 @@
-"""A Bloom filter of the keys of all parts, of which each rank of a group has a copy."""
+"""Bloom filter of the keys of all shards, replicated on each rank."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from dgpuhash.tables.bloom import BloomFilter
 
 __all__ = ["MEMORY_SHARE", "Replica", "Standing"]
 
-# A filter made without being asked for takes no more than this part of the memory that is free.
+# Share of the free memory that a filter may take when the user did not ask for one.
 MEMORY_SHARE = 1 / 8
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What a rank tells the others of its part, before they decide together.
+    """Vote of one rank on the filter, before all ranks decide together.
 
     Attributes
     ----------
     name : str or None
-        Of the replica that it has.
+        Name of the rank's replica.
     new_name : str
-        For one that is made now.
+        Name for a replica that is built now.
     keys : int
-        About as many as it owns.
+        About the number of keys that the rank owns.
     free_nbytes : int
-        0 with a replica: a GPU's driver takes its time to tell.
+        Free memory; 0 with a replica, as the GPU's driver is slow to tell.
     """
 
     name: str | None
@@ -43,7 +43,7 @@ class Standing:
 
     @classmethod
     def of(cls, replica: Replica | None, keys: int, backend: Backend) -> Self:
-        """With a replica, or without."""
+        """Return the vote of a rank with this replica, or with none."""
         new_name = uuid.uuid4().hex
         if replica is not None:
             return cls(replica.name, new_name, keys, 0)
@@ -52,12 +52,12 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """A rank's copy of the filter.
+    """Copy of the Bloom filter on one rank.
 
     Attributes
     ----------
     name : str
-        All ranks' copies of a filter have one name.
+        Name of the filter, the same on all ranks.
     filter : BloomFilter
     """
 
@@ -75,23 +75,25 @@ class Replica:
         words: Callable[[], Any],
         owner_seed: int,
     ) -> Replica | None:
-        """The replica that all ranks have, or make together; None where they shall have none.
+        """Return the replica that all ranks have or build, or None.
+
+        All ranks call it with the same votes, and decide alike.
 
         Parameters
         ----------
         mine : Replica or None
-            What this rank has.
+            This rank's replica.
         told : sequence of Standing
-            Of all ranks.
+            Votes of all ranks.
         sparing : Sparing
-            With its switch on ``"auto"`` a filter is made as soon as it could have left out as many
-            rows as there are keys, where memory is free.
+            With ``bloom_filter="auto"``, a filter is built once earlier queries had as many rows
+            with absent keys as there are keys, and where memory is free.
         collective : Collective
         backend : Backend
         words : callable
-            Gives the words of the keys that this rank owns.
+            Returns the words of the keys that this rank owns.
         owner_seed : int
-            Of the hash that chooses keys' owners, the same on all ranks.
+            Seed of the hash that chooses the owner of a key, the same on all ranks.
         """
         if mine is not None and {each.name for each in told} == {mine.name}:
             return mine
@@ -104,7 +106,7 @@ class Replica:
         ):
             return None
         made = BloomFilter(backend, held * ranks, seed=owner_seed)
-        # A key's block is in the range of its owner, since both follow from the same hash.
+        # The block of a key lies in the range of its owner: both come from the same hash.
         made.range(rank, ranks).add(words())
         size = len(made.words) // ranks
         counts = np.full(ranks, size)

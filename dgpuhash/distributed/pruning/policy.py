@@ -1,4 +1,4 @@
-"""Which queries shall be spared the way to the owners of their keys, and when that pays."""
+"""Policy that decides which query keys are pruned, and when that pays."""
 
 from __future__ import annotations
 
@@ -26,19 +26,22 @@ __all__ = [
     "places",
 ]
 
-# Fewer rows of a worker are not sampled.
+# Batches with fewer rows on a worker are not sampled.
 _LEAST_ROWS = 2**16
-# So often must a sampled key come in a batch for its rows to be asked for once; never between GPUs.
+# Rows for each distinct key, as a sample estimates them, from which deduplication pays; between
+# GPUs it never pays.
 _LEAST_REPEATS = {"cpu": 16}
 
 
 def gathered(backend: Backend, counts: Any, starts: Any, values: Any) -> Any:
-    """The values of lists that begin at `starts`, one list after the other."""
+    """Return the values of lists that begin at `starts`, concatenated."""
     return values[places(backend, counts, starts)[1]]
 
 
 def places(backend: Backend, counts: Any, starts: Any) -> tuple[Any, Any]:
-    """The places of all values of lists that begin at `starts`, and before it whose they are.
+    """Return the owning list and the position of each value of some lists.
+
+    List i has ``counts[i]`` values from position ``starts[i]`` on.
 
     Examples
     --------
@@ -58,16 +61,19 @@ def places(backend: Backend, counts: Any, starts: Any) -> tuple[Any, Any]:
 
 
 def keys_may_repeat(backend: Backend, rows: int) -> bool:
-    """Whether it may pay to look for keys that come again among so many rows."""
+    """Return whether batches of `rows` rows are worth sampling for duplicates."""
     return rows >= _LEAST_ROWS and backend.name in _LEAST_REPEATS
 
 
 def keys_repeat(backend: Backend, chunks: Sequence[Any]) -> bool:
-    """Whether keys (words) seem to come so often that it pays to look for them."""
+    """Return whether a sample has so many duplicates that deduplication pays.
+
+    The keys are given as words.
+    """
     rows = sum(map(len, chunks))
     if not keys_may_repeat(backend, rows):
         return False
-    # Odd steps, since keys often repeat after a power of two.
+    # An odd step, since keys often repeat after a power of two.
     step = rows // _LEAST_ROWS | 1
     sample = Sample.of(backend, backend.xp.concatenate([chunk[::step] for chunk in chunks]))
     keys = population(sample.rows - sample.repeated, sample.rows)
@@ -76,26 +82,26 @@ def keys_repeat(backend: Backend, chunks: Sequence[Any]) -> bool:
 
 Switch = Literal["auto"] | bool
 
-# Rows of all workers, or of one worker's tasks, and the share of absent keys among them, from which
-# a filter that is there pays. Between the GPUs of a host keys travel nearly as fast as they are
-# looked up in a filter.
+# Rows of a query (for tasks: of a worker's recent queries), and the share of absent keys among
+# them, from which an existing filter pays. Between the GPUs of a host keys travel nearly as fast as
+# they are looked up in a filter.
 _LEAST = {"cpu": (2**18, 0.25), "cuda": (2**28, 0.75)}
 
 
 @dataclass(frozen=True, slots=True)
 class Sparing:
-    """What may be done with the keys of a question before they travel.
+    """Options for the pruning of query keys before they are sent.
 
     Attributes
     ----------
     bloom_filter : {True, False, "auto"}
-        Whether to leave keys out that a filter of all stored keys, which each worker has a copy of,
-        says to be absent. ``"auto"``: when that pays, as far as earlier questions tell.
+        Whether to drop keys that a Bloom filter of all stored keys, replicated on each worker,
+        reports as absent. ``"auto"``: when that pays, judging by earlier queries.
     deduplicate : {True, False, "auto"}
-        Whether to ask for each of a worker's keys once. ``"auto"``: when a sample says that it
-        pays.
+        Whether a worker sends each of its keys once. ``"auto"``: when that pays, judging by a
+        sample.
     absent_rows : int
-        Rows of earlier questions whose keys were not stored.
+        Rows of earlier queries whose keys were not stored.
     """
 
     bloom_filter: Switch = False
@@ -104,12 +110,12 @@ class Sparing:
 
     @classmethod
     def of(cls, bloom_filter: Switch, deduplicate: Switch) -> Self:
-        """As a user says it.
+        """Return the options that a user gave.
 
         Raises
         ------
         SpecError
-            When a switch has none of its three positions.
+            When an option is not True, False or ``"auto"``.
         """
         given = {"bloom_filter": bloom_filter, "deduplicate": deduplicate}
         for name, switch in given.items():
@@ -118,13 +124,13 @@ class Sparing:
         return cls(bloom_filter, deduplicate)
 
     def may_deduplicate(self, backend: Backend, rows: int) -> bool:
-        """Whether `deduplicates` may say so of so many rows."""
+        """Return whether `deduplicates` can be true for a batch of `rows` rows."""
         if self.deduplicate == "auto":
             return keys_may_repeat(backend, rows)
         return self.deduplicate
 
     def deduplicates(self, backend: Backend, chunks: Sequence[Any]) -> bool:
-        """Whether to ask for each of these keys (words) once."""
+        """Return whether to send each of these keys (words) only once."""
         if self.deduplicate == "auto":
             return keys_repeat(backend, chunks)
         return self.deduplicate
@@ -134,7 +140,7 @@ SPARE_NOTHING = Sparing()
 
 
 class Absences:
-    """What the questions since a table's last change tell of how often keys are absent.
+    """Statistics of absent keys in the queries since a table's last change.
 
     Examples
     --------
@@ -151,20 +157,20 @@ class Absences:
         self._share = 0.0
 
     def note(self, *, rows: int, absent_rows: int) -> None:
-        """What an answer says."""
+        """Record the outcome of a query."""
         self._last_rows = rows
         if rows:
             self._absent_rows += absent_rows
             self._share = absent_rows / rows
 
     def forget(self) -> None:
-        """After keys were added."""
+        """Reset the count of absent rows, after keys were added."""
         self._absent_rows = 0
 
     def informed(self, sparing: Sparing, device: str | None, *, rows: int | None = None) -> Sparing:
-        """`sparing` for a question of so many rows, as the workers are told it.
+        """Return `sparing` with these statistics, for the workers of one query.
 
-        Of unknown rows there are as many as in the last question.
+        Without `rows`, the query is taken to be as large as the last one.
         """
         rows = self._last_rows if rows is None else rows
         if sparing.bloom_filter != "auto":
@@ -176,7 +182,9 @@ class Absences:
 
 
 class Recent:
-    """As `Absences`, of the questions that tasks of one worker have asked.
+    """Statistics of absent keys in recent queries of one worker's tasks.
+
+    As `Absences`, with a moving average of the share of absent keys.
 
     Attributes
     ----------
@@ -197,12 +205,12 @@ class Recent:
         self._share = 0.0
 
     def note(self, device: str, rows: int, absent_rows: int) -> None:
-        """What an answer says: of few rows, it changes little."""
+        """Record the outcome of a query; small queries change the average little."""
         if rows:
             weight = min(1.0, rows / _LEAST[device][0])
             self.absent_rows += absent_rows
             self._share += weight * (absent_rows / rows - self._share)
 
     def pays(self, device: str) -> bool:
-        """Whether so many keys are absent that a filter pays."""
+        """Return whether the share of absent keys is large enough for a filter."""
         return self._share >= _LEAST[device][1]

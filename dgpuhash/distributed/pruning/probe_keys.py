@@ -1,4 +1,4 @@
-"""A rank's questions without those that need not travel: absent keys, and keys that come again."""
+"""Pruned probe keys: queries without absent and duplicate keys."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ __all__ = ["Asked", "Thinned", "thinned"]
 
 
 class Asked:
-    """Rows without those whose keys are absent, and those whose keys other rows have, too.
+    """Query rows left after absent and duplicate keys are pruned.
 
     Parameters
     ----------
     encoded : EncodedKeys
         The keys of all rows.
     bloom : BloomFilter or None
-        Which says what keys are absent.
+        Filter that drops absent keys.
     sparing : Sparing
-        Whether keys that come again are left out.
+        Whether duplicate keys are dropped.
 
     Attributes
     ----------
     rows : int64 array or None
-        Those that are asked about, ascending; None: all.
+        Rows that are sent, ascending; None: all.
     codes : array
-        Of their keys.
+        Codes of the keys of these rows.
     absent, repeated : int
-        Rows that were left out, as the filter let them not pass, and as another one has their key.
+        Rows that were dropped: by the filter or as null, and as duplicates of another row.
     """
 
     def __init__(self, encoded: EncodedKeys, bloom: BloomFilter | None, sparing: Sparing) -> None:
@@ -51,7 +51,8 @@ class Asked:
         self.rows: Any = None
         self.codes = encoded.codes
         self.absent = self.repeated = 0
-        # Rows with a question, and which of `rows` each is like; None: all rows, and themselves.
+        # Rows that pass the filter (None: all), and for each the position of its key in `rows`
+        # (None: `rows` has all of them).
         self._passed: Any = None
         self._group: Any = None
         deduplicate = sparing.deduplicates(self._backend, [self.codes])
@@ -63,7 +64,7 @@ class Asked:
     def _leave_out(self, encoded: EncodedKeys, bloom: BloomFilter | None) -> None:
         passed = None if bloom is None else bloom.test(encoded.codes)
         if encoded.valid is not None:
-            # The codes of others mean nothing, and may be those of other keys.
+            # Codes of invalid keys have no meaning, and may equal codes of valid ones.
             valid = encoded.valid.view(np.uint8)
             passed = valid if passed is None else passed & valid
         if passed is not None:
@@ -84,10 +85,10 @@ class Asked:
         self.rows, self.codes = firsts, self.codes[groups.first_rows]
 
     def for_all(self, query_rows: Any, count: int) -> tuple[Any, Any]:
-        """The matches of all rows, of which there are `count`, given those of `rows`.
+        """Expand the matches of `rows` to all `count` rows of the query.
 
-        For each its row, and which of the given matches it is, which stand together for a row; None
-        where they are these.
+        Returns the row of each match, and its position among the given matches, which stand
+        together for a row; None in place of the positions where the matches are unchanged.
         """
         if self._group is None:
             return query_rows, None
@@ -109,23 +110,23 @@ def thinned(
     most_rows: int,
     rows: Any = None,
 ) -> tuple[Thinned, Sequence[int]] | None:
-    """The questions of a rank that need to travel, and how many each rank has.
+    """Prune a rank's keys, and return them with all ranks' numbers of keys.
 
-    None where all ranks shall ask all of theirs.
+    None where all ranks shall send all of their keys.
 
     Parameters
     ----------
     part : Part
-        The rank's own.
+        The rank's own shard.
     collective : Collective
     sparing : Sparing
         The same on all ranks.
     keys : sequence of array
         The words of the rank's keys, chunk by chunk.
     most_rows : int
-        The most rows that a rank has.
+        Largest number of rows of a rank.
     rows : array of int64, optional
-        Those of `keys`, where some have none; None: all.
+        Rows of `keys`, where some rows have no key; None: all.
     """
     backend = part.backend
     may_repeat = sparing.may_deduplicate(backend, most_rows)
@@ -138,7 +139,7 @@ def thinned(
         bloom = None if replica is None else replica.filter
         return Thinned(backend, keys, bloom, deduplicate=repeats, rows=rows)
 
-    # Mostly the others have the same filter as before, and need to be told no more than once.
+    # Usually all ranks still have the same filter: then keys can be pruned before the only gather.
     early = made() if repeats or (sparing.bloom_filter and part.replica is not None) else None
     asking = sum(map(len, keys)) if early is None else len(early.keys)
     standing = Standing.of(part.replica, len(part.store), backend)
@@ -158,7 +159,7 @@ def thinned(
 
 
 class Thinned:
-    """Keys to ask for, and how their answers become those of all rows.
+    """Pruned keys of a table's query, and the way back to all rows.
 
     Parameters
     ----------
@@ -166,17 +167,17 @@ class Thinned:
     keys : sequence of array
         The words of a rank's keys, chunk by chunk.
     bloom : BloomFilter or None
-        Which says what keys are absent.
+        Filter that drops absent keys.
     deduplicate : bool
     rows : array of int64, optional
-        Those of `keys`; None: all.
+        Rows of `keys`; None: all.
 
     Attributes
     ----------
     keys : array
-        Those to ask for.
+        Keys to send.
     absent, repeated : int
-        Rows that were left out, as the filter let them not pass, and as another one has their key.
+        Rows that were dropped, by the filter and as duplicates of another row.
     """
 
     def __init__(
@@ -205,18 +206,18 @@ class Thinned:
 
     @property
     def nbytes(self) -> int:
-        """Of what stays until the answers are there."""
+        """Bytes of the arrays that are held until the answers arrive."""
         return sum(each.nbytes for each in (self.keys, self._rows, self._codes) if each is not None)
 
     def spread(self, answers: Sequence[Any], blank: list[Any]) -> list[Any]:
-        """The answers to all rows.
+        """Expand the answers for the pruned keys to all rows.
 
         Parameters
         ----------
         answers : sequence of array
-            To `keys`.
+            Answers for `keys`.
         blank : list of array
-            The answers to all rows, were all keys absent; overwritten.
+            Answers for all rows as if all keys were absent; overwritten.
         """
         if self._codes is not None:
             answers = [column[self._codes] for column in answers]
@@ -227,7 +228,7 @@ class Thinned:
         return blank
 
     def spread_lists(self, counts: Any, values: Any, blank: Any) -> tuple[Any, Any]:
-        """As `spread`, of the lengths of lists and their values."""
+        """Expand lists, given as lengths and values, to all rows; see `spread`."""
         if self._codes is not None:
             starts = self._backend.xp.cumsum(counts) - counts
             counts, starts = counts[self._codes], starts[self._codes]
@@ -239,7 +240,7 @@ class Thinned:
 
 
 def _passed(backend: Backend, keys: Sequence[Any], bloom: BloomFilter) -> tuple[Any, Any]:
-    """The numbers of the rows that pass, and their keys."""
+    """Return the numbers and the keys of the rows that pass the filter."""
     rows, passed, first = [], [], 0
     for chunk in keys:
         chosen, words = found_rows(backend, bloom.test(chunk), chunk)

@@ -1,4 +1,4 @@
-"""Sieve: what a worker knows of the keys of all shards, so that its tasks ask about fewer rows."""
+"""Cache on a worker of the Bloom filter by which its tasks prune keys."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ __all__ = ["Sieve"]
 
 
 class Sieve:
-    """Of the shard that the worker has, at one epoch; the threads of its tasks share it.
+    """Bloom filter and pruning statistics of a worker's shard at one epoch.
 
-    No task waits for others to take part: one that wants the filter asks each owner for the bits
-    of its keys, as it asks about rows.
+    The threads of the worker's tasks share it. No task waits until other workers run a collective:
+    a task that wants the filter requests the bits of each owner's keys, like rows.
 
     Attributes
     ----------
     replica : Replica or None
-        The filter, once it is there.
+        The filter, once it was fetched.
     absent_rows, repeated_rows : int
-        Rows that nobody was asked about, as the filter has no such key, and as other rows have it.
+        Rows that were pruned, by the filter and as duplicates of other rows.
     """
 
     def __init__(self) -> None:
         self.replica: Replica | None = None
         self.absent_rows = self.repeated_rows = 0
         self._recent = Recent()
-        # What the collector runs may ask on the same thread.
+        # Reentrant, as finalizers that the garbage collector runs may use it on the same thread.
         self._lock, self._fetching = threading.RLock(), threading.RLock()
         self._refused = False
         self._own: Any = None
@@ -53,7 +53,7 @@ class Sieve:
         return 0 if self.replica is None else self.replica.filter.nbytes
 
     def note(self, device: str, rows: int, absent_rows: int, asked: Asked | None) -> None:
-        """What the answers to a task's question say."""
+        """Record the outcome of a task's query."""
         with self._lock:
             self._recent.note(device, rows, absent_rows)
             if asked is not None:
@@ -61,14 +61,16 @@ class Sieve:
                 self.repeated_rows += asked.repeated
 
     def spared(self, absent_rows: int) -> None:
-        """A phase has left so many rows out."""
+        """Add `absent_rows` rows that a collective phase has pruned."""
         with self._lock:
             self.absent_rows += absent_rows
 
     def filter(
         self, worker: Any, descriptor: Descriptor, sparing: Sparing, keys: int
     ) -> BloomFilter | None:
-        """What to ask before others are asked, in a task; None: nothing.
+        """Return the filter for a task's query, or None to send all keys.
+
+        It is fetched from the owners when the query calls for one.
 
         Parameters
         ----------
@@ -76,8 +78,8 @@ class Sieve:
         descriptor : Descriptor
         sparing : Sparing
         keys : int
-            Those of the worker's shard. A filter comes without being asked for once it could have
-            left out as many rows of this worker.
+            Number of keys of the worker's shard. With ``bloom_filter="auto"`` the filter is fetched
+            once it could have pruned this many rows on this worker.
         """
         if not descriptor.told_by_owners:
             return None
@@ -86,7 +88,7 @@ class Sieve:
         if not must and not (sparing.bloom_filter and self._recent.pays(device)):
             return None
         wanted = must or (self._recent.absent_rows >= keys and not self._refused)
-        # Who need not have it does not wait for it.
+        # Only a task that must have the filter waits while another task fetches it.
         if self.replica is None and wanted and self._fetching.acquire(blocking=must):
             try:
                 self._fetch(worker, descriptor, must)
@@ -96,7 +98,7 @@ class Sieve:
 
     def _fetch(self, worker: Any, descriptor: Descriptor, must: bool) -> None:
         if self.replica is not None or (self._refused and not must):
-            # Another task was quicker.
+            # Another task fetched it, or was refused, meanwhile.
             return
         free, _ = backend.get(frames_of(descriptor.meta).device).memory()
         self.replica = _fetched(worker, descriptor, math.inf if must else MEMORY_SHARE * free)
@@ -104,10 +106,10 @@ class Sieve:
         self._own = None
 
     def bits(self, index: FrameIndex, part: int, parts: int, blocks: int, first: int) -> Any:
-        """Of the filter's range of so many blocks for a part, as many words as a message carries.
+        """Return as many words of a shard's range of the filter as fit a message.
 
-        Runs on the shard thread. `first` is the first of these words. With no blocks: how many keys
-        the part has.
+        Runs on the shard thread. The range has `blocks` blocks, and `first` is the first word that
+        is returned. With 0 blocks, returns the number of keys of the shard.
         """
         if not blocks:
             return len(index)
@@ -119,15 +121,15 @@ class Sieve:
             whole = BloomFilter(backend.get(device), blocks * parts, seed=seed)
             own = whole.range(part, parts)
             own.add(index.codes())
-            # Not all of the filter's room.
+            # A copy, to free the memory of the whole filter.
             words = self._own = own.words.copy()
         return words[first : first + parcel_nbytes(device) // words.dtype.itemsize]
 
 
 def _fetched(worker: Any, descriptor: Descriptor, most_nbytes: float) -> Replica | None:
-    """The filter, of the bits that the owners give.
+    """Return a replica with the bits that the owners send, or None.
 
-    None where it takes more than `most_nbytes`, or, if these are finite, more than there is.
+    None where it takes more than `most_nbytes`, or, if that is finite, more memory than there is.
     """
     try:
         return _put_together(worker, descriptor, most_nbytes)
@@ -148,12 +150,15 @@ def _put_together(worker: Any, descriptor: Descriptor, most_nbytes: float) -> Re
     made = BloomFilter(backend.get(frames.device), parts * blocks, seed=seed)
     for part, words in enumerate(sync(worker.loop, _bits, worker, descriptor, blocks)):
         made.range(part, parts).words[:] = frames.xp.concatenate(words)
-    # What it lets pass follows from the rows of the epoch, whoever has made it.
+    # Named by the epoch, since its rows decide what the filter lets pass, whoever built it.
     return Replica(f"{descriptor.uid} {descriptor.epoch}", made)
 
 
 async def _bits(worker: Any, descriptor: Descriptor, blocks: int) -> list[Any]:
-    """What `Sieve.bits` gives for each part: the number of its keys, or all its words."""
+    """Request `Sieve.bits` from each owner, and return all answers.
+
+    For each shard, the number of its keys, or all words of its range.
+    """
     parts = len(descriptor.shards)
 
     async def ask(part: int) -> Any:

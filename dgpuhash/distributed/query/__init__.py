@@ -1,1 +1,1 @@
-"""Reading an index: merges, lookups, and the pages that answers come in."""
+"""Reads of an index: merges and lookups, with answers in pages."""

@@ -1,4 +1,4 @@
-"""Keys to the owners of their rows, and the answers in the order of the keys."""
+"""Remote probe: keys to the owners of their rows, answers in key order."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from dgpuhash.tables.select import taken
 
 __all__ = ["Answer", "Asker", "keys_of", "match"]
 
-# Questions to a shard that are on their way at once: the next keys travel while some are found.
+# Requests to one shard under way at once: the next keys travel while earlier ones are probed.
 AT_ONCE = 2
 
-# Rows that were asked about and have a match, and what a message carries of these matches.
+# Query rows that have a match, and the payload with the index rows that they match.
 Answer = tuple[Any, Payload]
-# The first key that positions count from, the positions, and what was found there.
+# The first key that positions count from, the positions, and the payload of matched rows.
 Pages = list[tuple[int, Any, Payload]]
 
 
 class Asker:
-    """Asks the shards of an index, page by page.
+    """Client of an index's shards that fetches their answers page by page.
 
-    A page says where the next one begins, and whoever answers keeps nothing in between: an asker
-    that dies leaves nothing behind, and after a change of the index the next page raises.
+    A page says where the next one begins, and the answering worker keeps no state in between: an
+    asker that dies leaves nothing behind, and after a change of the index the next page raises.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class Asker:
     descriptor : Descriptor
     how : str
     columns : sequence of labels
-        The stored columns that are wanted.
+        Stored columns that are wanted.
 
     Attributes
     ----------
@@ -66,9 +66,10 @@ class Asker:
         self.columns = list(columns)
 
     def ask_all(self, questions: Sequence[Sequence[tuple[Any, Payload]]]) -> list[Answer]:
-        """The answers of all parts, in their order, to questions of `split.pieces`.
+        """Return the answers of all shards to their `questions`, in shard order.
 
-        A part on this worker is asked without a message, while others answer.
+        The questions come from `hash_partition.pieces`. A shard on this worker is probed without a
+        message, while others answer.
 
         Raises
         ------
@@ -97,7 +98,10 @@ class Asker:
         ]
 
     def ask_here(self, part: int, keys: Payload) -> Submitted:
-        """The whole answer of a shard on this worker; nothing is copied or sent."""
+        """Probe a shard on this worker, whole and in one page.
+
+        Nothing is copied or sent.
+        """
         shard, host = self._descriptor.shards[part], host_of(self._worker)
         return host.thread.submit(
             host.shards.match,
@@ -134,7 +138,7 @@ class Asker:
                 each.cancel()
 
     async def _ask(self, part: int, keys: Payload, count: int) -> Pages:
-        """The pages of a shard's answer to so many keys."""
+        """Return the pages of a shard's answer to `count` keys."""
         frames = frames_of(self._descriptor.meta)
         pages = []
         spans = [(0, count, 0)]
@@ -173,7 +177,10 @@ class Asker:
 
 
 def keys_of(left: Any, descriptor: Descriptor, left_on: Sequence[Hashable]) -> Payload:
-    """The columns of `left` that are compared with the index's key columns."""
+    """Return the columns of `left` to compare with the index's key columns.
+
+    They are a tuple of arrays where possible.
+    """
     names, frames = descriptor.encoder.names, frames_of(left)
     arrays = plain_arrays(left[list(left_on)], descriptor.meta[list(names)])
     if arrays is not None:
@@ -191,20 +198,22 @@ def match(
     columns: Sequence[Hashable],
     sparing: Sparing,
 ) -> tuple[Any, Payload | None]:
-    """As `FrameIndex.match`, by requests to the owners of the keys; a tuple of arrays where it can.
+    """Return the matches of `keys`, by RPCs to the owners of the keys.
+
+    As `FrameIndex.match`; the matched rows are a tuple of arrays where possible.
 
     Parameters
     ----------
     worker : distributed.Worker
         The worker that asks.
     keys : tuple of arrays, or DataFrame
-        As `keys_of` gives them, or several of these one after the other.
+        From `keys_of`; or several results of it, concatenated.
     count : int
-        How many.
+        Number of keys.
     descriptor : Descriptor
     how : {"inner", "left", "semi", "anti"}
     columns : sequence of labels
-        The columns of the index that are wanted.
+        Columns of the index that are wanted.
     sparing : Sparing
     """
     if descriptor.placement is Placement.REPLICATED and worker.address in descriptor.workers:
@@ -247,7 +256,7 @@ def match(
 
 
 def _shard_beside(worker: Any, descriptor: Descriptor) -> Shard | None:
-    """The shard on this worker, where that has one at this epoch."""
+    """Return the shard on this worker, if it has one at this epoch."""
     host = host_of(worker)
     shard = host.shards.standing(descriptor.uid)
     here = ShardAddress(worker.address, host.shards.incarnation)
@@ -256,7 +265,7 @@ def _shard_beside(worker: Any, descriptor: Descriptor) -> Shard | None:
 
 
 def encoded(keys: Payload, descriptor: Descriptor) -> EncodedKeys:
-    """The codes of `keys`."""
+    """Return the codes of `keys`."""
     if is_plain(keys):
         return descriptor.encoder.encode_arrays(keys, frames_of(descriptor.meta))
     return descriptor.encoder.encode(keys)
@@ -270,7 +279,10 @@ def questions_to(
     address: str,
     asked: Asked | None,
 ) -> list[list[tuple[Any, Payload]]]:
-    """For each part the rows that it is asked about, in pieces: their positions, and their keys."""
+    """Return the requests to each shard, in pieces.
+
+    A piece has the positions of the keys, and the keys.
+    """
     if asked is None:
         owned = asked_rows(count, lambda: encoded(keys, descriptor), descriptor, how, address)
     else:
@@ -278,7 +290,7 @@ def questions_to(
         owned = asked_rows(len(some), lambda: some, descriptor, how, address)
         if asked.rows is not None:
             owned = [asked.rows[each] for each in owned]
-    # The answer may be a position for each key.
+    # An answer may have a position for each key.
     nbytes = parcel_nbytes(frames_of(descriptor.meta).device)
     if is_plain(keys):
         return pieces_of_arrays(keys, owned, nbytes, least_nbytes=POSITION_NBYTES)
@@ -294,7 +306,10 @@ def _in_query_order(
     descriptor: Descriptor,
     asked: Asked | None,
 ) -> tuple[Any, Payload, int]:
-    """Query rows and what they match in the order of the query; how many rows have a match."""
+    """Return query rows and matches in query order, and the matched count.
+
+    That is the number of query rows that have a match.
+    """
     frames = frames_of(descriptor.meta)
     order = None
     if len(payloads) > 1 or bool((query_rows[1:] < query_rows[:-1]).any()):

@@ -1,4 +1,4 @@
-"""Keys that a client has: asked for by tasks, answered in the order of the keys."""
+"""Lookups of a client's keys by Dask tasks, answered in key order."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SMALL_NBYTES = 1 << 20
 
 
 class Lookups(Searchable):
-    """The verbs of one epoch of an index on workers, by tasks.
+    """Lookup methods of one epoch of a distributed index, run by tasks.
 
     Parameters
     ----------
@@ -73,12 +73,12 @@ class Lookups(Searchable):
         return answers[0] if len(answers) == 1 else frames_of(asked).xp.concatenate(answers)
 
     def _answers(self, asked: Any, task: Any, *options: Any) -> list[Any]:
-        """What `task` answers for each piece of the keys, in their order."""
+        """Return the answer of `task` for each piece of the keys, in order."""
         client, descriptor = self._client, self._descriptor
         options = descriptor, self._sparing, *options
         if in_task_of(client):
-            # Tasks of its own would wait for the threads that tasks like this one hold.
-            # Nor is it they that fail: the user's task may bear it.
+            # Further tasks would wait for threads that tasks like this one hold. Unwrapped, since
+            # the user's task may handle the error.
             return [task.__wrapped__(asked, *options)]
         names = list(join_columns(asked, descriptor.encoder))
         small = frames_of(asked).nbytes(asked) <= SMALL_NBYTES

@@ -1,4 +1,4 @@
-"""A merge in one phase: keys to their owners, and what matches them back into frames."""
+"""Collective merge: keys to their owners, and matches back into frames."""
 
 from __future__ import annotations
 
@@ -48,7 +48,10 @@ __all__ = ["Share", "matches_of", "merge_here", "merge_together", "merge_with", 
 
 
 def merge_here(host: ShardHost, seal: Sealed[Probe], given: Given) -> Made[Share]:
-    """Runs on each worker."""
+    """Merge the partitions on this worker with its copy of the whole index.
+
+    Runs on each worker.
+    """
     probe = seal.opened()
     descriptor = probe.descriptor
     try:
@@ -66,7 +69,7 @@ def merge_here(host: ShardHost, seal: Sealed[Probe], given: Given) -> Made[Share
 
 
 def merge_with(index: FrameIndex, probe: Probe, left: Any) -> Any:
-    """The merge of a partition with an index that has all rows."""
+    """Return the merge of a partition with an index that has all rows."""
     asking = probe.asking(left)
     rows, found = matches_of(index, asking.keys, probe.how, probe.moved, named=False)
     whole = rows is None or (index.one_row_per_key and len(rows) == len(left))
@@ -75,10 +78,10 @@ def merge_with(index: FrameIndex, probe: Probe, left: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What a rank has done; or why tasks must do it.
+    """Result of a rank, or why tasks must do the merge.
 
-    Of its `rows`, `spared_rows` were asked about nowhere. It knows of `absent_rows` that they have
-    no match.
+    Of its `rows`, `spared_rows` were pruned: no shard was sent their keys.
+    `absent_rows` are known to have no match.
     """
 
     refused: str = ""
@@ -88,17 +91,17 @@ class Share:
 
 
 def merged(given: Given, partition: Lying) -> tuple[str, int]:
-    """Under which the result of a partition is kept."""
+    """Return the label that the result of a partition is kept under."""
     return f"dgpuhash-merged-{given.token}", partition.number
 
 
 def matches_of(
     index: FrameIndex, keys: Any, how: str, columns: Sequence[Hashable], *, named: bool = True
 ) -> Matches:
-    """All that an index has for `keys`, a frame or a tuple of arrays.
+    """Return all matches of `keys`, a frame or a tuple of arrays, in an index.
 
-    A tuple of arrays, not a frame, where its columns are plain. Unless all are `named`,
-    `query_rows` may be None for those of all keys, in order.
+    The matched rows are a tuple of arrays, not a frame, where their columns are plain. Unless all
+    are `named`, `query_rows` may be None where each key matches, in order.
     """
     if how in {"semi", "anti"}:
         return index.match(keys, how=how)
@@ -106,14 +109,15 @@ def matches_of(
     return page.matches
 
 
-# Positions of keys in what one rank asks another one travel in 32 bits.
+# Positions of keys that one rank sends to another one travel in 32 bits.
 _MOST_ROWS = 2**32
 
 
 def merge_together(client: Client, plan: Plan, left: Any, absences: Absences) -> Any:
-    """The merge of a persisted Dask DataFrame, persisted as well; None where it takes tasks.
+    """Merge a persisted Dask DataFrame; None where it takes tasks.
 
-    `absences` are what earlier merges with this epoch told.
+    The result is persisted as well. `absences` says how often keys were absent in earlier
+    merges with this epoch.
 
     Raises
     ------
@@ -148,14 +152,14 @@ def merge_together(client: Client, plan: Plan, left: Any, absences: Absences) ->
     layer = {key: future for each in made for key, future in each.data.items()}
     keys = sorted(layer)
     divisions = (None,) * (len(keys) + 1)
-    # The name is new, and so is the token: making one of an empty frame on a GPU takes 4 ms.
+    # The name is new and serves as token: to tokenize an empty frame on a GPU takes 4 ms.
     return new_collection(
         FromGraph(layer, probe.meta, divisions, keys, "dgpuhash-merge", _determ_token=keys[0][0])
     )
 
 
 def _reachable(client: Client, plan: Plan, left: Any) -> Needed:
-    """The partitions; Elsewhere is raised where tasks are needed."""
+    """Return the partitions; raise Elsewhere where tasks are needed."""
     descriptor = plan.probe.descriptor
     partitions = (persisted(left) if isinstance(left, dd.DataFrame) else None) or []
     check_home(client, partitions, "rows")
@@ -168,7 +172,7 @@ def _reachable(client: Client, plan: Plan, left: Any) -> Needed:
 
 
 def _everywhere(descriptor: Descriptor) -> bool:
-    """Whether each worker of the index has all of its rows."""
+    """Return whether each worker of the index has all of its rows."""
     only = descriptor.placement is Placement.DISTRIBUTED and len(descriptor.shards) == 1
     return only or descriptor.placement is Placement.REPLICATED
 
@@ -180,9 +184,9 @@ def merge_share(
     sparing: Sparing,
     given: Given,
 ) -> Made[Share]:
-    """Runs on each rank.
+    """Run one rank's share of a collective merge.
 
-    One that cannot take part sends no rows, and answers the others all the same.
+    A rank that cannot merge its partitions sends no rows, and still answers the others.
     """
     probe, rank = seal.opened(), collective.rank
     descriptor = probe.descriptor
@@ -204,7 +208,7 @@ def merge_share(
 def _merged(
     collective: Collective, index: FrameIndex, asking: Asking, replica: Replica | None, given: Given
 ) -> Made[Share]:
-    """The frame of each partition, none where tasks must make them."""
+    """Return the frame of each partition; none where tasks must make them."""
     asked, spared = asking.asked(replica)
     came = collective.all_to_all(asked.columns, asked.counts)
     answers, refused = _answers(index, came, asking.probe)
@@ -222,27 +226,27 @@ def _merged(
 def _replica(
     index: FrameIndex, sieve: Sieve, sparing: Sparing, collective: Collective
 ) -> Replica | None:
-    """A filter of the keys of all shards, where one pays."""
+    """Return a Bloom filter of the keys of all shards, where one pays."""
     device = backend.get(frames_of(index.meta).device)
     told = collective.gather(Standing.of(sieve.replica, len(index), device))
     replica = Replica.agreed(
         sieve.replica, told, sparing, collective, device, index.codes, index.encoder.seeds.owners
     )
-    # Tasks may have one that other ranks have not.
+    # Else keep the filter that tasks may have fetched here, though other ranks have none.
     sieve.replica = replica or sieve.replica
     return replica
 
 
 class Asking:
-    """The partitions of one rank, and what it asks about them.
+    """Partitions of one rank, and the keys that it sends to the shards.
 
     Attributes
     ----------
     probe : Probe
     refused : str
-        Why tasks must do it.
+        Why tasks must do the merge.
     matched : int
-        Rows that have a match, once there are results.
+        Rows that have a match, known after `results`.
     """
 
     def __init__(self, probe: Probe, given: Given) -> None:
@@ -268,13 +272,13 @@ class Asking:
 
     @property
     def rows(self) -> int:
-        """Of all partitions."""
+        """Rows of all partitions."""
         return sum(self._lengths)
 
     def asked(self, replica: Replica | None) -> tuple[Parted, int]:
-        """The keys in the order of the parts that are asked, and how many nobody is asked about.
+        """Return the keys by shard, and the number of keys that were pruned.
 
-        Those are the keys that the filter says to be absent.
+        Pruned keys are absent, as the Bloom filter says.
         """
         probe, xp = self.probe, self._frames.xp
         descriptor = probe.descriptor
@@ -301,7 +305,7 @@ class Asking:
         return replace(made, numbers=numbers), len(passed) - len(asked_rows)
 
     def results(self, asked: Parted, back: Received) -> list[Any]:
-        """The frame of each partition."""
+        """Return the merged frame of each partition."""
         probe, frames = self.probe, self._frames
         xp = frames.xp
         rows, *payload = back.columns
@@ -332,9 +336,9 @@ class Asking:
 
 
 def _answers(index: FrameIndex, came: Received, probe: Probe) -> tuple[Parted, str]:
-    """For each rank that asked, the positions of its keys that match, and what they match.
+    """Return the matches for each rank, and why tasks must do the merge.
 
-    Also why tasks must do it.
+    The matches are positions of the rank's keys, and the index rows that match.
     """
     frames, refused = frames_of(index.meta), ""
     xp, moved = frames.xp, list(probe.moved)
@@ -358,7 +362,10 @@ def _firsts(counts: np.ndarray) -> np.ndarray:
 
 
 def _shifted(rows: Any, counts: np.ndarray, firsts: np.ndarray, xp: Any) -> Any:
-    """Row numbers, of which each rank has `counts`, counted on from its first one."""
+    """Return row numbers with each rank's first row added.
+
+    The numbers of a rank, `counts` of them, are shifted by its entry in `firsts`.
+    """
     shifted = xp.empty(len(rows), np.int64)
     stops = np.cumsum(counts)
     for first, start, stop in zip(firsts, stops - counts, stops, strict=True):

@@ -1,4 +1,4 @@
-"""The task of a merge: one partition's keys to their owners, and the answers into one frame."""
+"""Merge task: one partition's keys to their owners, matches into a frame."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from dgpuhash.tables.memory_errors import saying_memory
 
 __all__ = ["Probe", "SealedProbe"]
 
-# Where rows are: batches of partitions at work at once. On GPUs few large ones are faster.
+# By device: batches of partitions at work at once. On GPUs few large ones are faster.
 AT_ONCE = {"cpu": 2, "cuda": 1}
 
 Function = Callable[[Any], Any]
@@ -48,20 +48,20 @@ Function = Callable[[Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """A partition that is to be merged.
+    """Partition that is to be merged, with its keys.
 
     Attributes
     ----------
     left : DataFrame
     alike : bool
-        Whether its columns are those that were planned with.
+        Whether its columns are those that the merge was planned with.
     arrays : list of arrays or None
-        All its columns, where it is alike and they have such.
+        All its columns, if it is alike and they can be arrays.
     keys : Payload
     meets : bool
-        Whether its keys can be asked about together with others', as they are of the same dtypes.
+        Whether its keys, of the planned dtypes, can be probed together with others'.
     nbytes, keys_nbytes : int
-        Of the partition, and of its keys.
+        Bytes of the partition, and of its keys.
     """
 
     left: Any
@@ -79,7 +79,7 @@ Found = tuple[Asking, Any, Payload | None]
 
 @dataclass(frozen=True, slots=True)
 class Probe(WithMetas):
-    """The merge of partitions with the index.
+    """Merge of partitions with the index.
 
     Attributes
     ----------
@@ -91,20 +91,20 @@ class Probe(WithMetas):
         The columns of the index that are wanted.
     suffixes : tuple
     moved : tuple of labels
-        The columns of the index that are asked for.
+        The columns of the index that are fetched.
     index_meta : DataFrame
-        An empty frame with the columns of the index that take part.
+        An empty frame with the columns of the index that the merge uses.
     left_meta, meta : DataFrame
         Empty frames like the partitions, and like the results.
     left_labels, left_dtypes : list
-        Of those partitions.
+        Labels and dtypes of the partitions.
     plain_keys : tuple of int or None
         Positions of `left_on` in `left_meta`, where the dtypes are those of the index's keys.
     plain : bool
         Whether the results are the partitions' columns beside the index's, none promoted.
     sparing : Sparing
     mixed : tuple of Mixed
-        The key columns that partitions are to warn of; before a plan is made, that they may.
+        Key columns that partitions warn about; before planning, that they may warn about.
     """
 
     descriptor: Descriptor
@@ -133,7 +133,7 @@ class Probe(WithMetas):
         columns: tuple[Hashable, ...] | None,
         suffixes: tuple[str | None, str | None],
     ) -> Probe:
-        """That of partitions like `left_meta`."""
+        """Return the probe for partitions like `left_meta`."""
         names = descriptor.encoder.names
         moved = moved_columns(descriptor.meta, descriptor.encoder, left_on, columns)
         wanted = {*moved, *names}
@@ -164,7 +164,7 @@ class Probe(WithMetas):
         )
 
     def merged(self, left: Any, function: Function) -> Any:
-        """The merge of a partition, by a task that calls `function` with it."""
+        """Return the merge of a partition, in a task that calls `function`."""
         worker, device = hosting_worker(), frames_of(left).device
         host, most_nbytes = host_of(worker), most_ahead(worker, device)
         with host.service(Ahead).staying():
@@ -184,7 +184,7 @@ class Probe(WithMetas):
                 return self._merged_before(worker, own, askings)
 
     def _merged_before(self, worker: Any, own: Asking, others: Mapping[Sibling, Asking]) -> Any:
-        """The merge of a partition; others are told what was found for them."""
+        """Return the merge of a partition; tell its siblings their matches."""
         try:
             merged, founds = self._ask(worker, [own, *others.values()])
         except OutOfMemoryError:
@@ -200,12 +200,12 @@ class Probe(WithMetas):
     def _askings(
         self, siblings: Sequence[Sibling], most_keys_nbytes: int
     ) -> Iterator[tuple[Sibling, Asking]]:
-        """What those are asked for with that fit one batch."""
+        """Yield the siblings whose keys fit one batch, with their partitions."""
         for sibling in siblings:
             try:
                 asking = self.asking(sibling.argument)
             except Exception:
-                # Its own task is going to say so.
+                # The sibling's own task is going to raise it.
                 return
             if not asking.meets or asking.keys_nbytes > most_keys_nbytes:
                 return
@@ -213,7 +213,7 @@ class Probe(WithMetas):
             yield sibling, asking
 
     def _ask(self, worker: Any, several: Sequence[Asking]) -> tuple[Any, list[Found]]:
-        """The merge of the first of these, and what was found for the others."""
+        """Return the merge of the first partition, and matches of the others."""
         host = host_of(worker)
         with saying_memory("merge"):
             return host.service(Together).call(
@@ -228,18 +228,18 @@ class Probe(WithMetas):
 
     @property
     def _most_keys_nbytes(self) -> int:
-        """Of a batch: about a parcel to each part."""
+        """Bytes of the keys of a batch: about one parcel for each shard."""
         return len(self.descriptor.shards) * parcel_nbytes(frames_of(self.meta).device)
 
     def asking(self, left: Any) -> Asking:
-        """What a partition is asked about with."""
+        """Return a partition with the keys to probe for."""
         frames, labelled = frames_of(left), list(left) == self.left_labels
         if not labelled:
             key_names(left, self.left_on)
         dtypes = frames.dtypes(left)
         alike = labelled and dtypes == self.left_dtypes
         if labelled and not alike and not len(left):
-            # A reader that finds no rows has no dtypes either.
+            # A reader that finds no rows does not know the dtypes either.
             return self.asking(self.left_meta)
         arrays = frames.arrays(left, dtypes) if alike else None
         if arrays is None or self.plain_keys is None:
@@ -249,16 +249,17 @@ class Probe(WithMetas):
         nbytes = sizeof(left) if arrays is None else sum(array.nbytes for array in arrays)
         if is_plain(keys):
             return Asking(left, alike, arrays, keys, True, nbytes, sum(key.nbytes for key in keys))
-        # Objects of one partition need not go with those of others.
+        # Object columns of several partitions may not fit together.
         meets = alike and all(frames.is_typed(keys[label]) for label in keys)
         return Asking(left, alike, arrays, keys, meets, nbytes, sizeof(keys))
 
     def put_together(
         self, asking: Asking, query_rows: Any, found: Payload | None, *, whole: bool = False
     ) -> Any:
-        """The merge of a partition, out of its `Matches`, whose frame may be a payload.
+        """Return the merge of a partition, assembled from its matches.
 
-        They are `whole` where each row has one; `query_rows` may be None then.
+        The matched rows `found` may be a payload. The matches are `whole` where each row has one;
+        `query_rows` may be None then.
         """
         warn_of_mixed(asking.left, self.mixed)
         if self.plain and asking.arrays is not None and found is not None and is_plain(found):
@@ -283,9 +284,9 @@ class Probe(WithMetas):
     def _merged(
         self, worker: Any, groups: Sequence[Sequence[Asking]]
     ) -> Iterator[tuple[Any, list[Found]]]:
-        """For each group the merge of its first partition, and what was found for the others.
+        """Yield the merge of each group's first partition, and others' matches.
 
-        The keys of all are asked about together.
+        The keys of all partitions are probed together.
         """
         xp = frames_of(self.meta).xp
         several = list(chain.from_iterable(groups))
@@ -310,7 +311,7 @@ class Probe(WithMetas):
             yield self.put_together(*next(each)), list(islice(each, len(group) - 1))
 
     def _keys_of(self, payloads: Sequence[Payload]) -> Payload:
-        """The keys of several partitions, one after the other."""
+        """Return the keys of several partitions, one after the other."""
         if all(map(is_plain, payloads)):
             xp = frames_of(self.meta).xp
             return tuple(map(xp.concatenate, zip(*payloads, strict=True)))
@@ -329,7 +330,7 @@ class Probe(WithMetas):
 
 @dataclass(frozen=True, slots=True)
 class SealedProbe:
-    """A probe as tasks carry it."""
+    """Probe as tasks carry it: pickled once."""
 
     __name__: ClassVar[str] = "dgpuhash-merge"
 
@@ -338,7 +339,7 @@ class SealedProbe:
 
     @classmethod
     def of(cls, probe: Probe) -> SealedProbe:
-        """`probe`, with its token."""
+        """Return `probe` in this form, with its token."""
         return cls(Sealed.of(probe), probe.__dask_tokenize__())
 
     def __call__(self, left: Any) -> Any:
@@ -350,7 +351,7 @@ class SealedProbe:
 
 
 def _cut(found: Payload | None, start: int, end: int) -> Payload | None:
-    """The rows from `start` to `end`."""
+    """Return the rows from `start` to `end`."""
     if found is None:
         return None
     if is_plain(found):

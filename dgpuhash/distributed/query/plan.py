@@ -1,4 +1,4 @@
-"""What a client plans of a merge, once for all frames of one kind."""
+"""Merge plans, which a client makes once for all frames of one kind."""
 
 from __future__ import annotations
 
@@ -30,15 +30,18 @@ __all__ = ["Merging", "held_partitions", "map_held", "persist_whole"]
 
 
 def held_partitions(frame: dd.DataFrame) -> list[Future] | None:
-    """As `persisted`, which lays out the graph of `frame`, where that may find some."""
+    """Return the partitions of a persisted frame, as `persisted`.
+
+    That materializes the graph of `frame`, and is called only where it may find some.
+    """
     return persisted(frame) if isinstance(frame.expr, FromGraph | FromDelayed) else None
 
 
 def persist_whole(client: Client, frame: dd.DataFrame) -> dd.DataFrame:
-    """`frame` on the workers, where Dask's `persist` may name partitions that it puts into one.
+    """Persist `frame`, also where Dask would fuse some of its partitions.
 
-    It does with those of a source that it reads several of together, unless it was optimised
-    before.
+    Dask's `persist` fuses partitions of a source that it reads several of together, and still names
+    them one by one, unless the frame was optimized before.
     """
     return client.persist(frame if isinstance(frame.expr, MapHeld) else frame.optimize())
 
@@ -46,29 +49,29 @@ def persist_whole(client: Client, frame: dd.DataFrame) -> dd.DataFrame:
 def map_held(
     function: Callable[[Any], Any], partitions: Sequence[Future], meta: Any, name: str
 ) -> dd.DataFrame:
-    """A lazy frame of what `function` gives for each partition.
+    """Return a lazy frame of `function` of each partition.
 
     Parameters
     ----------
     function : callable
-        Which Dask can make a token of.
+        Callable that Dask can tokenize.
     partitions : sequence of Future
     meta : DataFrame
         An empty frame like the results.
     name : str
-        What the keys of its tasks begin with.
+        Prefix of the keys of its tasks.
     """
-    # One of an empty frame on a GPU takes 4 ms.
+    # To tokenize an empty frame on a GPU takes 4 ms.
     token = tokenize(function, [each.key for each in partitions])
     held = DelayedsExpr(*partitions)
     return new_collection(MapHeld(function, held, meta, name, _determ_token=token))
 
 
 class MapHeld(PartitionsFiltered, BlockwiseIO):
-    """As Dask's expression for ``map_partitions``, with one task a partition.
+    """Expression like Dask's ``map_partitions``, with one task a partition.
 
-    That takes the partitions of a persisted frame, or of one made of futures, from a task or two
-    for each, which do nothing.
+    ``map_partitions`` takes the partitions of a persisted frame, or of one made of futures, from
+    one or two more tasks for each, which do nothing.
     """
 
     _parameters = ["function", "held", "meta", "prefix", "_partitions"]  # noqa: RUF012
@@ -90,7 +93,7 @@ class MapHeld(PartitionsFiltered, BlockwiseIO):
         return Task(name, self.operand("function"), TaskRef(held.key))
 
 
-# Kinds of merges that are remembered, of each epoch and of all indexes.
+# Plans that are cached, for each epoch and for all indexes.
 KINDS = 8
 
 Columns = Hashable | Sequence[Hashable] | None
@@ -100,15 +103,15 @@ _plans: dict[str, Plan] = {}
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The probe of all partitions.
+    """Probe for all partitions of a merge, ready to send.
 
     Attributes
     ----------
     probe : Probe
     sealed : SealedProbe
-        As tasks and phases carry it.
+        As tasks and broadcasts carry it.
     plain : bool
-        Whether what travels between workers can be arrays.
+        Whether keys and rows can travel between workers as arrays.
     """
 
     probe: Probe
@@ -117,7 +120,7 @@ class Plan:
 
     @classmethod
     def of(cls, probe: Probe) -> Plan:
-        """The plan with this probe."""
+        """Return the plan with `probe`."""
         meta = probe.descriptor.meta
         needed = [meta[list(probe.descriptor.encoder.names)]]
         if probe.how not in {"semi", "anti"}:
@@ -126,18 +129,21 @@ class Plan:
         return cls(probe, SealedProbe.of(probe), plain)
 
     def by(self, descriptor: Descriptor, sparing: Sparing) -> Plan:
-        """The same with another index, or epoch, whose rows are alike."""
+        """Return this plan for another index, or epoch, with the same schema."""
         probe = replace(self.probe, descriptor=descriptor, sparing=sparing)
         return replace(self, probe=probe, sealed=SealedProbe.of(probe))
 
     def warning(self, mixed: tuple[Mixed, ...]) -> Plan:
-        """The same whose tasks warn of these key columns."""
+        """Return this plan, with tasks that warn about these key columns."""
         if mixed == self.probe.mixed:
             return self
         return Plan.of(replace(self.probe, mixed=mixed))
 
     def lazy(self, left: Any, client: Client) -> dd.DataFrame:
-        """The merge by a task for each partition; a frame of the client's own is one."""
+        """Return the lazy merge, with one task for each partition.
+
+        A frame of the client's own is one partition.
+        """
         if not isinstance(left, dd.DataFrame):
             left = _one_partition(left)
         held = held_partitions(left)
@@ -154,7 +160,7 @@ class Plan:
 
 
 class Merging:
-    """The plans of merges with one epoch of an index, by their options and the left columns.
+    """Plans of merges with one epoch of an index, by options and left columns.
 
     Planning makes empty frames, which takes milliseconds where they are in GPU memory, and is done
     once for indexes that are alike.
@@ -162,7 +168,7 @@ class Merging:
     Attributes
     ----------
     absences : Absences
-        What merges with it told.
+        How often keys were absent in merges with this epoch.
     """
 
     def __init__(self, descriptor: Descriptor) -> None:
@@ -171,7 +177,7 @@ class Merging:
         self.absences = Absences()
 
     def serves(self, descriptor: Descriptor) -> bool:
-        """Whether merges with this epoch of the index are planned so."""
+        """Return whether these plans are for the epoch of `descriptor`."""
         own = self._descriptor
         return own.epoch == descriptor.epoch and own.encoder == descriptor.encoder
 
@@ -186,7 +192,10 @@ class Merging:
         suffixes: tuple[str | None, str | None],
         sparing: Sparing,
     ) -> Plan:
-        """That of partitions like `left_meta`; see `DistributedIndex.merge`."""
+        """Return the plan for partitions like `left_meta`.
+
+        See `DistributedIndex.merge`.
+        """
         wanted = None if columns is None else tuple(column_labels(columns))
         kind = kind_of_meta(left_meta)
         asked = repr((kind, on, left_on, how, wanted, suffixes))
@@ -195,7 +204,7 @@ class Merging:
         descriptor = self._descriptor
         stored, keys = kind_of_meta(descriptor.meta), descriptor.encoder
         alike = repr((asked, stored, keys.names, keys.types, keys.hash_bits))
-        # Another thread may let it go meanwhile.
+        # Read once: another thread may evict the plan meanwhile.
         known = None if None in (kind, stored) else _plans.get(alike)
         if known is not None:
             plan = known.by(descriptor, sparing)
@@ -214,8 +223,11 @@ class Merging:
 
 
 def _one_partition(frame: Any) -> dd.DataFrame:
-    """`frame` as it is: dd.from_pandas makes other strings of it, and refuses some labels."""
-    # Merged later, when its user may have changed it.
+    """Return `frame`, unchanged, as a Dask DataFrame of one partition.
+
+    `dd.from_pandas` would convert its strings, and refuses some labels.
+    """
+    # It is merged later, when the user may have changed the frame.
     frame = frame.copy()
     token = tokenize(frame)
     key = f"dgpuhash-frame-{token}", 0

@@ -1,4 +1,4 @@
-"""Siblings: tasks that are ready on a worker, for which one like them that runs asks as well."""
+"""Task batching: one merge task probes for tasks that wait on its worker."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from dgpuhash.backend import ran_out
 
 __all__ = ["Sibling", "Siblings", "Together"]
 
-# Seconds from one call to the next in which a batch waits, and between two looks for one.
+# Seconds after the last call during which a batch waits for more, and between two checks.
 PAUSE = 0.05
 QUIET_SECONDS = 0.0005
 
 
 @dataclass(eq=False, slots=True)
 class Call:
-    """What one thread wants to be worked on."""
+    """Call of one thread, and its answer."""
 
     kind: int
     thing: Any
@@ -38,9 +38,10 @@ class Call:
 
 
 class Together:
-    """Puts the calls that wait into batches, each worked on by one of the threads that called.
+    """Coalescer of waiting calls into batches, each run by a calling thread.
 
-    A batch begins when it is full, or no call has come for a moment or is about to.
+    A batch begins when it is full, when no call has come for a moment, or when none is about to
+    come.
     """
 
     def __init__(self) -> None:
@@ -60,19 +61,19 @@ class Together:
         at_once: int,
         more: Callable[[], bool],
     ) -> Any:
-        """What `work` gives for `thing`.
+        """Return what `work` gives for `thing`, as part of a batch.
 
         Parameters
         ----------
         work : callable
-            From the things of a batch to an answer for each, in their order.
+            Function of the things of a batch that yields an answer for each, in their order.
         thing : Any
         kind : int
             Only calls of one kind share a batch; their `work` does the same.
         nbytes : int
-            Of `thing`.
+            Bytes of `thing`.
         most_nbytes : int
-            Of a batch; a single thing may have more.
+            Limit of a batch; a single thing may have more.
         at_once : int
             Batches at work at once: with two, one is prepared while another waits for answers.
         more : callable
@@ -81,8 +82,8 @@ class Together:
         Raises
         ------
         Exception
-            What `work` raised for a batch. One that has run out of memory is tried again by the
-            calls that are not answered, each alone.
+            What `work` raised for a batch. After a batch has run out of memory, the calls that are
+            not answered try again, each alone.
         """
         own = Call(kind, thing, nbytes)
         with self._changed:
@@ -94,7 +95,7 @@ class Together:
                 try:
                     batch = self._next_batch(own, most_nbytes, at_once, more)
                 except BaseException:
-                    # Others wait for the first one to go.
+                    # Other calls wait until the first one has left the queue.
                     if not own.taken:
                         self._waiting.remove(own)
                     self._changed.notify_all()
@@ -109,7 +110,10 @@ class Together:
     def _next_batch(
         self, own: Call, most_nbytes: int, at_once: int, more: Callable[[], bool]
     ) -> list[Call] | None:
-        """A batch that begins with `own`, once it is to be worked on; None when it is answered."""
+        """Wait, and return a batch that begins with `own`; None once answered.
+
+        The batch is to be worked on.
+        """
         while not own.answered:
             if own.taken or self._waiting[0] is not own or self._at_work >= at_once:
                 self._changed.wait()
@@ -128,7 +132,7 @@ class Together:
         return None
 
     def _batch(self, own: Call, most_nbytes: int) -> tuple[list[Call], bool]:
-        """The calls that wait and go with `own`, and whether no more would."""
+        """Return the waiting calls that go with `own`, and whether that is all."""
         batch, nbytes = [own], own.nbytes
         if own.alone:
             return batch, True
@@ -166,25 +170,25 @@ class Together:
             self._changed.notify_all()
 
 
-# Tasks that one asks for.
+# Tasks that one task may probe for.
 MOST = 64
-# Seconds between two looks whether a task that asks for others has ended without a word.
+# Seconds between two checks whether the thread that probes for others has died.
 LOOK = 1.0
-# Of tasks that are going to end on their worker.
+# States of tasks that are going to end on their worker.
 BEFORE_END = {"ready", "executing"}
 
 Function = Callable[[Any], Any]
 
 
 class Sibling:
-    """A task that has not begun, and what another one was answered for it.
+    """Task that has not begun, and the answer another task got for it.
 
     Attributes
     ----------
     argument : Any
-        What it is going to call its function with.
+        Argument that the task is going to call its function with.
     told : bool
-        Whether it was told what came of it.
+        Whether the task was told its answer, its error, or that there is none.
     """
 
     def __init__(self, argument: Any, asker: threading.Thread) -> None:
@@ -196,13 +200,19 @@ class Sibling:
         self._end = threading.Event()
 
     def tell(self, answer: Any = None, error: Exception | None = None) -> None:
-        """Say what came of it, once; nothing: it has to ask by itself."""
+        """Tell the task its answer or error, once.
+
+        Without either, the task has to probe by itself.
+        """
         if not self.told:
             self._answer, self._error, self.told = answer, error, True
             self._end.set()
 
     def answer(self) -> Any:
-        """What it was told, as soon as it is; an error is raised."""
+        """Wait for the answer and return it; raise the error that was told.
+
+        None: the task has to probe by itself.
+        """
         while not self.told and self._asker.is_alive():
             self._end.wait(LOOK)
         if self._error is not None:
@@ -211,33 +221,39 @@ class Sibling:
 
 
 class Siblings:
-    """Those of one worker. A task that goes without having run takes its answer along."""
+    """Tasks of one worker that other tasks probe for.
+
+    A task that is gone without having run takes its answer along.
+    """
 
     def __init__(self) -> None:
         self._chosen: WeakKeyDictionary[Any, Sibling] = WeakKeyDictionary()
 
     def answer(self, worker: Worker, argument: Any) -> Any:
-        """What another task was answered for the current one; None: it has to ask by itself."""
+        """Return the answer that another task got for the current one.
+
+        None: the current task has to probe by itself.
+        """
         task = worker.state.tasks.get(worker.get_current_task())
         own = None if task is None else self._chosen.pop(task, None)
-        # What it was to be called with may have been made anew.
+        # The argument may have been computed again since.
         return own.answer() if own is not None and own.argument is argument else None
 
     @contextmanager
     def ready(
         self, worker: Worker, function: Function, most_nbytes: int
     ) -> Iterator[list[Sibling]]:
-        """Tasks that are about to call `function`, for which the block asks.
+        """Choose tasks about to call `function`, for which the block probes.
 
-        Those that it does not tell what came of it ask by themselves.
+        Tasks that the block has told nothing probe by themselves.
 
         Parameters
         ----------
         worker : distributed.Worker
         function : callable
-            Of one argument.
+            Function of one argument.
         most_nbytes : int
-            Of the arguments of all.
+            Limit of the bytes of all arguments.
         """
         found: dict[Any, Sibling] = {}
         try:
@@ -247,7 +263,7 @@ class Siblings:
             yield list(found.values())
         finally:
             for task, sibling in found.items():
-                # What another worker does may come here as its result.
+                # Another worker may run the task, and its result may come here.
                 if not sibling.told or task.state not in BEFORE_END:
                     self._chosen.pop(task, None)
                 sibling.tell()
@@ -260,9 +276,12 @@ class Siblings:
         asker: threading.Thread,
         found: dict[Any, Sibling],
     ) -> None:
-        """Put those whose turn comes next into `found`: on the event loop, where none begins."""
+        """Put the tasks whose turn comes next into `found`.
+
+        Runs on the event loop, so that none of them begins meanwhile.
+        """
         ready = worker.state.ready
-        # Its other threads are about to ask as well.
+        # The worker's other threads are about to choose tasks as well.
         for task in ready.peekn(min(MOST, -(-len(ready) // worker.state.nthreads))):
             key = _argument(task.run_spec, function)
             if key is None or task in self._chosen:
@@ -274,10 +293,13 @@ class Siblings:
 
 
 def _argument(spec: Any, function: Function) -> Any:
-    """The key of what a task calls `function` with, if that is there before it begins; or None."""
+    """Return the key of the argument of a task that calls `function`.
+
+    None for other tasks, and where the argument is not there before the task begins.
+    """
     if not isinstance(spec, Task):
         return None
-    # Steps that Dask has made one task of.
+    # Dask may have fused several steps into one task.
     inner = spec.args[0] if spec.args else None
     for step in inner.values() if isinstance(inner, Mapping) else (spec,):
         if isinstance(step, Task) and function == step.func and len(step.args) == 1:

@@ -1,1 +1,1 @@
-"""What one worker owns, and the plugin that holds it."""
+"""Shards that one worker owns, and the worker plugin that holds them."""

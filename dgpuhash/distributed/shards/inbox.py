@@ -1,4 +1,4 @@
-"""Parcels, the box they are put into, and the protocol that carries them."""
+"""Parcels, the inboxes for them, and the exchange that sends them."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from dgpuhash.errors import IndexLost
 __all__ = ["Exchange", "Inbox", "Parcel", "Receipt"]
 
 
-# Parcels on their way to a part: while one is acknowledged the next ones travel.
+# Parcels under way to one shard: while one is acknowledged, the next ones travel.
 AT_ONCE = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """A piece of one partition's segment for one part.
+    """Piece of a partition's segment for one shard, sent as one message.
 
-    Dask may run a task twice, at once or one after the other, so a parcel says which attempt it
-    belongs to; the phase is sealed with one attempt of each partition, and the rest is dropped.
+    Dask may run a task twice, at once or one after the other, so a parcel names its attempt. A
+    change accepts one attempt of each partition and drops the parcels of the others.
 
     Attributes
     ----------
     partition : int
-        Number of the input partition; gives the order of rows.
+        Number of the input partition, by which rows are ordered.
     attempt : str
-        Drawn anew by each run of the partition's task.
+        Unique name of one run of the partition's task.
     number : int
-        Of this piece within the segment.
+        Number of the parcel within its segment; from `LOOSE` on for keys that may be heavy.
     rows : int
     payload : Any
         A frame, or device arrays.
@@ -48,7 +48,10 @@ class Parcel:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What one finished attempt has put: `rows` for each part, and keys that may be heavy."""
+    """Confirmation of what one finished attempt has sent.
+
+    `rows` has the number of rows for each shard, `tally` the counts of keys that may be heavy.
+    """
 
     partition: int
     attempt: str
@@ -58,18 +61,18 @@ class Receipt:
 
 @dataclass
 class Inbox:
-    """The parcels of one bulk phase that arrived at one part."""
+    """Parcels of one change that have arrived at one shard."""
 
     part: int
     _parcels: dict[tuple[int, str], dict[int, Parcel]] = field(default_factory=dict)
 
     def accept(self, parcel: Parcel) -> None:
-        """Keep a parcel; one that was delivered before changes nothing."""
+        """Store a parcel; one that was delivered before changes nothing."""
         segment = self._parcels.setdefault((parcel.partition, parcel.attempt), {})
         segment.setdefault(parcel.number, parcel)
 
     def loose(self, receipts: Sequence[Receipt]) -> list[Parcel]:
-        """The parcels, of attempts that won, of keys that may be heavy."""
+        """Return the parcels of keys that may be heavy, of accepted attempts."""
         return [
             parcel
             for receipt in receipts
@@ -80,18 +83,18 @@ class Inbox:
         ]
 
     def replace(self, parcel: Parcel) -> None:
-        """Put a parcel in the place of that with its number."""
+        """Replace the stored parcel of the same partition, attempt and number."""
         self._parcels[parcel.partition, parcel.attempt][parcel.number] = parcel
 
     def collect(self, receipts: Sequence[Receipt]) -> list[Any]:
-        """The payloads of the attempts that won, in the order of partitions.
+        """Remove and return the payloads of accepted attempts, by partition.
 
-        All attempts at these partitions leave the box.
+        Parcels of all other attempts at these partitions are dropped.
 
         Raises
         ------
         IndexLost
-            When rows are missing that a receipt speaks of.
+            When more or fewer rows arrived than a receipt says.
         """
         found = []
         for receipt in sorted(receipts, key=lambda receipt: receipt.partition):
@@ -110,33 +113,33 @@ class Inbox:
 
 
 class Exchange(ABC):
-    """Puts segments into the inboxes of the parts.
+    """Transport that puts segments into the inboxes of the shards.
 
-    `put` is asynchronous and acknowledged: when it returns, the parcel is in the inbox. An
-    exchange whose transport works only in lockstep overrides `put_segments`, which has all
-    segments of one rank at once.
+    `put` is asynchronous and acknowledged: when it returns, the parcel is in the inbox. An exchange
+    whose transport works only in lockstep overrides `put_segments`, which is given all segments of
+    one rank at once.
     """
 
     @property
     @abstractmethod
     def parts(self) -> int:
-        """The number of parts."""
+        """Number of shards."""
 
     @abstractmethod
     async def put(self, part: int, parcel: Parcel) -> None:
-        """Hand `parcel` to the inbox of `part`.
+        """Send `parcel` to the inbox of shard `part`.
 
         Raises
         ------
         IndexLost
-            When the owner of the part is gone.
+            When the owner of the shard is gone.
         """
 
     async def put_segments(self, segments: Sequence[Iterable[Parcel]]) -> None:
-        """Put the parcels of ``segments[part]`` to each part.
+        """Send the parcels of ``segments[part]`` to each shard.
 
-        Parts are served at the same time, each with a few parcels on their way, so that the memory
-        in flight is bounded by the size of a parcel times the number of parts.
+        All shards are served at the same time, each with at most `AT_ONCE` parcels under way, so
+        the memory in flight is bounded by the size of a parcel times the number of shards.
         """
         turns = [iter(parcels) for parcels in segments]
         puts = [

@@ -1,4 +1,4 @@
-"""What a change brings to a shard: rows out of parcels, and a table for them."""
+"""Rows of a change for one shard: decoded from parcels, and as an index."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ __all__ = ["distinct", "rows_of", "without_rows"]
 
 
 def without_rows(change: Change) -> FrameIndex:
-    """An index as that of the change, without rows."""
+    """Return an empty index with the settings of `change`."""
     return FrameIndex(change.meta, change.encoder, unique=change.unique, device=change.device)
 
 
 def rows_of(payloads: Sequence[Payload], change: Change) -> Any:
-    """The rows, or keys, of all payloads.
+    """Return the rows of all payloads as one frame; for an erase, the keys.
 
     Raises
     ------
     ColumnError
-        When integers of one would be rounded beside floats of another.
+        When integers of one payload would be rounded beside floats of another.
     """
     names = change.encoder.names if change.verb == "erase" else change.meta.columns
     like = change.meta[list(names)]
@@ -36,7 +36,13 @@ def rows_of(payloads: Sequence[Payload], change: Change) -> Any:
 
 
 def distinct(index: FrameIndex, rows: Any, change: Change) -> FrameIndex:
-    """The keys of `rows`, when none is there twice or is stored already."""
+    """Return an index of the keys of `rows`, none of which is stored yet.
+
+    Raises
+    ------
+    ColumnError
+        When a key occurs twice in `rows`, or is stored already.
+    """
     names = list(change.encoder.names)
     known = index.match(rows, how="semi").query_rows
     if len(known):

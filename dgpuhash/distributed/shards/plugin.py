@@ -1,4 +1,4 @@
-"""The worker plugin: keeps a worker's shards and answers requests for them."""
+"""Worker plugin that holds a worker's shards and answers RPCs for them."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from dgpuhash.distributed.cluster.host import NAME, the_plugin
 
 __all__ = ["ShardHost"]
 
-# Or an event loop would load it, the first time that it makes room for rows.
+# Loaded on import: else an event loop would load it when it first allocates room for rows.
 with suppress(CompileError):
     native()
 
-# Of all workers in this process, which have one pool of threads.
+# CPU threads of all workers in this process, which share one pool.
 SHARES = Shares()
 
-# Groups that are not joined any more: a call to join one may come after that to close it.
+# Closed groups to remember: a call to join a group may arrive after the call to close it.
 LEFT = 64
 
 
@@ -43,7 +43,7 @@ Handler = Callable[..., Awaitable[dict[str, Any]]]
 
 
 def answering(handler: Callable[..., Awaitable[list[Any]]]) -> Handler:
-    """`handler` with its results or its error put into a message."""
+    """Wrap `handler`: its results or its error become a message."""
 
     @functools.wraps(handler)
     async def answer(*args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -57,10 +57,10 @@ def answering(handler: Callable[..., Awaitable[list[Any]]]) -> Handler:
 
 @the_plugin
 class ShardHost(WorkerPlugin):
-    """Shards, the thread that works on them, and handlers for requests of other workers.
+    """Worker plugin with the shards, their device thread, and RPC handlers.
 
-    One for each worker, for all indexes. It is registered once with the scheduler, so that late
-    and restarted workers have it too; they come up empty.
+    Each worker has one, for all indexes and tables. It is registered once with the scheduler, so
+    that late and restarted workers have it too; they start without shards.
     """
 
     name = NAME
@@ -70,15 +70,18 @@ class ShardHost(WorkerPlugin):
     shards: Shards
     thread: ShardThread
     ends: dict[str, WorkerEnd]
-    """Of the groups that this worker is in, by their names."""
+    """Exchange endpoints of the groups that this worker is in, by group name."""
     left: deque[str]
-    """The names of groups that were closed last."""
+    """Names of the groups that were closed last."""
     _services: dict[type, Any]
     tables: dict[str, Hosted]
-    """Parts of distributed tables, by the uid of their table."""
+    """Shards of distributed tables, by the uid of their table."""
 
     def setup(self, worker: Any) -> None:
-        """Start on `worker`; state hangs on the worker, since a process may have several."""
+        """Start on `worker`.
+
+        State is kept for each worker, since a process may have several.
+        """
         leave_out_refusals()
         self.worker = worker
         self.shards = Shards()
@@ -97,12 +100,12 @@ class ShardHost(WorkerPlugin):
         worker.handlers["dgpuhash_collective"] = answering(self.collective)
 
     def service(self, kind: type[Service]) -> Service:
-        """The one object of class `kind` on this worker, made when it is first asked for."""
+        """Return this worker's one object of class `kind`; make it on first use."""
         found: Service = self._services.get(kind) or self._services.setdefault(kind, kind())
         return found
 
     def teardown(self, worker: Any) -> None:
-        """Let the shards go."""
+        """Free the shards, close the exchanges and remove the handlers."""
         with suppress(CompileError):
             SHARES.give_back(worker.id)
         for operation in [name for name in worker.handlers if name.startswith(f"{NAME}_")]:
@@ -125,14 +128,17 @@ class ShardHost(WorkerPlugin):
         skip: int,
         nbytes: int,
     ) -> list[Any]:
-        """Rows of the query that match, the rows of the index that they match, and the rest."""
+        """Return a page of matches: query rows, payload, and the next page.
+
+        The payload has the index rows that match; the next page is None after the last one.
+        """
         query_rows, payload, rest = await self.thread.run(
             self.shards.match, uid, epoch, incarnation, keys, how, columns, skip, nbytes
         )
         return [loaded(query_rows), loaded(payload), rest]
 
     async def bits(self, *, uid: str, epoch: int, incarnation: str, **asked: int) -> list[Any]:
-        """What `Sieve.bits` tells of a shard."""
+        """Return words of the shard's Bloom filter, as `Sieve.bits` gives them."""
 
         def told() -> Any:
             index = self.shards.at(uid, epoch, incarnation)
@@ -143,7 +149,10 @@ class ShardHost(WorkerPlugin):
         return [loaded(await self.thread.run(told))]
 
     async def known(self, *, keys: Any, uid: str, transaction: str) -> list[Any]:
-        """The row of the first of `keys` that a prepared change leaves in this shard, or -1."""
+        """Return the position of a key that the shard will hold; -1 if none.
+
+        It is one of `keys`; the shard will hold it after a prepared change.
+        """
         return [await self.thread.run(self.shards.known, uid, transaction, keys)]
 
     async def put(
@@ -157,17 +166,17 @@ class ShardHost(WorkerPlugin):
         number: int,
         rows: int,
     ) -> list[Any]:
-        """Take a parcel of an open change."""
+        """Accept a parcel of an open change."""
         parcel = Parcel(partition, attempt, number, rows, payload)
         self.shards.accept(uid, transaction, parcel)
         return []
 
     async def collective(self, *, group: str, **message: Any) -> list[Any]:
-        """Take a message of another rank of a group."""
+        """Pass another rank's message to this worker's endpoint of the group."""
         if group not in self.ends:
             raise IndexLost(f"worker {self.worker.address} has left the exchange {group}")
         return await self.ends[group].receive(**message)
 
     async def ping(self) -> list[Any]:
-        """Show that the event loop is alive."""
+        """Answer a liveness probe: the event loop runs."""
         return []

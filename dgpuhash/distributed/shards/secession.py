@@ -1,4 +1,4 @@
-"""Tasks that begin while others of their worker wait for answers."""
+"""Secession: tasks leave their worker's thread while they wait."""
 
 from __future__ import annotations
 
@@ -19,36 +19,41 @@ __all__ = ["Ahead", "most_ahead"]
 
 Result = TypeVar("Result")
 
-# Where rows are: parcels that the partitions of all tasks that are out of their worker's thread may
-# fill. On GPUs many are faster.
+# By device: parcels that the partitions of all seceded tasks may fill together. On GPUs more are
+# faster.
 AHEAD = {"cpu": 4, "cuda": 16}
-# They may have one part in so many of a host's memory: results are larger, and several are made.
+# Those partitions may take 1/`SHARE` of a host's memory: results are larger, and they are several.
 SHARE = 16
-# Seconds that a task waits for other workers before it leaves its thread.
+# Seconds that a task waits for other workers before it secedes.
 MOMENT = 0.5
 
 
 def most_ahead(worker: Worker, device: str) -> int:
-    """The bytes that partitions of tasks which are out of their thread may have together."""
+    """Return the bytes that partitions of seceded tasks may have together."""
     most, limit = AHEAD[device] * parcel_nbytes(device), worker.memory_manager.memory_limit
     return min(most, limit // SHARE) if limit and device == "cpu" else most
 
 
 class Ahead:
-    """Lets tasks of one worker leave its thread to others, as long as they are small together."""
+    """Memory budget under which tasks of one worker secede.
+
+    A task leaves its thread to others only while the partitions of all seceded tasks are small
+    together.
+    """
 
     def __init__(self) -> None:
-        # What the collector runs may begin a task on the same thread.
+        # Reentrant: code that the garbage collector runs may begin a task on the same thread.
         self._lock = threading.RLock()
         self._nbytes: list[int] = []
         self._stayed = 0
 
     @contextmanager
     def task(self, nbytes: int, most_nbytes: int) -> Iterator[None]:
-        """The block of a task whose rows have `nbytes`; it has left its thread, where it may.
+        """Secede for the length of a block, where the memory budget allows it.
 
-        One task may always do so. More of them may while all have at most `most_nbytes`: the rows
-        of each, and what is made of them, are in memory at one time.
+        The task's rows have `nbytes`. One task may always secede; more may while all seceded tasks
+        have at most `most_nbytes` together: the rows of each, and its results, are in memory at one
+        time.
         """
         with self._lock:
             leaves = not self._nbytes or sum(self._nbytes) + nbytes <= most_nbytes
@@ -67,7 +72,10 @@ class Ahead:
 
     @contextmanager
     def staying(self) -> Iterator[None]:
-        """The block of a task that keeps its thread, and for which nobody need wait."""
+        """Count the task as one that keeps its thread, in a block.
+
+        Batches do not wait for requests of these tasks.
+        """
         with self._lock:
             self._stayed += 1
         try:
@@ -77,21 +85,24 @@ class Ahead:
                 self._stayed -= 1
 
     def result(self, work: Future[Result], rows: Any, worker: Worker) -> Result:
-        """What comes of `work` on the event loop; its task, for `rows`, may leave its thread."""
+        """Return the result of `work`, and secede if it takes long.
+
+        `work` runs on the event loop, for the task whose partition is `rows`.
+        """
         if not wait([work], MOMENT).done:
             with self.task(sizeof(rows), most_ahead(worker, frames_of(rows).device)):
                 wait([work])
         return work.result()
 
     def others_begin(self, worker: Worker) -> bool:
-        """Whether a task like the current one is in the worker's threads, and not yet here."""
+        """Return whether a task like this one runs and has not joined a batch."""
         own = key_split(worker.get_current_task())
         running = sum(key_split(task.key) == own for task in list(worker.state.executing))
         return running > self._stayed
 
 
 def _leave() -> None:
-    # What is no task, or has left its thread already, has none to leave.
+    # Outside a task, or after an earlier secession, there is no thread to leave.
     try:
         secede()
     except (AttributeError, KeyError, ValueError):

@@ -1,4 +1,4 @@
-"""The shards of one worker, and the changes that are on their way to them."""
+"""Store of a worker's index shards, and of changes in progress."""
 
 from __future__ import annotations
 
@@ -37,28 +37,34 @@ __all__ = ["Shards"]
 
 @dataclass(frozen=True, slots=True)
 class Mending:
-    """The keys whose rows go, and the rows that come in their place."""
+    """Repair of a shard: keys to erase, and rows to insert in their place."""
 
     gone: Any
     rows: Any
 
     @classmethod
     def of(cls, index: FrameIndex, rows: Any, heavy: Heavy, encoder: KeyEncoder) -> Mending:
-        """What gives `index` these `rows` of the `heavy` keys, and no others."""
+        """Return the repair that replaces the `heavy` keys' rows in `index`.
+
+        Afterwards the index has `rows` of these keys, and no others.
+        """
         keys = index.frame(list(encoder.names))
         frames = frames_of(keys)
         among = heavy.among(encoder.encode_rows(keys).codes)
         return cls(frames.take(keys, frames.xp.flatnonzero(among)), rows)
 
     def carry_out(self, index: FrameIndex) -> None:
-        """Change `index`, which is broken should that fail."""
+        """Apply the repair to `index`, which is broken if this fails."""
         index.erase(self.gone)
         index.insert(self.rows)
 
 
 @dataclass
 class Staged:
-    """A change that is open on this worker: first it fills `inbox`, then it is `ready`."""
+    """Change that is open on this worker.
+
+    First its `inbox` fills; once the change is prepared it is `ready`.
+    """
 
     change: Change
     inbox: Inbox
@@ -71,32 +77,32 @@ class Staged:
 
     @property
     def kept(self) -> bool:
-        """Whether the shard stays as it is."""
+        """Whether the change keeps the shard's rows."""
         return self.inbox.part in self.change.kept
 
 
 @dataclass
 class Shard:
-    """One part of one index, at one epoch."""
+    """One shard of an index, at one epoch."""
 
     epoch: int
     transaction: str
     index: FrameIndex
     changed_rows: int
     mixed: bool = False
-    """Whether some shards hold other numbers than the index was planned with."""
+    """Whether some shards hold other numeric dtypes than the index was planned with."""
     sieve: Sieve = field(default_factory=Sieve)
-    """What is known of the keys of all shards at this epoch."""
+    """Bloom filter of the keys of all shards at this epoch, and statistics of lookups."""
 
 
 @dataclass
 class Shards:
-    """All shards of one worker, by the uid of their index.
+    """Index shards of one worker, by the uid of their index.
 
-    A change is opened, filled with parcels, made ready (all that can fail is done, nothing is
-    visible) and applied. Between the last two the client publishes the new epoch; that is the
-    moment at which the change has happened. A shard that is asked for the published epoch before
-    it was told to apply the change does so then.
+    A change is opened, filled with parcels, prepared (all that can fail is done, nothing is
+    visible) and applied. Between the last two the client publishes the new epoch: at that moment
+    the change has happened. A shard that is asked for the published epoch before it was told to
+    apply the change applies it then.
     """
 
     incarnation: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -105,7 +111,7 @@ class Shards:
     _broken: dict[str, str] = field(default_factory=dict)
 
     def open(self, change: Change, part: int) -> None:
-        """Begin a change; one that another client left behind is dropped."""
+        """Open a change of shard `part`; drop one that another client left."""
         kept, incarnation = part in change.kept, change.shards[part].incarnation
         index = None
         if kept or change.verb != "build":
@@ -117,11 +123,11 @@ class Shards:
         self._staged[change.uid] = Staged(change, Inbox(part), index=index if kept else None)
 
     def accept(self, uid: str, transaction: str, parcel: Parcel) -> None:
-        """Take a parcel of the open change."""
+        """Put a parcel into the inbox of an open change."""
         self._open(uid, transaction).inbox.accept(parcel)
 
     def inbox(self, uid: str, transaction: str) -> Inbox:
-        """What has arrived of an open change."""
+        """Return the inbox of an open change."""
         return self._open(uid, transaction).inbox
 
     def prepare(
@@ -131,7 +137,7 @@ class Shards:
         receipts: Sequence[Receipt],
         later: Sequence[tuple[str, Sequence[Receipt]]] = (),
     ) -> int:
-        """Do all of the change that can fail, unseen; the number of rows for this shard.
+        """Do all of a change that can fail, unseen; return its number of rows.
 
         Parameters
         ----------
@@ -139,7 +145,7 @@ class Shards:
         receipts : sequence of Receipt
             For the rows of the change's verb.
         later : sequence of (str, sequence of Receipt)
-            Verbs that follow a build, in the same change, and the receipts for their rows.
+            Verbs that follow a build in the same change, with the receipts for their rows.
         """
         staged = self._open(uid, transaction)
         change = staged.change
@@ -163,7 +169,10 @@ class Shards:
         return len(rows)
 
     def prepare_arrays(self, uid: str, transaction: str, arrays: Sequence[Any]) -> None:
-        """As `prepare`, with plain columns for this shard, which no parcel has brought."""
+        """Prepare a change from this shard's rows as plain columns.
+
+        As `prepare`, without parcels.
+        """
         staged = self._open(uid, transaction)
         change = staged.change
         if change.verb == "build":
@@ -174,28 +183,29 @@ class Shards:
         staged.ready = True
 
     def numbers(self, uid: str, transaction: str) -> Numbers:
-        """Of each column the numbers that this shard has after a prepared change."""
+        """Return the columns' numeric dtypes here after a prepared change."""
         return numbers_together([store.numbers for store in self._stores(uid, transaction)])
 
     def read_beside(self, uid: str, transaction: str, numbers: Numbers) -> None:
-        """Prepare for rows of such numbers in other shards.
+        """Prepare for other numeric dtypes of the columns in other shards.
 
         Raises
         ------
         ColumnError
-            When integers of this shard would be rounded where rows of both are read together.
+            When integers of this shard would be rounded where rows of several shards are read
+            together.
         """
         for store in self._stores(uid, transaction):
             store.refuse_beside(numbers)
         self._open(uid, transaction).mixed = True
 
     def mixed(self, uid: str) -> bool:
-        """Whether some shards hold other numbers than were planned with."""
+        """Return whether some shards hold other numeric dtypes than planned."""
         shard = self._shards.get(uid)
         return shard is not None and shard.mixed
 
     def _stores(self, uid: str, transaction: str) -> list[RowStore]:
-        """The rows of this shard after a prepared change."""
+        """Return the row stores of this shard after a prepared change."""
         staged = self._open(uid, transaction)
         if staged.index is not None:
             return [staged.index.store]
@@ -206,14 +216,20 @@ class Shards:
         return stores
 
     def new_keys(self, uid: str, transaction: str) -> Any:
-        """A frame of the keys that a prepared build or insert of unique keys adds here."""
+        """Return a frame of the unique keys that a prepared change adds here.
+
+        The change is a build, or an insert.
+        """
         staged = self._open(uid, transaction)
         added = staged.added if staged.index is None else staged.index
         assert added is not None
         return added.frame(list(staged.change.encoder.names))
 
     def known(self, uid: str, transaction: str, keys: Any) -> int:
-        """The row of one of `keys` that a prepared change leaves in this shard; -1: of none."""
+        """Return the position of a key that this shard will hold; -1 if none.
+
+        It is one of `keys`; the shard will hold it after a prepared change.
+        """
         staged = self._open(uid, transaction)
         indexes = [staged.added if staged.index is None else staged.index]
         if staged.change.verb == "insert":
@@ -228,16 +244,16 @@ class Shards:
         return -1
 
     def made(self, uid: str, transaction: str) -> FrameIndex | None:
-        """What a prepared build has made of this shard; None for other changes."""
+        """Return the index that a prepared build has made; None for other verbs."""
         return self._open(uid, transaction).index
 
     def prepared(self, uid: str, transaction: str) -> Any:
-        """The rows, or keys, that a prepared change brings to this shard."""
+        """Return the rows, or keys to erase, of a prepared change."""
         staged = self._open(uid, transaction)
         return staged.rows if staged.index is None else staged.index.frame()
 
     def apply(self, uid: str, transaction: str) -> int:
-        """Make the prepared change visible; rows that were added or erased here.
+        """Make a prepared change visible; return the rows it added or erased here.
 
         Applying a change twice changes nothing.
         """
@@ -268,13 +284,16 @@ class Shards:
         return count
 
     def abandon(self, uid: str, transaction: str) -> None:
-        """Forget an open change."""
+        """Drop an open change."""
         staged = self._staged.get(uid)
         if staged is not None and staged.change.transaction == transaction:
             del self._staged[uid]
 
     def drop(self, uid: str, epoch: int | None = None) -> None:
-        """Free the shard and whatever is staged for it, of this epoch or an earlier one."""
+        """Free the shard, and any change staged for it, up to an epoch.
+
+        Without `epoch`, of any epoch.
+        """
         shard, staged = self._shards.get(uid), self._staged.get(uid)
         if epoch is None or (shard is not None and shard.epoch <= epoch):
             self._shards.pop(uid, None)
@@ -283,14 +302,14 @@ class Shards:
         self._broken.pop(uid, None)
 
     def at(self, uid: str, epoch: int, incarnation: str) -> FrameIndex:
-        """The shard's index, for a request of a handle with this epoch.
+        """Return the shard's index, for a request of a handle at `epoch`.
 
         Raises
         ------
         IndexChanged
             When the index was changed since.
         IndexLost
-            When the shard is gone.
+            When the shard is gone, or behind `epoch`.
         """
         if incarnation != self.incarnation:
             raise IndexLost(f"a worker with a shard of the index was restarted; {REMEDY}")
@@ -311,11 +330,11 @@ class Shards:
         return shard.index
 
     def standing(self, uid: str) -> Shard | None:
-        """The shard as it is at this moment; any thread may ask."""
+        """Return the shard as it is now, or None; any thread may call this."""
         return self._shards.get(uid)
 
     def holds(self, uid: str, epoch: int, incarnation: str) -> bool:
-        """Whether `at` would answer."""
+        """Return whether `at` finds the shard."""
         try:
             self.at(uid, epoch, incarnation)
         except IndexLost:
@@ -333,7 +352,10 @@ class Shards:
         skip: int,
         nbytes: int,
     ) -> tuple[Any, Payload | None, Rest | None]:
-        """What this shard has for `keys`: a page of `nbytes`; positions alone in one page."""
+        """Return a page of matches of `keys`: positions, payload, and the rest.
+
+        A page has at most `nbytes`. For a semi or anti join it is positions alone, all in one page.
+        """
         index = self.at(uid, epoch, incarnation)
         keys, count = (tuple(keys), len(keys[0])) if is_plain(keys) else (keys, len(keys))
         if how in {"semi", "anti"}:
@@ -358,7 +380,7 @@ class Shards:
 
     @contextmanager
     def _breaking(self, uid: str, what: str) -> Iterator[None]:
-        """A block that changes a shard, which is lost when that fails halfway."""
+        """Guard a block that changes a shard: if it fails, the shard is lost."""
         try:
             yield
         except Exception as error:
@@ -367,7 +389,7 @@ class Shards:
             raise
 
     def _catch_up(self, uid: str, epoch: int) -> None:
-        """Apply the change that led to a published epoch, where that was not told yet."""
+        """Apply the prepared change to a published epoch, if not applied yet."""
         staged = self._staged.get(uid)
         if staged is not None and staged.ready and staged.change.epoch == epoch:
             self.apply(uid, staged.change.transaction)
@@ -383,5 +405,5 @@ class Shards:
 
 
 def _narrow(positions: Any, end: int) -> Any:
-    """Positions below `end` as they travel."""
+    """Return positions below `end` as int32 where they fit, to send less."""
     return positions.astype(np.int32) if end <= 2**31 else positions

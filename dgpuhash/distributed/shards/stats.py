@@ -1,4 +1,4 @@
-"""Figures of an index: one row for each shard."""
+"""Statistics of an index: one row for each shard."""
 
 from __future__ import annotations
 
@@ -17,13 +17,16 @@ from dgpuhash.frames.fractions import Mixed, are_no
 
 __all__ = ["Held", "Measure", "measured", "row_count", "shard_figures", "told_of_fractions"]
 
-# Of a shard its rows, and its bytes where they are known without a look at each row.
+# Rows of a shard, and its bytes where they are known without a look at each row.
 Measure = tuple[int, int | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What an index has at one epoch: its rows, each counted once, and the bytes of all shards."""
+    """Size of an index at one epoch.
+
+    `rows` counts each row once; `nbytes` is the sum of all shards, None where that is unknown.
+    """
 
     epoch: int
     rows: int
@@ -31,7 +34,7 @@ class Held:
 
     @classmethod
     def of(cls, epoch: int, replicated: bool, shards: Sequence[Measure]) -> Held:
-        """The same, where shards were `measured` so."""
+        """Return the size of an index whose `shards` were `measured`."""
         rows, nbytes = [each for each, _ in shards], [each for _, each in shards]
         known = [each for each in nbytes if each is not None]
         whole = sum(known) if len(known) == len(nbytes) else None
@@ -39,30 +42,34 @@ class Held:
 
 
 def measured(index: FrameIndex) -> Measure:
-    """The rows of a shard, and its bytes."""
+    """Return the rows of a shard, and its bytes or None."""
     frames = frames_of(index.meta)
-    # Bytes of objects are those of each of them.
+    # The size of an object column is known only from each object.
     known = all(frames.is_typed(index.meta[label]) for label in index.meta)
     return len(index), index.nbytes if known else None
 
 
 def shard_figures(client: Client, descriptor: Descriptor) -> pd.DataFrame:
-    """``part``, ``worker``, the fields of `FrameStats` and what was spared, for each shard."""
+    """Return a frame of statistics, with one row for each shard.
+
+    Columns: ``part``, ``worker``, the fields of `FrameStats`, the bytes of the Bloom filter, and
+    the rows that pruning left out.
+    """
     return pd.DataFrame(on_workers(client, descriptor.workers, figures, *_identity(descriptor)))
 
 
 def row_count(client: Client, descriptor: Descriptor) -> int:
-    """Rows of the index, each counted once."""
+    """Return the rows of the index, each counted once."""
     return sum(on_workers(client, descriptor.whole, rows, *_identity(descriptor)))
 
 
 def told_of_fractions(
     client: Client, descriptor: Descriptor, mixed: Sequence[Mixed]
 ) -> tuple[Mixed, ...]:
-    """Those key columns of a merge of which each partition is to warn, or is to look itself.
+    """Return the key columns that a merge's partitions check or warn about.
 
-    Whether floats of the index are integers is known by its workers; they are asked only where
-    integers meet them.
+    They compare integers with floats. Only the workers know whether the index's floats are all
+    integers; they are asked only where `mixed` names columns.
     """
     if not mixed:
         return ()
@@ -104,7 +111,7 @@ def fractions(
     parts: dict[str, tuple[int, str]],
     mixed: Sequence[Mixed],
 ) -> tuple[int, list[bool]]:
-    """The rows of a shard, and of which columns there may be something to warn."""
+    """Return a shard's rows, and which columns may need a warning."""
     _, incarnation = parts[host.worker.address]
     index = host.shards.at(uid, epoch, incarnation)
     told = [

@@ -1,4 +1,4 @@
-"""One worker's part of a distributed table: a local table of the keys that it owns."""
+"""One worker's shard of a distributed table: a local table of its keys."""
 
 from __future__ import annotations
 
@@ -37,27 +37,27 @@ __all__ = ["CHANGING", "Answer", "Layout", "Part", "Verb"]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Columns of one length, and how many of their rows go to, or came from, each rank."""
+    """Answer columns of one length, and the rows to or from each rank."""
 
     columns: list[Any]
     counts: np.ndarray
     by_row: bool = True
-    """Whether a row of these answers a row that came."""
+    """Whether there is one row for each row that came."""
     pads: np.ndarray | None = None
-    """Of each owner how much further on its rows begin than if nothing stood between them."""
+    """For each owner, how many rows of padding precede its rows; None: no padding."""
 
     @property
     def ends(self) -> np.ndarray:
-        """Where the rows of each rank end."""
+        """Ends of the rows of each rank."""
         return np.cumsum(self.counts)
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What a table's columns are on the way.
+    """Encoding of a table's columns while they travel.
 
-    Keys travel as their canonical words, so that the same key has one owner whatever it looked
-    like; values of 1, 2, 4 or 8 bytes as words, and others as rows of bytes.
+    Keys travel as their canonical words, so that equal keys have one owner whatever their form;
+    values of 1, 2, 4 or 8 bytes travel as words, and others as rows of bytes.
     """
 
     key: np.dtype[Any]
@@ -65,26 +65,26 @@ class Layout:
 
     @classmethod
     def of(cls, spec: TableSpec) -> Layout:
-        """The layout of the tables that `spec` describes."""
+        """Return the layout of the tables that `spec` describes."""
         return cls(spec.key, spec.value)
 
     @property
     def stored_key(self) -> np.dtype[Any]:
-        """The dtype of the keys of the owners' tables."""
+        """Dtype of the keys in the owners' tables."""
         return word(self.key)
 
     @property
     def stored_value(self) -> np.dtype[Any]:
-        """The dtype of the values of the owners' tables."""
+        """Dtype of the values in the owners' tables."""
         assert self.value is not None
         return np.dtype(f"V{self.value.itemsize}") if self._wide else word(self.value)
 
     def keys(self, backend: Backend, chunk: Any) -> Any:
-        """The words of a chunk of keys, which may be on the host."""
+        """Return the words of a chunk of keys, which may be on the host."""
         return key_bits(backend, _taken(backend, chunk, self.key, "keys"))
 
     def asked(self, backend: Backend, chunk: Any) -> Asked:
-        """As `keys`, of a question: the words of those that are keys, and which these are."""
+        """Return the words of lookup keys that fit the dtype, and their rows."""
         taken = take(chunk, "keys")
         home = backends.get(taken.location)
         asked = ask(home, taken, self.key, "keys")
@@ -95,7 +95,7 @@ class Layout:
         return Asked(key_bits(backend, keys), asked.count, rows)
 
     def values(self, backend: Backend, chunk: Any) -> Any:
-        """The column of a chunk of values, which may be on the host."""
+        """Return the column of a chunk of values, which may be on the host."""
         assert self.value is not None
         rows = _taken(backend, chunk, self.value, "values")
         if not self._wide:
@@ -103,17 +103,17 @@ class Layout:
         return rows if rows.ndim == 2 else _bytes_of(rows)
 
     def to_store(self, column: Any) -> Any:
-        """A column of values as the owner's table takes it."""
+        """Return a column of values as the owner's table takes it."""
         if self._wide and isinstance(column, np.ndarray):
             return column.view(self.stored_value).reshape(len(column))
         return column
 
     def from_store(self, values: Any) -> Any:
-        """What the owner's table gives, as a column."""
+        """Return values of the owner's table as a column."""
         return _bytes_of(values) if self._wide and values.ndim == 1 else values
 
     def answer(self, backend: Backend, column: Any) -> Any:
-        """A column of values as arrays of this backend carry them."""
+        """Return a column of values in the dtype that carries it on `backend`."""
         assert self.value is not None
         if not self._wide:
             return values_of(backend, column, self.value)
@@ -123,14 +123,14 @@ class Layout:
         return column.view(carried).reshape(len(column))
 
     def column(self, backend: Backend, rows: int) -> Any:
-        """Room for a column of values."""
+        """Allocate a column of values."""
         if self._wide:
             assert self.value is not None
             return backend.empty((rows, self.value.itemsize), np.uint8)
         return backend.empty(rows, self.stored_value)
 
     def filled(self, backend: Backend, rows: int, default: Any) -> Any:
-        """A column of values that are all `default`."""
+        """Return a column of values that are all `default`."""
         made, value = self.column(backend, rows), self.default(default)
         if self._wide:
             made[...] = backend.from_host(np.frombuffer(value.tobytes(), np.uint8))
@@ -139,12 +139,12 @@ class Layout:
         return made
 
     def default(self, default: Any) -> Any:
-        """`default` as the owners' tables take it.
+        """Return `default` as the owners' tables take it.
 
         Raises
         ------
         KeyTypeError
-            When it is no value of the table's.
+            When `default` is no value of the table's dtype.
         """
         assert self.value is not None
         row = default_row(default, self.value)
@@ -156,7 +156,7 @@ class Layout:
 
 
 def _taken(backend: Backend, chunk: Any, dtype: np.dtype[Any], what: str) -> Any:
-    """The chunk as what carries `dtype` on this backend; host arrays are brought there."""
+    """Return the chunk as an array of `dtype` on `backend`, copied if needed."""
     taken = take(chunk, what)
     if taken.location != backend.name:
         taken = Taken(taken.data, None)
@@ -178,22 +178,22 @@ CHANGING = frozenset({"insert", "add", "upsert", "erase"})
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """What is asked of a table.
+    """Operation on a table, with its options.
 
     Attributes
     ----------
     name : str
-        A verb of the local table; ``"add"`` is an insert that tells nothing.
+        A method of the local table; ``"add"`` is an insert without an answer.
     keep : str
-        Of a map's insert.
+        Which pair of a new key a map's insert keeps.
     default : Any
-        Of a map's find.
+        Value of absent keys in a map's find.
     sparing : Sparing
-        Of the verbs that change nothing.
+        How verbs that change nothing prune their keys.
     matching : bool
-        Of a find: the answer has the rows that were found, and their values.
+        Whether a find answers with the rows that were found, and their values.
     mixed : bool
-        Keys may be no values of the table's dtype; these are absent.
+        Whether keys may lie outside the table's dtype; such keys are absent.
     """
 
     name: str
@@ -205,27 +205,27 @@ class Verb:
 
     @property
     def changes(self) -> bool:
-        """Whether the table is another one afterwards."""
+        """Whether the verb changes the table."""
         return self.name in CHANGING
 
     @property
     def stores(self) -> bool:
-        """Whether it brings keys."""
+        """Whether the verb stores keys."""
         return self.changes and self.name != "erase"
 
 
 class Part:
-    """The keys of one rank, and their values.
+    """One rank's shard of a table: its keys, and their values.
 
     Parameters
     ----------
     spec : TableSpec
-        Of the whole table, with the dtypes that its users see.
+        Settings of the whole table, with the dtypes that its users see.
     capacity : int
-        Keys of this part to make room for.
+        Keys of this shard to make room for.
     device : {"cpu", "cuda"}
     owner_seed : int
-        Of the hash that chooses keys' owners: the same on all ranks, and other than the table's.
+        Seed of the hash partition: the same on all ranks, and other than the table's.
     """
 
     def __init__(self, spec: TableSpec, capacity: int, device: str, owner_seed: int) -> None:
@@ -235,18 +235,18 @@ class Part:
         self.table: Any = self._table(capacity, device)
         self.side = SideStream(self.backend)
         self.peak_nbytes = 0
-        """What the last verb has held at most besides table, arguments and answers."""
+        """Peak bytes of the last verb, besides table, arguments and answers."""
         self.seconds = 0.0
-        """What the last verb took on this worker, waits for the others included."""
+        """Time of the last verb on this worker, waits for the others included."""
         self.replica: Replica | None = None
-        """A filter of the keys of all parts; erased ones may pass."""
+        """Bloom filter of the keys of all shards; erased keys may pass."""
         self.written = False
-        """Whether the last change may have changed it."""
+        """Whether the last change may have written to the table."""
         self.absent_rows = self.repeated_rows = 0
-        """Rows that this worker did not ask for: the filter had no such key; another row had it."""
+        """Rows that this worker pruned: keys absent by the filter; keys of other rows."""
 
     def copy(self) -> Part:
-        """An independent part with the same content."""
+        """Return an independent shard with the same content."""
         made = copy.copy(self)
         made.table = self.table.copy()
         made.side = SideStream(self.backend)
@@ -269,24 +269,24 @@ class Part:
         return MultiMap(key, value, capacity, **settings)
 
     def gives_lists(self, verb: Verb) -> bool:
-        """Whether a row has any number of answers."""
+        """Return whether a row may have any number of answers."""
         return verb.name == "find" and self._spec.kind == "multimap"
 
     def answers(self, verb: Verb) -> bool:
-        """Whether anything comes back."""
+        """Return whether `verb` has an answer."""
         silent = {"add", "upsert"} | ({"insert"} if self._spec.kind == "multimap" else set())
         return verb.name not in silent
 
     def in_order(self, verb: Verb) -> bool:
-        """Whether it counts which row is first; otherwise rows may come in several batches."""
+        """Return whether row order counts, so that one batch has all rows."""
         if verb.name == "upsert" or (verb.name == "insert" and self._spec.kind == "multimap"):
             return True
         return verb.name == "insert" and verb.keep != "any"
 
     def ranges(self, verb: Verb, like: list[Any], rows: int, owners: int) -> Ranges | None:
-        """How `rows` of columns `like` these are placed range by range of the owners' tables.
+        """Return how to insert rows by ranges of the owners' tables, or None.
 
-        None: not at all.
+        `rows` rows of columns like `like` are stored by `owners`; None: not range by range.
         """
         stores = verb.name == "add" or (verb.name == "insert" and verb.keep == "any")
         if self._spec.kind == "multimap" or not stores or any(each.ndim > 1 for each in like):
@@ -294,16 +294,16 @@ class Part:
         return self.store.ranges(rows, owners)
 
     def intake(self, ranges: Ranges, rows: int) -> RegionIntake:
-        """Begin to place at most `rows`."""
+        """Begin a bulk insert of at most `rows`."""
         self.replica = None
         return self.store.intake(ranges, rows)
 
     def serve(
         self, verb: Verb, columns: list[Any], counts: np.ndarray, to: list[list[Any]]
     ) -> list[Answer]:
-        """Carry out `verb` on rows that came, of which each rank has sent `counts`.
+        """Carry out `verb` on received rows; `counts` has the rows from each rank.
 
-        `to` are columns for the first answers, which may be written there.
+        `to` are columns that the first answers may be written to.
         """
         table, keys = self.table, columns[0]
         if verb.stores:
@@ -342,7 +342,7 @@ class Part:
         ]
 
     def absent(self, verb: Verb, rows: int) -> list[Any]:
-        """The columns of an answer to so many keys that are not stored."""
+        """Return the answer columns for `rows` keys that are not stored."""
         if verb.name == "count":
             return [self.backend.zeros(rows, np.int64)]
         flags = self.backend.zeros(rows, np.uint8)
@@ -351,7 +351,7 @@ class Part:
         return [self.layout.filled(self.backend, rows, verb.default), flags]
 
     def items(self) -> list[Any]:
-        """All keys, and values, as users see them."""
+        """Return all keys, and values, as users see them."""
         found = self.table.items()
         words, *values = found if isinstance(found, tuple) else (found,)
         return [
@@ -361,50 +361,50 @@ class Part:
 
     @cached
     def no_rows(self) -> list[Any]:
-        """Columns of no rows, as those that travel: of keys, and values."""
+        """Empty columns of keys, and values, like those that travel."""
         keys = self.backend.empty(0, self.layout.stored_key)
         return [keys] if self._spec.value is None else [keys, self.layout.column(self.backend, 0)]
 
     @property
     def row_nbytes(self) -> int:
-        """Of a key, and its value, as they travel."""
+        """Bytes of a key, and its value, as they travel."""
         return sum(each.dtype.itemsize * math.prod(each.shape[1:]) for each in self.no_rows)
 
     @property
     def dtypes(self) -> list[np.dtype[Any]]:
-        """Of keys, and values, as users see them."""
+        """Dtypes of keys, and values, as users see them."""
         return [self._spec.key] if self._spec.value is None else [self._spec.key, self._spec.value]
 
     def on_host(self, column: Any) -> np.ndarray:
-        """One of these columns as a host array of the bytes that it has here."""
+        """Return a column of `items` as a host array with the same bytes."""
         return self.backend.to_host(column)
 
     def distinct(self) -> Any:
-        """The distinct keys, as users see them, in the order of `items`."""
+        """Return the distinct keys as users see them, in the order of `items`."""
         keys = self.items()[0]
         if self._spec.kind != "multimap":
             return keys
         xp = self.backend.xp
         first = xp.ones(len(keys), bool)
-        # Equal keys stand together; a key may not be equal to itself, its words are.
+        # Equal keys are adjacent. Words are compared, as NaN is not equal to itself.
         words = self.layout.keys(self.backend, keys)
         first[1:] = words[1:] != words[:-1]
         return keys[first]
 
     @property
     def backend(self) -> Backend:
-        """Where the part is."""
+        """Backend whose arrays the shard has."""
         found: Backend = self.table._home()
         return found
 
     @property
     def store(self) -> Storage:
-        """The words of the distinct keys."""
+        """Storage of the words of the distinct keys."""
         found: Storage = self.table._opened()
         return found
 
     def stats(self) -> dict[str, Any]:
-        """The figures of `TableStats`, the device, and what the last verb took."""
+        """Return the fields of `TableStats`, the device, and the last verb's cost."""
         return {
             "device": self.table.device,
             **asdict(self.table.stats()),

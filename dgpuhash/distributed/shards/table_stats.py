@@ -1,4 +1,4 @@
-"""What the parts of a table hold, as its handle was last told, in words."""
+"""Sizes of a table's shards as its handle last saw them, in words."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Figures", "Held", "entries_in_words"]
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The entries of a part, how many distinct keys they have, and the bytes that they take."""
+    """Size of a shard: its entries, their distinct keys, and their bytes."""
 
     size: int
     n_keys: int
@@ -24,14 +24,14 @@ class Held:
 
     @classmethod
     def by(cls, part: Part) -> Held:
-        """What `part` has now."""
+        """Return the current size of `part`."""
         table = part.table
         size = len(table)
         return cls(size, table.n_keys if isinstance(table, MultiMap) else size, table.nbytes)
 
 
 def entries_in_words(kind: str, held: Sequence[Held]) -> str:
-    """How much a table of that kind has.
+    """Return the size of a table of this kind in words.
 
     Examples
     --------
@@ -46,17 +46,17 @@ def entries_in_words(kind: str, held: Sequence[Held]) -> str:
 
 
 class Figures:
-    """What a handle shows of the parts without a call to their workers."""
+    """Statistics of the shards that a handle shows without an RPC."""
 
     def __init__(self) -> None:
         self._told: tuple[Sequence[Held], pd.DataFrame] | None = None
 
     def learn(self, held: Sequence[Held], frame: pd.DataFrame) -> None:
-        """Show all of `frame`, until the parts are held otherwise, or something is asked."""
+        """Show all of `frame`, until the sizes `held` are replaced by others."""
         self._told = held, frame.copy()
 
     def html(self, title: str, workers: Sequence[str], held: Sequence[Held]) -> str:
-        """The title, and a table with a row for each part, if there are any."""
+        """Return HTML: the title, and a table with a row for each shard, if any."""
         shown = f"<p>{escape(title)}</p>"
         if not held:
             return shown

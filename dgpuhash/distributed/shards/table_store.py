@@ -1,4 +1,4 @@
-"""The parts of distributed tables on one worker, and what phases do with them."""
+"""Table shards of one worker, and the functions that run on them."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ __all__ = [
     "stored",
 ]
 
-# What may carry columns to landing memory.
+# Transports that may carry columns to landing memory.
 LANDING = {"peer"}
-# Rows of a rank that are dealt to their owners at once, which bounds the memory that they take, and
-# those that travel together.
+# Rows of a rank that are partitioned by owner at once, which bounds the memory that they take, and
+# rows that travel together in one slice.
 PIECE_ROWS = 1 << 27
 SLICE_ROWS = 1 << 24
 
@@ -47,19 +47,19 @@ REMEDY = (
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A verb on a table, as all ranks are told it.
+    """Request to carry out a verb on a table, the same for all ranks.
 
     Attributes
     ----------
     uid : str
-        Of the table.
+        Id of the table.
     epoch : int
-        The number of changes that the table has had.
+        Number of changes that the table has had.
     verb : Verb
     hosted : bool
-        Whether the arguments are host arrays, and the answers shall be.
+        Whether the arguments are host arrays, and the answers are to be.
     piece_rows : int or None
-        Rows of a rank that travel together; None: as many as suit the verb.
+        Rows of a rank that are partitioned at once; None: `PIECE_ROWS`.
     """
 
     uid: str
@@ -71,12 +71,12 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """An array of an answer that a worker keeps among its data.
+    """Name and shape of an answer array among a worker's data.
 
     Attributes
     ----------
     key : tuple
-        The name of the answer's column, and the number of the chunk.
+        Name of the answer's column, and number of the chunk.
     shape : tuple of int
     """
 
@@ -86,11 +86,11 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a rank has done: its answers, or why it refused before anything was changed.
+    """Result of a rank: its answers, or why it refused to change anything.
 
-    `answer`: begins the labels of those that it keeps.
-    `absent_rows`: about how many of its rows asked for keys that are not stored.
-    `held`: what its part has after a change.
+    `answer`: prefix of the labels of the answers that the rank keeps.
+    `absent_rows`: about how many of its rows have keys that are not stored.
+    `held`: size of its shard after a change.
     """
 
     stored: list[Stored]
@@ -102,7 +102,7 @@ class Outcome:
 
 @dataclass
 class Hosted:
-    """A part, at one epoch."""
+    """Shard of a table, at one epoch."""
 
     part: Part
     epoch: int
@@ -110,12 +110,12 @@ class Hosted:
 
 
 def answer_of(verb: str, token: str) -> str:
-    """What begins the names of an answer."""
+    """Return the prefix of the names of an answer's columns."""
     return f"dgpuhash-{verb}-{token}"
 
 
 def answer_name(answer: str, column: int) -> str:
-    """Of a column of an answer."""
+    """Return the name of a column of an answer."""
     return f"{answer}-{column}"
 
 
@@ -134,7 +134,7 @@ def open_part(
 
 
 def make_ready(host: ShardHost, collective: Collective, uid: str, epoch: int, rows: int) -> None:
-    """Have what so many rows of a rank, or their answers, need before they can travel."""
+    """Allocate what a rank's `rows` rows need before they can travel."""
     part = at(host, uid, epoch).part
     if collective.lands(part.table.device):
         part.store.witnesses.ready(part.store.backend, part.store.slots)
@@ -163,12 +163,12 @@ def size_of(host: ShardHost, uid: str, epoch: int) -> int:
 
 
 def at(host: ShardHost, uid: str, epoch: int) -> Hosted:
-    """The part of the table `uid`, for a handle that knows of `epoch` changes.
+    """Return the shard of table `uid`, for a handle at `epoch`.
 
     Raises
     ------
     IndexLost
-        When it is gone, broken, or changed by another handle.
+        When the shard is gone, broken, or was changed by another handle.
     """
     hosted = host.tables.get(uid)
     if hosted is None:
@@ -187,5 +187,5 @@ def at(host: ShardHost, uid: str, epoch: int) -> Hosted:
 
 
 def stored(data: Mapping[tuple[str, int], Any]) -> list[Stored]:
-    """What the client is told of arrays among the worker's data."""
+    """Return names and shapes of arrays among the worker's data."""
     return [Stored(key, array.shape) for key, array in data.items()]

@@ -1,1 +1,1 @@
-"""Saved indexes and tables, and the durable log of changes."""
+"""Saved indexes and tables, and the write-ahead log of durable indexes."""

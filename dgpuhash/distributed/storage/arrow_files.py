@@ -1,4 +1,4 @@
-"""Files of rows: Arrow, with a checksum that is kept elsewhere. No pickle."""
+"""Arrow files of rows, without pickle; their checksums are kept elsewhere."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ NAMES = ("key", "value")
 
 
 def to_arrow(columns: Sequence[np.ndarray], dtypes: Sequence[np.dtype[Any]]) -> pa.Table:
-    """A table of the columns ``"key"`` and ``"value"``, with these dtypes.
+    """Return an Arrow table with columns ``"key"`` and ``"value"``.
 
-    Numbers and times are Arrow's own, times of other units, or multiples of one, int64, all other
-    values fixed bytes.
+    Numbers and times have Arrow's own types. Times of units that Arrow has not, or of multiples of
+    a unit, are int64, and all other values are fixed-size binary.
 
     Examples
     --------
@@ -56,7 +56,10 @@ def to_arrow(columns: Sequence[np.ndarray], dtypes: Sequence[np.dtype[Any]]) -> 
 
 
 def to_numpy(table: pa.Table, dtypes: Sequence[np.dtype[Any]]) -> list[np.ndarray]:
-    """The columns that `to_arrow` was given; ValueError for a table that it has not made."""
+    """Return the columns that `to_arrow` was given.
+
+    Raises ValueError for a table that `to_arrow` has not made.
+    """
     if not any(
         table.schema == pa.schema(zip(NAMES, map(of, dtypes), strict=False))
         for of in (type_of, _type_once)
@@ -77,7 +80,7 @@ def to_numpy(table: pa.Table, dtypes: Sequence[np.dtype[Any]]) -> list[np.ndarra
 
 
 def type_of(dtype: np.dtype[Any]) -> pa.DataType:
-    """The type of a column of this dtype."""
+    """Return the Arrow type of a column of this dtype."""
     if dtype.kind in "mM":
         return pa.from_numpy_dtype(dtype) if has_common_unit(dtype) else pa.int64()
     if dtype.kind in "biuf" and dtype.itemsize <= 8:
@@ -86,7 +89,10 @@ def type_of(dtype: np.dtype[Any]) -> pa.DataType:
 
 
 def _type_once(dtype: np.dtype[Any]) -> pa.DataType:
-    """As `type_of`, in older files: multiples of a unit have the type of the unit."""
+    """Return the Arrow type of a column of this dtype in older files.
+
+    There, times in multiples of a unit have the type of the unit.
+    """
     if dtype.kind in "mM":
         dtype = np.dtype(f"{dtype.kind}8[{np.datetime_data(dtype)[0]}]")
     return type_of(dtype)
@@ -99,7 +105,7 @@ REMEDY = "restore it from a backup, or save again"
 
 @dataclass(frozen=True, slots=True)
 class RowsFile:
-    """One Arrow file: its name, size and checksum, and the rows of each of its batches."""
+    """Name, size, checksum and rows of each batch of one Arrow file."""
 
     file: str
     nbytes: int
@@ -108,7 +114,10 @@ class RowsFile:
 
     @classmethod
     def from_json(cls, entry: dict[str, Any]) -> RowsFile:
-        """What `dataclasses.asdict` gave; ValueError when it names another folder's file."""
+        """Return the RowsFile that `dataclasses.asdict` made into `entry`.
+
+        Raises ValueError when its name leads to another folder.
+        """
         batches = entry["batches"]
         numbers = [entry["nbytes"], *batches]
         plain = isinstance(entry["file"], str) and not set(entry["file"]) & set("/\\:?#*")
@@ -120,13 +129,13 @@ class RowsFile:
 
 
 def write_rows(frame: Any, folder: Folder, name: str) -> RowsFile:
-    """Write `frame` to a new file; nothing is left of it when that fails."""
+    """Write `frame` to a new file, and remove the file when that fails."""
     table = frames_of(frame).to_arrow(frame).combine_chunks().unify_dictionaries()
     return write_table(table, folder, name)
 
 
 def write_table(table: pa.Table, folder: Folder, name: str) -> RowsFile:
-    """As `write_rows`, of an Arrow table."""
+    """Write an Arrow table to a new file, as `write_rows` does."""
     step = max(1, table.num_rows * BATCH_NBYTES // max(1, table.nbytes))
     batches = table.to_batches(max_chunksize=step)
     with folder.writing(name) as file:
@@ -139,12 +148,12 @@ def write_table(table: pa.Table, folder: Folder, name: str) -> RowsFile:
 
 
 def check_sizes(folder: Folder, files: Iterable[RowsFile]) -> None:
-    """Compare the sizes of files with what is known of them.
+    """Compare the sizes of files with the recorded sizes.
 
     Raises
     ------
     FormatError
-        When one is missing, or has another size.
+        When a file is missing, or has another size.
     """
     for rows in files:
         there = folder.size(rows.file)
@@ -154,12 +163,12 @@ def check_sizes(folder: Folder, files: Iterable[RowsFile]) -> None:
 
 
 def check_shared(folder: Folder, files: Iterable[RowsFile]) -> None:
-    """Refuse a place where this program does not see what workers have written.
+    """Check that the client sees the files that workers have written.
 
     Raises
     ------
     UnsupportedError
-        When a file is missing, or another one.
+        When a file is missing, or has another size.
     """
     for rows in files:
         if folder.size(rows.file) != rows.nbytes:
@@ -170,14 +179,20 @@ def check_shared(folder: Folder, files: Iterable[RowsFile]) -> None:
 
 
 def partitions_in(url: str, files: Iterable[RowsFile], library: str) -> list[Any]:
-    """The rows of files as Delayed frames, read after the checksum has been found right."""
+    """Return the rows of files as Delayed frames, one for each batch.
+
+    A file is read after its checksum was verified.
+    """
     return batches_in(url, files, read_frame, library)
 
 
 def batches_in(
     url: str, files: Iterable[RowsFile], form: Callable[..., Any], *args: Any
 ) -> list[Any]:
-    """``form(table, *args)`` of each batch of checked files, as Delayed."""
+    """Return ``form(table, *args)`` of each batch of files, as Delayed.
+
+    A file is read after its checksum was verified.
+    """
     check, read = dask.delayed(check_file, pure=False), dask.delayed(read_batch, pure=False)
     found = []
     for rows in files:
@@ -187,7 +202,7 @@ def batches_in(
 
 
 def check_file(url: str, rows: RowsFile) -> None:
-    """Runs as a Dask task: compares a file with its checksum."""
+    """Verify the checksum of a file; runs as a Dask task."""
     digest = digest_of()
     try:
         with Folder(url).reading(rows.file) as file:
@@ -200,7 +215,7 @@ def check_file(url: str, rows: RowsFile) -> None:
 
 
 def read_frame(table: pa.Table, library: str) -> Any:
-    """The rows as a frame."""
+    """Return the rows as a frame."""
     return frames_named(library).from_arrow(table)
 
 
@@ -212,7 +227,7 @@ def read_batch(
     form: Callable[..., Any],
     args: tuple[Any, ...],
 ) -> Any:
-    """Runs as a Dask task: one batch of rows of a checked file, in this form."""
+    """Return one batch of rows of a verified file; runs as a Dask task."""
     try:
         with Folder(url).reading(rows.file) as file:
             reader = pa.ipc.open_file(pa.PythonFile(file, "r"))
@@ -230,12 +245,15 @@ def read_batch(
 
 
 def digest_of(data: bytes = b"") -> Any:
-    """The checksum of this project's files, which goes on with `update`."""
+    """Return the hash object of `data`, which `update` extends.
+
+    It makes the checksums of all files of this project.
+    """
     return hashlib.blake2b(data, digest_size=16)
 
 
 class _Digesting:
-    """A file that counts and digests what is written to it."""
+    """Writable file that counts and hashes what is written to it."""
 
     def __init__(self, file: Any) -> None:
         self._file = file

@@ -1,11 +1,12 @@
-"""The log of a durable index: each change of its rows, on the disk before anybody sees it.
+"""Write-ahead log of a durable index, with one record for each revision.
 
-Beside the manifest of a checkpoint stand, for each revision since, the rows by part, as Arrow files
-of the workers that own them, and then a record: a small file that names them with their checksums.
-The record makes the change. It is created under a name that only one writer can take; so a second
-one, who took the log over, is noticed. A record that breaks off was never acknowledged. Who goes on
-with a log, or makes it short, first writes a record without rows: nothing that was written before
-comes after it.
+Each change is on disk before anybody sees it. The log stands beside the manifest of a checkpoint.
+Each revision since then has Arrow files with the rows of each shard, written by the workers that
+own them, and then a record: a small file that names the Arrow files with their checksums. The
+record commits the change. It is created under a name that only one writer can take, so a second
+writer, which took the log over, is noticed. A record without its end was never acknowledged.
+Whoever continues a log, or truncates it, first writes a record without rows, so that no earlier
+write can appear after it.
 """
 
 from __future__ import annotations
@@ -49,28 +50,28 @@ END = b"\nend\n"
 NAME = re.compile(r"log-(\d{12})\.record")
 VERBS = {"insert", "erase", "load", "save"}
 
-# The error of a writer whose index was changed meanwhile; None where it was not.
+# Returns the error of a writer whose index was changed meanwhile, or None where it was not.
 Outdated = Callable[[], IndexLost | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One change of rows.
+    """Log record of one change of rows.
 
     Attributes
     ----------
     revision : int
-        After the change.
+        Revision after the change.
     verb : str
-        ``"insert"`` or ``"erase"``; ``"load"`` when another index went on with the log, and
-        ``"save"`` before a save made it short.
+        ``"insert"`` or ``"erase"``; ``"load"`` when another index continued the log, and
+        ``"save"`` before a save truncated it.
     uid : str
-        Of the index.
+        Identifier of the index.
     transaction : str
     files : tuple of (RowsFile or None)
-        By part, or one for rows that all parts got; None where there were no rows.
+        One for each shard, or one for rows that all shards got; None where there were no rows.
     owned : bool
-        Whether each file has the rows of the keys that its part owns.
+        Whether each file has the rows of the keys that its shard owns.
     """
 
     revision: int
@@ -82,22 +83,27 @@ class Record:
 
     @property
     def name(self) -> str:
-        """Of the record's file."""
+        """Name of the record's file."""
         return f"log-{self.revision:012}.record"
 
     def to_bytes(self) -> bytes:
-        """A line with size and checksum, JSON, and an end that tells damage from an early stop."""
+        """Return a header line with size and checksum, the JSON, and an end mark.
+
+        The end mark tells a damaged record from an interrupted write.
+        """
         body = json.dumps(asdict(self)).encode()
         return b"%s %d %s\n" % (MAGIC, len(body), digest_of(body).hexdigest().encode()) + body + END
 
     @classmethod
     def from_bytes(cls, data: bytes, where: str) -> Record | None:
-        """What `to_bytes` wrote; None when the end is missing, since writing it was stopped.
+        """Return the record that `to_bytes` wrote, or None without its end.
+
+        The end is missing when the write was interrupted.
 
         Raises
         ------
         FormatError
-            When it is damaged.
+            When the record is damaged.
         """
         head, _, rest = data.partition(b"\n")
         fields = head.removeprefix(MAGIC).split()
@@ -125,21 +131,24 @@ REMEDY = "restore the folder from a backup"
 
 @dataclass(frozen=True, slots=True)
 class Continued:
-    """What an index has left that another one goes on with: a manifest, and the changes since."""
+    """Manifest and later changes of an index whose log another continues."""
 
     manifest: Manifest
     changes: Sequence[Record]
 
 
 def append(client: Client, change: Change, end: Descriptor, outdated: Outdated) -> None:
-    """Have the shards write what they have prepared for the change to `end`, and then its record.
+    """Log a change: its rows on all shards, and then its record.
+
+    `end` is the descriptor after the change. The shards write the rows that they have prepared for
+    it.
 
     Raises
     ------
     OSError
-        When it cannot be written; the change has not happened then.
+        When the log cannot be written; the change has not happened then.
     IndexLost
-        When another index goes on with this log, another client has changed this one, or a worker
+        When another index continues this log, another client has changed this index, or a worker
         is lost.
     """
     assert end.log is not None
@@ -154,7 +163,7 @@ def append(client: Client, change: Change, end: Descriptor, outdated: Outdated) 
         )
         _commit(folder, record, outdated)
     except BaseException:
-        # Once its record is there, the change may be seen, and its files have to stay.
+        # Once its record is written, the change may be seen, and its files must stay.
         with suppress(OSError):
             if not _is_recorded(folder, revision, change.transaction):
                 folder.remove(names)
@@ -162,25 +171,29 @@ def append(client: Client, change: Change, end: Descriptor, outdated: Outdated) 
 
 
 def fence(folder: Folder, end: Descriptor, outdated: Outdated) -> None:
-    """Let the log go on to the revision of `end`, without rows, before it is made short.
+    """Append a record without rows, for the revision of `end`.
+
+    The log may be truncated after it.
 
     Raises
     ------
     IndexLost
-        When another index goes on with it, or another client has changed this one.
+        When another index continues the log, or another client has changed this index.
     """
     _commit(folder, Record(end.revision, "save", end.uid, uuid.uuid4().hex, ()), outdated)
 
 
 def take_over(folder: Folder, continued: Continued, uid: str, revision: int) -> None:
-    """Let the index `uid` go on with a log, at `revision`; whoever wrote it before is refused.
+    """Let the index `uid` continue a log at `revision`, fencing its writer.
+
+    The index that wrote the log before cannot append to it any more.
 
     Raises
     ------
     FormatError
-        When it was made short meanwhile.
+        When the log was truncated meanwhile.
     IndexChanged
-        When it went on meanwhile.
+        When a change was appended meanwhile.
     """
     record = Record(revision, "load", uid, uuid.uuid4().hex, ())
     if not _created(folder, record, lambda: None):
@@ -194,23 +207,24 @@ def take_over(folder: Folder, continued: Continued, uid: str, revision: int) -> 
 
 
 def records(folder: Folder, after: int) -> list[Record]:
-    """The changes that lead on from revision `after`.
+    """Return the changes after revision `after`, in order.
 
     Raises
     ------
     FormatError
-        When one is damaged, or missing before another, or the folder does not list its files.
+        When a record is damaged, or missing before another one, or the folder does not list its
+        files.
     """
     found: list[Record] = []
     names = folder.names()
     if MANIFEST not in names:
-        # As over HTTP, where a server sends files only.
+        # For example over HTTP, whose servers may not list folders.
         raise FormatError(
             f"{folder.url} does not list its files, of which each change since the last save is "
             "one; load a copy of that folder, or what the index saves to another place"
         )
     numbers = [number for number in _numbers(names) if number > after]
-    # Where listings are late.
+    # For file systems whose listings lag behind.
     while folder.has(f"log-{after + len(numbers) + 1:012}.record"):
         numbers.append(after + len(numbers) + 1)
     for number, expected in zip(numbers, range(after + 1, after + 1 + len(numbers)), strict=True):
@@ -233,18 +247,24 @@ def records(folder: Folder, after: int) -> list[Record]:
 
 
 def last_revision(names: Iterable[str]) -> int:
-    """The greatest number of a record, whole or not, among `names`; 0 when there is none."""
+    """Return the greatest number of a record among `names`, or 0.
+
+    Records need not be complete.
+    """
     return max(_numbers(names), default=0)
 
 
 def replaced_by(names: Iterable[str], revision: int) -> set[str]:
-    """Of `names` those of records, and of their rows, up to the revision of a save."""
+    """Return the log files that a save at `revision` makes obsolete.
+
+    They are the records up to `revision`, and the files of their rows.
+    """
     end = f"log-{revision + 1:012}"
     return {name for name in names if name.startswith("log-") and name < end}
 
 
 def gone_on(folder: Folder) -> IndexLost:
-    """The error of an index whose log another one goes on with."""
+    """Return the error of an index whose log another index continues."""
     return IndexLost(
         f"another index goes on with the log in {folder.url}; nothing was changed; close this "
         "one, and open that one"
@@ -252,7 +272,7 @@ def gone_on(folder: Folder) -> IndexLost:
 
 
 def write_batch(host: ShardHost, change: Change, url: str, names: Sequence[str]) -> RowsFile | None:
-    """Runs on a worker: writes the rows that the change brings to its shard."""
+    """Write the rows that a change brings to a shard; runs on its worker."""
     rows = host.shards.prepared(change.uid, change.transaction)
     part = change.workers.index(host.worker.address)
     return write_rows(rows, Folder(url), names[part]) if len(rows) else None
@@ -262,23 +282,26 @@ def _commit(folder: Folder, record: Record, outdated: Outdated) -> None:
     manifest = _manifest_of(folder)
     if manifest.uid != record.uid:
         raise gone_on(folder)
-    # It would not be read after a save of this index by another client.
+    # A record up to the saved revision would never be read; another client has saved this index.
     saved = manifest.revision >= record.revision
     if saved or not _created(folder, record, outdated):
         raise outdated() or gone_on(folder)
 
 
 def _created(folder: Folder, record: Record, outdated: Outdated) -> bool:
-    """Whether the record was written; not where another index, or this one, has gone on."""
+    """Return whether the record was written.
+
+    It is not where another index, or another client of this one, has appended.
+    """
     data = record.to_bytes()
     try:
         folder.create(record.name, data)
     except FileExistsError:
         there = Record.from_bytes(folder.read(record.name), f"{folder.url}/{record.name}")
-        # Its client died before the change was seen by anybody, or before the end of the record.
+        # Otherwise the client died before anybody saw the change, or before the record's end.
         if there is not None and (there.uid != record.uid or outdated()):
             return False
-        # Another index may have read it, and goes on after it.
+        # Another index may have read the record, and continue after it.
         after = replace(record, revision=record.revision + 1).name
         if folder.has(after):
             return False
@@ -288,7 +311,10 @@ def _created(folder: Folder, record: Record, outdated: Outdated) -> bool:
 
 
 def _check_unchanged(folder: Folder, continued: Continued, last: Record) -> None:
-    """Nothing changes up to `last` any more, and nothing shall have since that was read."""
+    """Raise when the log was changed after `continued` was read.
+
+    Nothing before the record `last` changes any more once that is written.
+    """
     before, now = continued.manifest, _manifest_of(folder)
     if (now.uid, now.shards) != (before.uid, before.shards):
         raise FormatError(f"{folder.url} was saved to while it was loaded; load it again")

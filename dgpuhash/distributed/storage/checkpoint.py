@@ -1,4 +1,7 @@
-"""Saved indexes: a folder with one Arrow file for each shard, and a manifest. No pickle."""
+"""Checkpoints of indexes: a manifest and one Arrow file for each shard.
+
+No pickle is used.
+"""
 
 from __future__ import annotations
 
@@ -55,9 +58,10 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Saved rows of one verb, by the part that had them; None where there were none.
+    """Saved rows of one verb, with one file for each shard, or None.
 
-    `owned`: whether each part had the rows of the keys that it owns.
+    None for a shard without rows. `owned`: whether each shard had the rows of the keys that it
+    owns.
     """
 
     verb: str
@@ -66,14 +70,16 @@ class Batch:
 
 
 def fenced(descriptor: Descriptor, url: str, outdated: Outdated) -> Descriptor:
-    """What `save` is given; where it makes the log short, the next revision, with its record.
+    """Return the descriptor for `save`, and fence the log if `url` has it.
 
-    A change that nobody saw, as its client died, gives its place to that, and is not seen later.
+    A save to the index's log folder truncates the log: the descriptor is then of the next revision,
+    whose record is written here. That revision takes the place of a change that nobody saw, as its
+    client died; such a change is not seen later.
 
     Raises
     ------
     IndexLost
-        When another index goes on with the log, or another client has changed this one.
+        When another index continues the log, or another client has changed this index.
     """
     folder = Folder(url)
     if folder.url != descriptor.log or not folder.has(MANIFEST):
@@ -84,27 +90,27 @@ def fenced(descriptor: Descriptor, url: str, outdated: Outdated) -> Descriptor:
 
 
 def save(client: Client, descriptor: Descriptor, url: str, *, overwrite: bool) -> Descriptor:
-    """Write all shards and then the manifest, which makes them a saved index.
+    """Write all shards and then the manifest, which commits the save.
 
-    A new local folder appears under its name when it is complete. Elsewhere, and where `url`
-    holds a saved index already, files with new names are written beside the old ones, the
-    manifest is replaced, and the old ones go; in the folder of the index's log, its records too.
-    So does what a client that was killed while it saved this index there has left.
+    A new local folder appears under its name when it is complete. Elsewhere, and where `url` holds
+    a saved index already, files with new names are written beside the old ones, the manifest is
+    replaced, and the old files are removed; in the folder of the index's log, its records too.
+    Files that a killed client left while it saved this index there are removed as well.
 
     Returns
     -------
     Descriptor
-        Which knows of the save.
+        The given one, with the save as its `saved`.
 
     Raises
     ------
     ExistsError
-        When there is something else under `url`, as the log of another index, or a save of another
-        one without `overwrite`.
+        When `url` holds something else, such as the log of another index, or, without `overwrite`,
+        a save of another index.
     IndexLost
-        When another index goes on with the log there, or a worker is lost.
+        When another index continues the log there, or a worker is lost.
     OSError
-        When it cannot be written; what was there is as it was.
+        When the save cannot be written; the earlier contents of `url` are unchanged then.
     """
     folder, revision = Folder(url), descriptor.revision
     logged = folder.url == descriptor.log
@@ -112,9 +118,10 @@ def save(client: Client, descriptor: Descriptor, url: str, *, overwrite: bool) -
     written, replaced = _write(client, descriptor, folder, there, None, logged, overwrite)
     names = folder.names()
     if logged and last_revision(names) > revision:
-        # Another index may put the manifest back that it has read.
+        # The index that continues the log may still replace this manifest by the one it has read.
         raise gone_on(folder)
-    # What clients that were killed left behind goes, too; other indexes may be saved here just now.
+    # Files that killed clients left are removed, too, but not files of other indexes, which may be
+    # saved here at the same time.
     mark = "" if logged else _mark(descriptor)
     left = f"shard-{mark}", f"{MANIFEST}.{mark}"
     stale = {rows.file for rows in replaced}
@@ -129,7 +136,10 @@ def save(client: Client, descriptor: Descriptor, url: str, *, overwrite: bool) -
 def begin(
     client: Client, descriptor: Descriptor, change: Change, continued: Continued | None
 ) -> None:
-    """Let the index's log begin with what the shards have prepared, or go on after `continued`."""
+    """Start the index's log from the prepared shards, or continue one.
+
+    With `continued`, the index takes over the log that this was read from.
+    """
     if descriptor.log is None:
         return
     if continued is not None:
@@ -140,7 +150,7 @@ def begin(
 
 
 def check_free(descriptor: Descriptor) -> None:
-    """Raise ExistsError when something is where the index's log shall begin."""
+    """Raise ExistsError when the folder of the index's new log is not empty."""
     if descriptor.log is None:
         return
     folder = Folder(descriptor.log)
@@ -152,7 +162,7 @@ def check_free(descriptor: Descriptor) -> None:
 
 
 def check_target(url: str, *, overwrite: bool) -> None:
-    """Refuse a place to which a new index could not be saved, before there is one.
+    """Check that a new index can be saved to `url`, before it is built.
 
     Raises
     ------
@@ -176,12 +186,12 @@ def forget(descriptor: Descriptor) -> None:
 
 
 def read_manifest(folder: Folder) -> Manifest:
-    """What is saved in a folder; sizes of all files are compared with what it claims.
+    """Return the manifest of a saved index, and check the sizes of its files.
 
     Raises
     ------
     FormatError
-        When that is no saved index, or a damaged one.
+        When the folder holds no saved index, or a damaged one.
     """
     manifest = required_manifest(folder, WHAT, Manifest.from_bytes)
     check_sizes(folder, manifest.shards)
@@ -189,17 +199,17 @@ def read_manifest(folder: Folder) -> Manifest:
 
 
 def changes_in(folder: Folder, manifest: Manifest) -> list[Record]:
-    """Those since a manifest, where a log stands beside it."""
+    """Return the logged changes since a manifest."""
     return records(folder, manifest.revision) if manifest.logged else []
 
 
 def batches_of(saved: Saved) -> list[Batch]:
-    """What has to be built, inserted and erased to have the saved rows.
+    """Return what to build, insert and erase to get the saved rows.
 
     Raises
     ------
     FormatError
-        When they are no longer there, or damaged.
+        When the rows were replaced, removed or damaged.
     """
     folder = Folder(saved.url)
     manifest = read_manifest(folder)
@@ -222,7 +232,7 @@ def batches_of(saved: Saved) -> list[Batch]:
 def write_shard(
     host: ShardHost, descriptor: Descriptor, change: Change | None, url: str, names: Sequence[str]
 ) -> RowsFile:
-    """Runs on a worker: writes its shard, or the one that is prepared for `change`."""
+    """Write a shard, or the one prepared for `change`; runs on its worker."""
     part = descriptor.workers.index(host.worker.address)
     shard = descriptor.shards[part]
     if change is None:
@@ -241,7 +251,7 @@ def _write(
     logged: bool,
     overwrite: bool = False,
 ) -> tuple[Sequence[RowsFile], Sequence[RowsFile]]:
-    """The files that were written, and those that a manifest named before."""
+    """Return the files that were written, and those that they replace."""
     mark = _mark(descriptor)
     token = f"{mark}{uuid.uuid4().hex[:12]}"
     names = [f"shard-{token}-{part:05}.arrow" for part in range(len(descriptor.whole))]
@@ -254,7 +264,7 @@ def _write(
         )
         check_shared(folder, files)
         if there is not None:
-            # Another index may have been saved here meanwhile, or go on with the log.
+            # Another index may have been saved here meanwhile, or continue the log.
             there = _replaced_in(folder, descriptor, overwrite)
         return Manifest.of(descriptor, files, frames_of(descriptor.meta), logged=logged).to_bytes()
 
@@ -263,12 +273,15 @@ def _write(
 
 
 def _mark(descriptor: Descriptor) -> str:
-    """By which an index knows its files: one client at a time saves it."""
+    """Return the mark in the names of an index's files.
+
+    One client at a time saves an index.
+    """
     return f"{descriptor.uid[:12]}-"
 
 
 def _replaced_in(folder: Folder, descriptor: Descriptor, overwrite: bool) -> Manifest | None:
-    """Of the saved index that a save of `descriptor` replaces; None where there is none."""
+    """Return the manifest that a save of `descriptor` replaces, or None."""
     there = _manifest_in(folder)
     if there is None:
         return None
@@ -279,7 +292,7 @@ def _replaced_in(folder: Folder, descriptor: Descriptor, overwrite: bool) -> Man
         return there
     own = {descriptor.uid}
     if descriptor.saved is not None and descriptor.saved.url == folder.url:
-        # What it was loaded from.
+        # The index that this one was loaded from.
         own.add(descriptor.saved.uid)
     _check_replaceable(folder, there, own, overwrite)
     return there
@@ -297,5 +310,8 @@ def _check_replaceable(
 
 
 def _manifest_in(folder: Folder) -> Manifest | None:
-    """Of the saved index in a folder; None when the folder is empty, or is not there."""
+    """Return the manifest of a saved index, or None for an empty folder.
+
+    None also where the folder does not exist.
+    """
     return manifest_in(folder, WHAT, Manifest.from_bytes)

@@ -1,4 +1,4 @@
-"""Folders on any file system, and files that are there whole or not at all."""
+"""Folders on any file system, with files that are written atomically."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ __all__ = ["Folder"]
 
 
 class Folder:
-    """A folder by its fsspec URL, or by a path.
+    """Folder at an fsspec URL, or at a path.
 
-    On local file systems what was written is on the disk when a method returns.
+    On local file systems, written files are on disk when a method returns.
 
     Attributes
     ----------
     url : str
-        As workers with other working folders understand it.
+        Absolute, so that workers with other working directories can use it.
     system : fsspec.AbstractFileSystem
     path : str
-        Within that file system.
+        Path within that file system.
     local : bool
 
     Raises
@@ -44,7 +44,7 @@ class Folder:
     SpecError
         When fsspec knows no such URL, or a package for it is missing.
     FormatError
-        When it is in an archive that cannot be read.
+        When the folder is in an archive that cannot be read.
     """
 
     def __init__(self, url: str | os.PathLike[str]) -> None:
@@ -52,7 +52,7 @@ class Folder:
             with _saying(os.fsdecode(url), ImportError, ValueError, TypeError):
                 self.system, self.path = fsspec.core.url_to_fs(os.fsdecode(url))
         except FormatError:
-            # It is a ValueError, too.
+            # FormatError is a ValueError, too.
             raise
         except (ImportError, ValueError, TypeError) as error:
             raise SpecError(f"{url!r}: {error}; give a path, or a URL that fsspec knows") from error
@@ -68,12 +68,12 @@ class Folder:
             self.url += "///"
 
     def make(self) -> None:
-        """Make the folder, and those that it is in, unless they are there.
+        """Create the folder and its parents, unless they exist.
 
         Raises
         ------
         SpecError
-            When its name is a pattern.
+            When the folder's name is a pattern.
         """
         check_plain(self.url, self.system)
         path = Path(self.path)
@@ -83,9 +83,12 @@ class Folder:
             _sync(str(each.parent))
 
     def names(self) -> list[str]:
-        """Of the files and folders that are there; none when the folder is not."""
+        """Return the names of the files and folders in it.
+
+        Empty when the folder does not exist.
+        """
         try:
-            # Some file systems remember what they have listed once.
+            # Some file systems cache listings.
             self.system.invalidate_cache(self.path)
             with _saying(self.url):
                 found = self.system.ls(self.path, detail=False)
@@ -94,35 +97,36 @@ class Folder:
         return sorted(str(name).rstrip("/").rpartition("/")[2] for name in found)
 
     def exists(self) -> bool:
-        """Whether anything is there under this name."""
+        """Return whether a file or folder exists under this name."""
         return bool(self.system.exists(self.path))
 
     def has(self, name: str) -> bool:
-        """Whether there is a file of this name."""
+        """Return whether a file of this name exists."""
         self.system.invalidate_cache(self._at(name))
         return bool(self.system.isfile(self._at(name)))
 
     def size(self, name: str) -> int | None:
-        """Bytes of a file; None when it is not there."""
+        """Return the bytes of a file, or None when it does not exist."""
         if not self.has(name):
             return None
         found = self.system.size(self._at(name))
-        # Not all servers say so.
+        # Not all servers report sizes.
         return len(self.read(name)) if found is None else int(found)
 
     def read(self, name: str) -> bytes:
-        """The bytes of a file.
+        """Return the contents of a file.
 
         Raises
         ------
         FormatError
-            When an archive is damaged, or a server does not send it; as in a block of `reading`.
+            When an archive is damaged, or a server does not send the file; also in a block of
+            `reading`.
         """
         with _saying(f"{self.url}/{name}"):
             return bytes(self.system.cat_file(self._at(name)))
 
     def may_hold(self, name: str, data: bytes) -> bool:
-        """Whether a file has these bytes, or nobody can say so."""
+        """Return whether a file has these contents, or cannot be read."""
         try:
             return self.read(name) == data
         except FileNotFoundError:
@@ -132,13 +136,16 @@ class Folder:
 
     @contextmanager
     def reading(self, name: str) -> Iterator[Any]:
-        """A file to read from, while the folder, whose end closes those in archives, is kept."""
+        """Open a file for reading.
+
+        The folder is kept meanwhile, as the files of an archive are closed when it is freed.
+        """
         with _saying(f"{self.url}/{name}"), self.system.open(self._at(name), "rb") as file:
             yield file
 
     @contextmanager
     def writing(self, name: str) -> Iterator[Any]:
-        """A new file to write to, which goes when the block fails.
+        """Open a new file for writing, and remove it when the block fails.
 
         Raises
         ------
@@ -155,9 +162,9 @@ class Folder:
             raise
 
     def replace(self, name: str, data: bytes, mark: str = "") -> None:
-        """Write a file under its name at once; what was there is replaced then.
+        """Write a file under a temporary name, and rename it to `name`.
 
-        Until then it is a file whose name goes on with `mark`.
+        An earlier file of that name is replaced. The temporary name is `name` and then `mark`.
         """
         part = f"{name}.{mark}{uuid.uuid4().hex}.part"
         with self.writing(part) as file:
@@ -174,14 +181,15 @@ class Folder:
             raise
 
     def create(self, name: str, data: bytes) -> None:
-        """Write a file that must not be there; one who does so at once is first, where known.
+        """Create a file that must not exist.
 
-        A process that is killed meanwhile may leave the beginning of the file.
+        Of two writers at the same time only one succeeds, where the file system supports that; see
+        `check_exclusive`. A process that is killed meanwhile may leave the beginning of the file.
 
         Raises
         ------
         FileExistsError
-            When it is there.
+            When the file exists.
         """
         with self._exclusive(name) as file:
             try:
@@ -193,9 +201,9 @@ class Folder:
         self.sync()
 
     def check_exclusive(self) -> None:
-        """Raise UnsupportedError where `create` may let two writers at once both be first.
+        """Raise UnsupportedError where `create` may let two writers succeed.
 
-        Other than local file systems are tried, and what that makes is removed.
+        File systems that are not local are tested, and the test's files are removed.
         """
         if self.local:
             return
@@ -216,7 +224,7 @@ class Folder:
         finally:
             self.remove([name])
             for each in new:
-                # Where folders are but names of files, there is none any more.
+                # Object stores have no folders to remove.
                 with suppress(OSError, NotImplementedError):
                     self.system.rmdir(each)
 
@@ -225,7 +233,7 @@ class Folder:
             with self.system.open(self._at(name), "xb") as file:
                 file.write(b"first")
         except (ValueError, NotImplementedError):
-            # One that only reads says so.
+            # Raises on a read-only file system.
             self._new(name).close()
             return False
         try:
@@ -236,7 +244,7 @@ class Folder:
         return False
 
     def remove(self, names: Iterable[str]) -> None:
-        """Remove files that are there, where the file system can."""
+        """Remove files that exist, where the file system can."""
         for name in names:
             with suppress(FileNotFoundError, NotImplementedError):
                 self.system.rm_file(self._at(name))
@@ -250,19 +258,19 @@ class Folder:
         fresh: bool,
         mark: str = "",
     ) -> None:
-        """Have `write` make the files `names`, and then put what it returns into the file `last`.
+        """Have `write` make the files `names`, and write its result to `last`.
 
-        `fresh`: `last` is not there. Then a local folder that is not there either appears under its
-        name when it is complete; until then that begins with its own and `mark`, as that of a
-        `last` that replaces one. When this fails nothing is left, unless `last` was written all
-        the same.
+        `fresh`: `last` does not exist. A local folder that does not exist either is then made under
+        a temporary name, and renamed when it is complete. Its temporary name begins with its own
+        name and `mark`, like the temporary name of a `last` that replaces an earlier one. When
+        `fill` fails, no file is left, unless `last` was written all the same.
 
         Raises
         ------
         ExistsError
-            When a fresh `last` is there by now.
+            When a fresh `last` exists by now.
         """
-        # One that is there may be somebody's working folder, a link, or where a disk begins.
+        # A folder that exists may be a working directory, a link or a mount point: keep it.
         apart = self.local and fresh and not self.exists()
         data = None
         folder = Folder(f"{self.url}.{mark}{uuid.uuid4().hex[:12]}.part") if apart else self
@@ -291,23 +299,23 @@ class Folder:
             raise
 
     def clear_parts(self, mark: str) -> None:
-        """Remove what `fill` has left beside a local folder, with this mark, when it was killed."""
+        """Remove temporary folders with this mark that a killed `fill` left."""
         if self.local:
             path = Path(self.path)
-            # Where the folder beside may not be listed, it stays.
+            # Where the parent folder may not be listed, they stay.
             with suppress(OSError):
                 for each in path.parent.iterdir():
                     if each.name.startswith(f"{path.name}.{mark}") and each.suffix == ".part":
                         _clear(str(each))
 
     def rename(self, new: Folder) -> None:
-        """Give a local folder the name of none."""
-        # Fails on one that was filled meanwhile.
+        """Rename a local folder to a name that is free."""
+        # Fails when `new` was filled meanwhile.
         Path(self.path).rename(new.path)
         _sync(str(Path(new.path).parent))
 
     def sync(self) -> None:
-        """On a local file system, have the names of new files on the disk."""
+        """Flush the names of new files to disk, on a local file system."""
         if self.local:
             _sync(self.path)
 
@@ -315,7 +323,7 @@ class Folder:
         try:
             return self.system.open(self._at(name), "xb")
         except (ValueError, NotImplementedError):
-            # Not all file systems can; `check_exclusive` tells of them.
+            # Not all file systems can create exclusively; see `check_exclusive`.
             if self.has(name):
                 raise FileExistsError(name) from None
             return self._new(name)
@@ -337,9 +345,10 @@ class Folder:
 
 @contextmanager
 def _saying(what: str, *known: type[Exception]) -> Iterator[None]:
-    """Say of what goes wrong in the block, unless it is `known`, that `what` cannot be read.
+    """Turn errors of the block into FormatError: `what` cannot be read.
 
-    Archives and HTTP have errors of their own, which are no OSError.
+    Errors that are `known` pass unchanged, as do OSError, MemoryError and DgpuhashError. Archives
+    and HTTP have errors of their own, which are no OSError.
     """
     try:
         yield
@@ -353,8 +362,8 @@ def _saying(what: str, *known: type[Exception]) -> Iterator[None]:
 
 
 def _clear(path: str) -> None:
-    """Remove a folder with all that is in it, as far as that can be."""
-    # Workers that go on although another one was lost may put a file there meanwhile.
+    """Remove a folder and its contents, as far as possible."""
+    # Workers that still run after another one was lost may write a file there meanwhile.
     for _ in range(3):
         shutil.rmtree(path, ignore_errors=True)
 

@@ -1,4 +1,4 @@
-"""The manifest of a saved index: plain JSON, checked before anything it speaks of is touched."""
+"""Manifest of a saved index: JSON, verified before any file is touched."""
 
 from __future__ import annotations
 
@@ -34,12 +34,15 @@ Made = TypeVar("Made")
 
 MANIFEST = "manifest.json"
 LONGEST = 1 << 26
-# How often a load begins anew as another program has saved to the same place.
+# Attempts of a load while other programs save to the same folder.
 TRIES = 20
 
 
 def sealed(what: str, version: int, body: Any) -> bytes:
-    """JSON of plain values that say `what` was saved, with a checksum of themselves."""
+    """Return JSON of `body`, with format, version and checksum.
+
+    `body` has plain values only, and `what` says what was saved.
+    """
     whole = {
         "format": f"dgpuhash {what}",
         "version": version,
@@ -58,12 +61,14 @@ def opened(
     *,
     oldest: int | None = None,
 ) -> Made:
-    """``made_of(body)`` of what `sealed` wrote, in this version or one from the `oldest` on.
+    """Return ``made_of(body)`` of the JSON that `sealed` wrote.
+
+    Its version is `version`, or any from `oldest` on.
 
     Raises
     ------
     FormatError
-        When it is foreign, newer than this program, or damaged.
+        When the JSON is foreign, newer than this program, or damaged.
     """
     try:
         whole = json.loads(data)
@@ -94,12 +99,12 @@ def opened(
 
 
 def required_manifest(folder: Folder, what: str, made_of: Callable[[bytes, str], Made]) -> Made:
-    """``made_of(data, where)`` of the manifest in a folder that must have one.
+    """Return ``made_of(data, where)`` of the manifest that a folder must have.
 
     Raises
     ------
     FormatError
-        When there is none, or it is damaged.
+        When the folder has no manifest, or a damaged one.
     """
     nbytes = folder.size(MANIFEST)
     if nbytes is None:
@@ -112,14 +117,14 @@ def required_manifest(folder: Folder, what: str, made_of: Callable[[bytes, str],
 
 
 def manifest_in(folder: Folder, what: str, made_of: Callable[[bytes, str], Made]) -> Made | None:
-    """As `required_manifest`, of what is to be replaced.
+    """Return the manifest that a save will replace, or None.
 
-    None when the folder is empty, or is not there.
+    As `required_manifest`; None when the folder is empty or does not exist.
 
     Raises
     ------
     ExistsError
-        When there is something else, or it is damaged.
+        When the folder holds something else, or the manifest is damaged.
     """
     if folder.has(MANIFEST):
         try:
@@ -135,7 +140,7 @@ def manifest_in(folder: Folder, what: str, made_of: Callable[[bytes, str], Made]
 
 
 def holds_another(folder: Folder, what: str) -> ExistsError:
-    """The error of a folder with a save that a save of another `what` would replace."""
+    """Return the error of a save that would replace another saved `what`."""
     return ExistsError(
         f"{folder.url} holds another saved {what}; choose another place, or replace it with "
         "overwrite=True"
@@ -143,14 +148,14 @@ def holds_another(folder: Folder, what: str) -> ExistsError:
 
 
 def loaded_from(folder: Folder, load: Callable[[], Made]) -> Made:
-    """``load()``, which reads what is saved in a folder, and once more after each save meanwhile.
+    """Return ``load()``, repeated when the folder is saved to meanwhile.
 
-    A save removes the files that it replaces.
+    `load` reads a save in the folder, and a save removes the files that it replaces.
 
     Raises
     ------
     FormatError
-        When there is nothing, or what there is, is damaged.
+        When the folder holds no save, or a damaged one.
     """
     for _ in range(TRIES):
         before = _data_in(folder)
@@ -173,39 +178,39 @@ def _data_in(folder: Folder) -> bytes | None:
 
 
 def body_digest(body: Any) -> str:
-    """The checksum of plain values."""
+    """Return the checksum of plain values."""
     return str(digest_of(json.dumps(body, sort_keys=True).encode()).hexdigest())
 
 
 WHAT = "index"
 VERSION = 3
-# Saved with seeds that were the same for all indexes, as its encoder then does not say.
+# Version 2 has no seeds in its encoder, since all indexes had the same ones.
 OLDEST = 2
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a saved index is.
+    """Description of a saved index.
 
     Attributes
     ----------
     name : str
-        Of the index that was saved.
+        Name of the index that was saved.
     encoder : KeyEncoder
     specimen : pyarrow.Table
-        No rows, with the columns, types and categories of the stored ones.
+        Empty, with the columns, types and categories of the stored rows.
     unique : bool or None
     placement : Placement
     conflict : Conflict
     shards : tuple of RowsFile
     owned : bool
-        Whether each file has the rows of the keys that its part owns.
+        Whether each file has the rows of the keys that its shard owns.
     uid : str
-        Of the index that was saved here, or that writes its log here.
+        Identifier of the index that was saved here, or that writes its log here.
     revision : int
-        Of the rows in `shards`.
+        Revision of the rows in `shards`.
     logged : bool
-        Whether changes since then stand in a log beside them.
+        Whether later changes are in a log in the same folder.
     """
 
     name: str
@@ -224,7 +229,7 @@ class Manifest:
     def of(
         cls, descriptor: Descriptor, shards: Sequence[RowsFile], frames: Any, *, logged: bool
     ) -> Manifest:
-        """The manifest of an index whose shards were written."""
+        """Return the manifest of an index whose shards were written."""
         return cls(
             descriptor.name,
             descriptor.encoder,
@@ -240,15 +245,15 @@ class Manifest:
         )
 
     def owned_by(self, uid: str) -> Manifest:
-        """The same with another index that goes on with the log."""
+        """Return a copy for another index, which continues the log."""
         return replace(self, uid=uid, logged=True)
 
     def meta(self, library: str) -> Any:
-        """An empty frame like the stored rows."""
+        """Return an empty frame with the columns and dtypes of the stored rows."""
         return frames_named(library).from_arrow(self.specimen)
 
     def to_bytes(self) -> bytes:
-        """JSON, with a checksum of itself."""
+        """Return the manifest as JSON, with its checksum."""
         body = {
             "name": self.name,
             "encoder": self.encoder.to_json(),
@@ -266,12 +271,12 @@ class Manifest:
 
     @classmethod
     def from_bytes(cls, data: bytes, where: str) -> Manifest:
-        """The manifest that `to_bytes` wrote.
+        """Return the manifest that `to_bytes` wrote.
 
         Raises
         ------
         FormatError
-            When it is foreign, newer than this program, or damaged.
+            When the manifest is foreign, newer than this program, or damaged.
         """
         return opened(WHAT, VERSION, data, where, cls._from_body, oldest=OLDEST)
 

@@ -1,16 +1,17 @@
-"""Bulk verbs on arrays that lie on the workers: local tables in parts, one on each worker.
+"""Distributed hash tables: bulk verbs on arrays that lie on Dask workers.
 
-* A `base.DistributedTable` is the client's handle; `batch` finds or makes the chunks of its
-  arguments, and turns answers into arrays of the same form; `claims` takes over what workers keep.
-* A verb is one phase on all workers (`hosted.carry_out`, through a `group.Group`): each makes the
-  same `plan.Plan` of everybody's chunks, and goes through it (`asking.Asking`).
-* `rounds.Rounds` are its course: a piece in the order of its owners, to them, through their
-  `part.Part` of the table, and back, three pieces on their way at once.
-* `thinning` leaves out what need not be asked, where that is wanted and pays.
-* `layout.Layout` says what keys and values are while they travel.
-* `upkeep.Upkeep` has the verbs of a table as a whole, of which `contents` is what workers do: its
-  items, copies, and files, which `columns` and `saved` read and write. `holding.Holding` frees what
-  workers hold for a handle that is gone; tables of a client share groups (`sharing`).
+* `base.DistributedTable` is the client's handle. `arguments` checks the arguments of a verb;
+  `batch` finds or makes their chunks on the workers, and turns answers into arrays of the same
+  form, with the help of `early_answer` while workers compute.
+* A verb is one collective on all workers (`pipeline.run_verb`): each rank makes the same
+  `pipeline.plan.Plan` of the chunks of all ranks, and carries it out (`pipeline.verb.Asking`).
+* `pipeline.rounds.Rounds` pipelines it: a piece is partitioned by owner, sent to the owners, served
+  by their `shards.table_shard.Part` of the table, and answered, several slices at a time.
+* `pruning` leaves out keys that need no lookup, where that is wanted and pays.
+* `shards.table_shard.Layout` is the encoding of keys and values while they travel.
+* `maintenance.Upkeep` has the verbs of a table as a whole; its worker side is `contents`, and
+  `saved` reads and writes its manifests. `leases.Holding` frees what workers hold for a handle that
+  is gone; tables of a client share groups of ranks (`collective.group_cache`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a verb is given: Dask arrays, or arrays of the client's, checked and as a batch."""
+"""Arguments of a verb: Dask or client arrays, checked, as a batch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ __all__ = ["batch_of", "check_arrays", "dtype_of"]
 
 
 def check_arrays() -> None:
-    """Raise UnsupportedError where Dask's arrays are expressions, which nothing here makes."""
+    """Raise UnsupportedError where Dask's arrays are expressions.
+
+    Nothing here makes arrays of that kind.
+    """
     if da.Array is not Array:
         raise UnsupportedError(
             "Dask's array.query-planning is on, and distributed tables take and give no arrays of "
@@ -40,24 +43,26 @@ def batch_of(
     arrays: Sequence[tuple[Any, np.dtype[Any], str]],
     stores: bool,
 ) -> Batch:
-    """The batch of a call's arguments, checked for dtypes and lengths as far as they are known.
+    """Return a call's arguments as a batch, with dtypes and lengths checked.
+
+    They are checked as far as they are known.
 
     Parameters
     ----------
     client : distributed.Client
     workers : sequence of str
-        Those of the table, over which the client's own arrays are spread.
+        Workers of the table, over which the client's own arrays are spread.
     arrays : sequence of (array, dtype, name)
         Keys first.
     stores : bool
-        Whether the table shall have the keys; those of questions may be of another dtype.
+        Whether the table is to store the keys; keys to look up may be of another dtype.
 
     Raises
     ------
     KeyTypeError, ShapeError, UnsupportedError
-        When they do not fit the table, or each other, or are on no worker any more.
+        When the arguments do not fit the table, or each other, or are on no worker any more.
     IndexLost
-        When a worker is lost, or silent, before the arrays are there.
+        When a worker is lost, or silent, before the arrays are on the workers.
     OutOfMemoryError
         When all workers are paused, as their memory is nearly full.
     """
@@ -88,7 +93,7 @@ def batch_of(
 
 
 def dtype_of(array: Any, name: str) -> np.dtype[Any]:
-    """The dtype of an argument, which a new table has."""
+    """Return the dtype of an argument, for a new table."""
     if _is_dask(array, name):
         return np.dtype(array.dtype)
     return natural_dtype(take(array, name), name)
@@ -109,7 +114,10 @@ def _is_dask(array: Any, name: str) -> bool:
 def _check_dask(
     client: Client, array: da.Array, dtype: np.dtype[Any], name: str, *, stores: bool
 ) -> bool:
-    """Check that values of `dtype` can be, or are compared with, those of the array; as `mixed`."""
+    """Check that the array's values fit `dtype`; return `Batch.mixed`.
+
+    Values to look up only need to be comparable with `dtype`.
+    """
     check_home(client, futures_of(array), name)
     on_gpu = backends.device_of(array._meta) == "cuda"
     if on_gpu and array.ndim == 2 and array.dtype == np.uint8 and array.shape[1] == dtype.itemsize:

@@ -1,4 +1,4 @@
-"""What every distributed table has: parts on workers, verbs on all of them at once."""
+"""Base of distributed tables: shards on workers, verbs on all of them."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ __all__ = ["MASK", "DistributedTable"]
 Result = TypeVar("Result")
 
 MASK = Shown(np.dtype(bool))
-# Keys of a part: batches that fill smaller ones are over before memory for them would be made.
+# Keys of a shard: batches that fill smaller ones end before memory for them could be made.
 SMALL_SHARE = 2**22
 
 
 class DistributedTable:
-    """The part that distributed sets, maps and multimaps share."""
+    """Base class of distributed sets, maps and multimaps."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class DistributedTable:
         self._turn, self._alone = threading.RLock(), Alone(type(self).__name__)
 
     def _hold(self, use: Use) -> None:
-        """Have the workers free what they hold for this handle when it is gone."""
+        """Have the workers free the handle's shards when the handle is gone."""
         self._transport = use.group.exchange
         self._holding = Holding(self._client, self._uid, self._workers, use)
         self._finalizer = weakref.finalize(self, self._holding.abandon)
@@ -105,37 +105,37 @@ class DistributedTable:
 
     @property
     def spec(self) -> TableSpec:
-        """The settings that the table was made with."""
+        """Settings that the table was made with."""
         return self._spec
 
     @property
     def key_dtype(self) -> np.dtype[Any]:
-        """The keys' dtype."""
+        """Dtype of the keys."""
         return self._spec.key
 
     @property
     def value_dtype(self) -> np.dtype[Any] | None:
-        """The values' dtype; None for sets."""
+        """Dtype of the values; None for sets."""
         return self._spec.value
 
     @property
     def device(self) -> str | None:
-        """``"cpu"``, ``"cuda"``, or None until the first arrays decide."""
+        """Device, ``"cpu"`` or ``"cuda"``; None until the first arrays decide."""
         return self._device
 
     @property
     def workers(self) -> list[str]:
-        """The addresses of the workers that hold the parts."""
+        """Addresses of the workers that hold the shards."""
         return list(self._workers)
 
     @property
     def epoch(self) -> int:
-        """The number of changes."""
+        """Number of changes that the table has had."""
         return self._epoch
 
     @property
     def nbytes(self) -> int:
-        """Memory that the parts hold, in bytes."""
+        """Memory that the shards hold, in bytes."""
         return sum(held.nbytes for held in self._held)
 
     def __len__(self) -> int:
@@ -144,20 +144,20 @@ class DistributedTable:
     def contains(
         self, keys: Any, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
     ) -> Any:
-        """Whether each key is stored: a mask in input order, in the form of `keys`.
+        """Return a mask of stored keys, in input order and the form of `keys`.
 
         Parameters
         ----------
         keys : Dask array, or array of the client's
         bloom_filter : {"auto", True, False}
-            Whether workers leave absent keys out before they ask the others, nearly all by a filter
-            of about 11 bits for each key of the table, of which every worker keeps a copy until
-            keys are added. ``"auto"``: where earlier questions had many absent keys: as many, since
-            the last change, as the table has keys, and in the last one at least a quarter, on GPUs
-            three quarters of very many.
+            Whether workers prune nearly all absent keys before they send keys to others, by a Bloom
+            filter of about 11 bits for each key of the table, of which every worker keeps a copy
+            until keys are added. ``"auto"``: where earlier lookups had many absent keys: since the
+            last change, as many as the table has keys, and in the last lookup at least a quarter,
+            on GPUs three quarters of very many.
         deduplicate : {"auto", True, False}
-            Whether workers ask for each of their keys once. ``"auto"``: where a sample says that
-            keys come often enough for that to pay.
+            Whether each worker looks each of its distinct keys up once. ``"auto"``: where a sample
+            says that keys repeat often enough for that to pay.
         """
         verb = Verb("contains", sparing=Sparing.of(bloom_filter, deduplicate))
         return self._ask(verb, keys, shown=[MASK])[0]
@@ -165,26 +165,26 @@ class DistributedTable:
     def count(
         self, keys: Any, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
     ) -> Any:
-        """How often each key is stored: int64 in input order, in the form of `keys`.
-
-        Parameters are those of `contains`.
-        """
+        """Return how often each key is stored, as int64; else as `contains`."""
         verb = Verb("count", sparing=Sparing.of(bloom_filter, deduplicate))
         return self._ask(verb, keys, shown=[Shown(np.dtype(np.int64))])[0]
 
     def erase(self, keys: Any) -> Any:
-        """Remove keys: a mask in the form of `keys`, true in one row of each that was stored."""
+        """Remove keys, and return a mask in the form of `keys`.
+
+        It is true in one row of each key that was stored.
+        """
         return self._ask(Verb("erase"), keys, shown=[MASK])[0]
 
     def stats(self) -> pd.DataFrame:
-        """One row for each part; none before the first arrays have decided on a device.
+        """Return statistics, one row a shard; none before a device is decided on.
 
-        Its ``part`` and ``worker``, the device, the figures of `dgpuhash.tables.TableStats`.
-        ``exchange_nbytes``: the most that rows and answers on their way have taken there in the
-        last verb; what the table takes to answer comes on top. ``seconds``: how long it was at
-        work there. ``filter_nbytes``: what the worker's copy of a Bloom filter takes.
-        ``absent_rows``, ``repeated_rows``: rows of the last verb that it did not ask for, as the
-        filter had no such key, and as other rows had the same.
+        Its ``part`` and ``worker``, the device, the fields of `dgpuhash.tables.TableStats`.
+        ``exchange_nbytes``: peak bytes of rows and answers under way there in the last verb; memory
+        that the table needs to answer is not counted. ``seconds``: how long that verb ran there.
+        ``filter_nbytes``: bytes of the worker's copy of a Bloom filter. ``absent_rows``,
+        ``repeated_rows``: rows of the last verb that the worker pruned, as the filter had no such
+        key, and as other rows had the same.
         """
         with self._at_work():
             rows = self._phase_of_what_is_stored(table_store.figures)
@@ -194,15 +194,15 @@ class DistributedTable:
         return frame
 
     def close(self) -> None:
-        """Free the parts. Closing twice is no error."""
+        """Free the shards; closing twice is no error."""
         self._close(None)
 
     def _close(self, error: BaseException | None) -> None:
-        """As `close`, where `error` has ended the table, if any."""
+        """Free the shards; `error`, if given, has ended the table."""
         if self._closed:
             return
         self._closed = True
-        # A silent worker has been waited for. What is interrupted here is left to the collector.
+        # A silent worker has been waited for already. The collector frees what an interrupt leaves.
         self._holding.free(GRACE if isinstance(error, IndexLost) else LIMIT)
         self._finalizer.detach()
 
@@ -235,7 +235,7 @@ class DistributedTable:
     def _ask(
         self, verb: Verb, keys: Any, *values: Any, shown: Sequence[Shown] = ()
     ) -> tuple[Any, ...]:
-        """Carry out `verb`; the columns of its answer in the form of `keys`."""
+        """Carry out `verb`; return its answer columns in the form of `keys`."""
         arguments: list[Any] = [(keys, self.key_dtype, "keys")]
         arguments += [(each, self.value_dtype, "values") for each in values]
         with self._at_work():
@@ -245,7 +245,7 @@ class DistributedTable:
                 return self._order(replace(verb, mixed=batch.mixed), batch, shown)
 
     def _order(self, verb: Verb, batch: Batch, shown: Sequence[Shown] = ()) -> tuple[Any, ...]:
-        """Let all ranks carry out `verb`; its answers."""
+        """Carry out `verb` on all ranks; return its answer columns."""
         client, workers, rows = self._client, self._workers, sum(batch.rows)
         verb = replace(verb, sparing=self._absences.informed(verb.sparing, self._device, rows=rows))
         order = Order(self._uid, self._epoch, verb, batch.hosted, self._piece_rows)
@@ -274,10 +274,10 @@ class DistributedTable:
         return foreseen.answers(columns_of(made, len(shown)))
 
     def _made(self, order: Order, foreseen: Foreseen) -> list[Made[Outcome]]:
-        """What the ranks have done; by a new group if one that stood was of no use any more.
+        """Return the ranks' results; form a new group if an old one has failed.
 
-        A worker that was silent for a while has ended it, also while nothing was asked. Elsewhere
-        is raised where chunks lie with no rank.
+        A worker that was silent for a while fails the group, even while no verb runs. Elsewhere is
+        raised where chunks lie with no rank.
         """
         use, stood = self._holding.use, self._holding.use is not None
         if use is None:
@@ -294,7 +294,7 @@ class DistributedTable:
             foreseen.forget()
             if isinstance(error, Elsewhere) or not attempt.begun:
                 raise
-            # It is of no use any more.
+            # A group that has failed is not used again.
             self._holding.use = None
             use.give_up()
             with suppress(DgpuhashError, OSError, RuntimeError):
@@ -309,7 +309,7 @@ class DistributedTable:
             raise
 
     def _as_before(self) -> bool:
-        """Whether all parts are there, and have seen nothing of a change that failed."""
+        """Return whether all shards survive, untouched by a failed change."""
         try:
             on_workers(
                 self._client, self._workers, table_store.size_of,
@@ -321,7 +321,7 @@ class DistributedTable:
 
     @contextmanager
     def _closed_on_error(self) -> Iterator[None]:
-        """A block that fills a new table, of which nothing remains when it fails."""
+        """Close the new table if the block that fills it fails."""
         try:
             yield
         except BaseException as error:
@@ -329,7 +329,7 @@ class DistributedTable:
             raise
 
     def _settle(self, device: str | None) -> None:
-        """Decide on the device, and open the parts there."""
+        """Decide on the device, and open the shards there."""
         device = device or self._device or "cpu"
         if self._device not in (device, None):
             remedy = "cupy.asarray" if self._device == "cuda" else "cupy.asnumpy"
@@ -344,14 +344,14 @@ class DistributedTable:
                     self._uid, self._epoch, self._spec, self._owner_seed, self._share, device,
                 )  # fmt: skip
             except MemoryError:
-                # What was reserved may be more than there can be.
+                # The reserved capacity may be more than the memory holds.
                 self._capacity = self._first_capacity
                 raise
             self._device, self._open = device, True
             self._make_ready()
 
     def _make_ready(self) -> None:
-        """Have room for what comes in a batch that fills the table, before one is on its way."""
+        """Allocate memory for a batch that fills the table, before one comes."""
         use = self._holding.use
         if use is None or self._transport not in table_store.LANDING or self._share < SMALL_SHARE:
             return
@@ -361,18 +361,18 @@ class DistributedTable:
 
     @property
     def _share(self) -> int:
-        """The keys that each part has room for at first."""
+        """Keys that each shard has room for at first."""
         share = self._capacity / len(self._workers)
-        # Keys are dealt by hash, so that some parts have more than their share.
+        # Keys are partitioned by hash, so that some shards have more than their share.
         return math.ceil(share + 6 * math.sqrt(share)) if share else 0
 
     def _phase_of_what_is_stored(self, function: Callable[..., Result]) -> list[Result]:
-        """As `_phase`; nothing where no arrays have decided on a device yet."""
+        """Return `_phase`, or nothing before arrays have decided on a device."""
         with self._at_work():
             return [] if self._device is None else self._phase(function)
 
     def _phase(self, function: Callable[..., Result], *args: Any) -> list[Result]:
-        """``function(host, uid, epoch, *args)`` on all workers."""
+        """Return ``function(host, uid, epoch, *args)`` of all workers."""
         with self._at_work():
             self._settle(None)
             return on_workers(self._client, self._workers, function, self._uid, self._epoch, *args)
@@ -388,7 +388,7 @@ class DistributedTable:
 
     @contextmanager
     def _at_work(self) -> Iterator[None]:
-        """A block that one thread at a time is in, with a table that is there."""
+        """Hold the table for one thread in a block, if the table is usable."""
         lost = losing(self._client, lambda: self._workers)
         with giving_way(self._client), self._turn, saying_memory(type(self).__name__), lost:
             self._check()
@@ -397,7 +397,7 @@ class DistributedTable:
 
     @contextmanager
     def _freed_if_closed(self) -> Iterator[None]:
-        """A block in which another thread may close the table: what it has made since goes, too."""
+        """Free the table again after a block in which another thread closed it."""
         try:
             yield
         except IndexLost:

@@ -1,4 +1,4 @@
-"""The rows of one call: chunks on the workers, and the answers in the form of the argument."""
+"""Batch of one call: its chunks on the workers, and its answers' form."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ from dgpuhash.tables.arguments.validate import adopt_host, default_row, same_len
 
 __all__ = ["Batch", "Kept", "Shown", "array_of", "columns_of", "dealt", "until_done"]
 
-# Host arrays are spread over the workers in chunks of at least so many rows.
+# Host arrays are spread over the workers in chunks of at least this many rows.
 SMALL_ROWS = 1 << 12
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A column of an answer as users see it.
+    """Column of an answer, as users see it.
 
     Attributes
     ----------
     dtype : dtype
     by_row : bool
-        Whether element *i* is about row *i*.
+        Whether element *i* belongs to row *i* of the keys.
     offsets : bool
-        Whether these are offsets into another column, from 0 in each chunk.
+        Whether the elements are offsets into another column, from 0 in each chunk.
     numbers : bool
-        Whether these are row numbers.
+        Whether the elements are row numbers.
     default : scalar, optional
-        Of rows that are absent.
+        Value in rows whose key is absent.
     """
 
     dtype: np.dtype[Any]
@@ -63,7 +63,7 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A column of an answer as the workers keep it: an array for each chunk, under one name."""
+    """Column of an answer on the workers: one array a chunk, under one name."""
 
     name: str
     futures: list[Future]
@@ -78,11 +78,11 @@ class Batch(ABC):
     columns : list of list of Future
         The chunks of the keys, and of the values.
     rows : list of int
-        Of each chunk.
+        Rows of each chunk.
     hosted : bool
         Whether the chunks are host arrays wherever the table is.
     mixed : bool
-        Whether keys may be no values of the table's dtype, which are absent.
+        Whether keys may lie outside the table's dtype; such keys are absent.
     """
 
     columns: list[list[Future]]
@@ -93,24 +93,23 @@ class Batch(ABC):
     @property
     @abstractmethod
     def device(self) -> str | None:
-        """Where the argument wants the table to be; None: anywhere."""
+        """Device that the argument wants for the table; None: any."""
 
     @abstractmethod
     def answer(self, client: Client, shown: Shown, kept: Kept) -> Any:
-        """The answers to all chunks in the form of the argument."""
+        """Return the answers to all chunks, in the form of the argument."""
 
     @property
     def needed(self) -> Needed:
-        """The chunks, for a phase of workers of which one has each chunk's keys, and values."""
+        """Chunks that a verb needs; one worker has each chunk's keys and values."""
         labels = [future.key for column in self.columns for future in column]
         return Needed(labels, partial(dealt, self.rows))
 
     def place(self, client: Client, workers: Sequence[str]) -> None:
-        """Move chunks, so that one of `workers` has each: the keys decide, values follow.
+        """Move chunks, so that one of `workers` has each; values go to their keys.
 
-        It is going to have them: Dask drops what several workers have on whichever it likes, so
-        that the home of such a chunk is given a name of its own for what it has. Nothing goes to
-        workers that Dask has paused.
+        Dask drops replicas where it likes, so the home of a chunk that several workers have gets a
+        copy under a name of its own. Nothing goes to workers that Dask has paused.
         """
         held = client.who_has([future for column in self.columns for future in column])
         moving = []
@@ -122,7 +121,7 @@ class Batch(ABC):
         homes = taking_tasks(client, workers) if moving else []
         for number, holders in moving:
             there = _having(homes, holders) or _having(homes, holders[:1])
-            # Those that lie elsewhere are spread.
+            # Chunks that none of `workers` has are spread.
             home = homes[there[0] if there else number % len(homes)]
             for column, holding in zip(self.columns, holders, strict=True):
                 if set(holding) != {home}:
@@ -138,7 +137,7 @@ def dealt(
     labels: Sequence[Hashable],
     holders: Mapping[Hashable, Collection[str]],
 ) -> list[list[Chunk]] | str:
-    """The chunks of each worker; or why a phase cannot have them."""
+    """Return the chunks of each worker, or which chunk is on none of them."""
     found: list[list[Chunk]] = [[] for _ in workers]
     first = 0
     for number, count in enumerate(rows):
@@ -152,12 +151,12 @@ def dealt(
 
 
 def _having(workers: Sequence[str], holders: Sequence[Collection[str]]) -> list[int]:
-    """The ranks of the workers that have all."""
+    """Return the ranks of the workers that hold all arrays."""
     return [rank for rank, one in enumerate(workers) if all(one in having for having in holders)]
 
 
 class DaskBatch(Batch):
-    """Dask arrays, which stay where they are computed."""
+    """Batch of Dask arrays, which stay where they are computed."""
 
     def __init__(self, client: Client, workers: Sequence[str], arrays: Sequence[Any]) -> None:
         with client.as_current():
@@ -171,7 +170,7 @@ class DaskBatch(Batch):
 
     @staticmethod
     def _beside(values: Any, keys: Any) -> Any:
-        """Values in the chunks of the keys."""
+        """Return the values in the chunks of the keys."""
         same_length(keys, values)
         if not len(values):
             # Dask leaves the chunks of an empty array as they are.
@@ -189,7 +188,7 @@ class DaskBatch(Batch):
 
 
 class HostBatch(Batch):
-    """Arrays of the client's own, spread over the workers in order."""
+    """Batch of the client's own arrays, spread over the workers in order."""
 
     def __init__(
         self,
@@ -201,7 +200,7 @@ class HostBatch(Batch):
     ) -> None:
         self._taken, self._workers = taken, list(workers)
         self._asked = asked or Asked(arrays[0], len(arrays[0]))
-        # Dask copies them on another thread, whose stream does not wait for this one's.
+        # Dask copies the arrays on another thread, whose stream does not wait for this one's.
         backends.get(None, *arrays).synchronize()
         rows = len(arrays[0])
         parts = max(1, min(len(workers), rows // SMALL_ROWS))
@@ -230,7 +229,7 @@ class HostBatch(Batch):
         return self._taken.wrap(self._of_all(joined, shown), shown.dtype, by_row=shown.by_row)
 
     def _of_all(self, joined: Any, shown: Shown) -> Any:
-        """An answer to the keys that the table's dtype holds as that to all."""
+        """Return the answer to all keys, from the keys that the dtype holds."""
         if self._asked.rows is None:
             return joined
         if shown.by_row:
@@ -244,7 +243,7 @@ class HostBatch(Batch):
 
 
 def array_of(kept: Kept, dtype: np.dtype[Any], device: str | None) -> Any:
-    """A Dask array of what workers keep, which is computed already."""
+    """Return a Dask array of the computed chunks that workers keep."""
     used = backends.get(device)
     carried = carrier(used, dtype)
     _, *inner = kept.shapes[0]
@@ -258,7 +257,7 @@ def array_of(kept: Kept, dtype: np.dtype[Any], device: str | None) -> Any:
 
 
 def _measured(client: Client, workers: Sequence[str], array: Any) -> Any:
-    """The array, computed where its chunks are of unknown length."""
+    """Return the array with known chunk lengths, computed if they are unknown."""
     if not any(math.isnan(rows) for rows in array.chunks[0]):
         return array
     array = client.persist(array)
@@ -270,7 +269,7 @@ def _measured(client: Client, workers: Sequence[str], array: Any) -> Any:
 
 
 def _futures(client: Client, array: Any) -> list[Future]:
-    """The array's chunks on the workers; a lazy one is computed there."""
+    """Return the array's chunks on the workers; compute a lazy array there."""
     keys = list(flatten(array.__dask_keys__()))
     if len(futures_of(array)) == len(keys):
         graph = array.__dask_graph__()
@@ -282,14 +281,14 @@ def _futures(client: Client, array: Any) -> list[Future]:
 
 
 def until_done(client: Client, workers: Sequence[str], futures: Sequence[Future]) -> None:
-    """Wait until all are there; raises what a task raised.
+    """Wait until all futures are finished; raise what a task raised.
 
     Raises
     ------
     UnsupportedError
-        When nobody has one any more, although all `workers` are there.
+        When a chunk is on no worker any more, although all `workers` are reachable.
     IndexLost
-        When one of these left, or all do, or one that has a task is silent.
+        When one of `workers` has left, or all leave, or one that runs a task is silent.
     """
     generation = client.generation
 
@@ -298,7 +297,7 @@ def until_done(client: Client, workers: Sequence[str], futures: Sequence[Future]
             return wait(futures)
 
     try:
-        # What was there is lost with a worker, and what Dask can it makes again.
+        # Chunks are lost with a worker; Dask computes again those that it can.
         while ahead := [each.key for each in futures if each.status in ("pending", "lost")]:
             attended(client, workers, begin, keys=ahead)
         failed = [future for future in futures if future.status != "finished"]
@@ -306,7 +305,7 @@ def until_done(client: Client, workers: Sequence[str], futures: Sequence[Future]
             watched(failed[0].client, workers, failed[:1])
     except IndexLost as lost:
         forgotten = any(future.status == "cancelled" for future in futures)
-        # A restart cancels them before the workers go.
+        # A restart cancels the futures before the workers leave.
         restarted = client.generation != generation
         if not forgotten or restarted or not set(workers) <= set(workers_of(client)):
             raise
@@ -324,12 +323,12 @@ def _rows_of(chunk: Any) -> int:
     try:
         return len(chunk)
     except TypeError:
-        # Whoever takes it says what it is.
+        # The verb that reads the chunk raises the right error.
         return 0
 
 
 def columns_of(made: Sequence[Made[Outcome]], columns: int) -> list[Kept]:
-    """The columns of an answer, whose chunks stay where they are."""
+    """Return the columns of an answer, whose chunks stay on the workers."""
     shapes = {stored.key: stored.shape for each in made for stored in each.result.stored}
     futures = {key: future for each in made for key, future in each.data.items()}
     kept = []

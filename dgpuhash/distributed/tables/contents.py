@@ -1,4 +1,4 @@
-"""What workers do with the content of their parts, without an exchange."""
+"""Functions on the content of a worker's shard, without an exchange."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ __all__ = [
 def keep_contents(
     host: ShardHost, uid: str, epoch: int, ranks: Mapping[str, int], what: str, answer: str
 ) -> Made[Outcome]:
-    """Keep the columns of ``"items"``, or the column of ``"keys"`` or ``"values"``."""
+    """Keep columns of the shard's content among the worker's data.
+
+    `what`: ``"items"`` for all columns, ``"keys"`` or ``"values"`` for one.
+    """
     part = at(host, uid, epoch).part
     columns = [part.distinct()] if what == "keys" else part.items()
     if what == "values":
@@ -67,7 +70,7 @@ def holds_part(host: ShardHost, uid: str, epoch: int) -> bool:
 def write_part(
     host: ShardHost, uid: str, epoch: int, names: Mapping[str, str], url: str
 ) -> RowsFile:
-    """Write the part's items to the file that is named for this worker."""
+    """Write the shard's items to the file that is named for this worker."""
     part = at(host, uid, epoch).part
     table: pa.Table = to_arrow([part.on_host(column) for column in part.items()], part.dtypes)
     return write_table(table, Folder(url), names[host.worker.address])

@@ -1,4 +1,4 @@
-"""Answers of a verb as users see them, made while workers are at work on what they stand for."""
+"""Answers of a verb as users see them, made while workers compute them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Foreseen"]
 
 
 class Foreseen:
-    """The answers to a batch, which can be made before they are computed where shapes are known.
+    """Answers to a batch, made before they are computed if shapes are known.
 
     Each attempt to compute them has names of its own.
 
@@ -28,7 +28,7 @@ class Foreseen:
     batch : Batch
     verb : str
     shown : sequence of Shown
-        Its columns.
+        Columns of the answer.
     """
 
     def __init__(self, client: Client, batch: Batch, verb: str, shown: Sequence[Shown]) -> None:
@@ -37,14 +37,14 @@ class Foreseen:
         self._made: list[tuple[Kept, Any]] = []
 
     def needed(self) -> Needed:
-        """What the next attempt needs."""
+        """Return the data that the next attempt needs."""
         self._token = uuid.uuid4().hex
         return replace(self._batch.needed, token=self._token)
 
     def make(self) -> None:
-        """Make answers that have a row for each of the batch; call it while workers are at work.
+        """Make the answers that have one row for each row of the batch.
 
-        What fails is tried again when they are done.
+        Call it while workers compute them. If it fails, `answers` makes them.
         """
         if not isinstance(self._batch, DaskBatch) or not all(each.by_row for each in self._shown):
             return
@@ -59,13 +59,16 @@ class Foreseen:
                 self._made.append((kept, self._batch.answer(self._client, column, kept)))
 
     def forget(self) -> None:
-        """Let go what was made for an attempt that failed; its error may be held for long."""
+        """Drop the answers that were made for a failed attempt.
+
+        The attempt's error may keep this object alive for long.
+        """
         self._made.clear()
 
     def answers(self, kept: Sequence[Kept]) -> tuple[Any, ...]:
-        """The answers, of columns that workers keep by now."""
+        """Return the answers, whose columns `kept` workers have by now."""
         made = [(foreseen.name, foreseen.shapes) for foreseen, _ in self._made]
-        # Two threads may have made the first future of a chunk at once: one of theirs is nobody's.
+        # Two threads may have made the first future of a chunk at once: the client tracks one.
         ready = all(
             future.status == "finished" for foreseen, _ in self._made for future in foreseen.futures
         )

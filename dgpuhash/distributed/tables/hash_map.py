@@ -25,23 +25,23 @@ __all__ = ["DistributedMap"]
 
 
 class DistributedMap(PairTable):
-    """A map from keys to values on the workers of a Dask cluster: a `HashMap` in parts.
+    """Map from keys to values, sharded over the workers of a Dask cluster.
 
-    A key belongs to one worker, by its hash. See `DistributedSet` for how verbs work, what they
-    take and answer, and when a table is lost.
+    Each worker has a `HashMap` of its keys, which their hash gives to it. See `DistributedSet` for
+    how verbs work, their arguments and answers, and when a table is lost.
 
     Parameters
     ----------
     key_dtype, value_dtype : dtype
         As for `HashMap`.
     capacity : int
-        Keys to make room for in all; the parts grow by themselves beyond.
+        Keys to make room for in all; the shards grow by themselves beyond.
     max_load : float
-        Share of the slots in use above which a part grows.
+        Share of the slots in use above which a shard grows.
     device : {"cpu", "cuda"}, optional
         None: where the first arrays are.
     seed : int, optional
-        Seed of the tables' hash function; default: a new one. Owners have another one in any case.
+        Seed of the shards' hash function; default: a new one. The hash partition has another one.
     client, workers, exchange, piece_rows
         As for `DistributedSet`.
 
@@ -102,7 +102,7 @@ class DistributedMap(PairTable):
     def from_arrays(
         cls, keys: Any, values: Any, *, keep: str = "any", **settings: Any
     ) -> DistributedMap:
-        """A map of `keys` to `values`, of their dtypes and on their device."""
+        """Return a map of `keys` to `values`, of their dtypes, on their device."""
         made = cls(dtype_of(keys, "keys"), dtype_of(values, "values"), **settings)
         with made._closed_on_error():
             if keep == "any":
@@ -130,18 +130,18 @@ class DistributedMap(PairTable):
         Raises
         ------
         KeyTypeError, ShapeError, DeviceError, SpecError, UnsupportedError
-            When an argument does not fit the table, which is as it was.
+            When an argument does not fit the table, which stays unchanged.
         IndexLost
             When a worker was lost, or the table has been.
         OutOfMemoryError
-            When a part cannot grow; the table is lost.
+            When a shard cannot grow; the table is lost.
         """
         if keep not in ("any", "first", "last"):
             raise SpecError(f"keep={keep!r}; use 'any', 'first' or 'last'")
         return self._ask(Verb("insert", keep=keep), keys, values, shown=[MASK])[0]
 
     def upsert(self, keys: Any, values: Any) -> None:
-        """Store pairs, over those of the same keys; the last row of a key counts.
+        """Store pairs, replacing values; of equal keys the last row counts.
 
         Raises
         ------
@@ -158,7 +158,7 @@ class DistributedMap(PairTable):
         bloom_filter: Switch = "auto",
         deduplicate: Switch = "auto",
     ) -> tuple[Any, Any]:
-        """The value of each key, and whether it is stored.
+        """Return the value of each key, and a mask of the keys that are stored.
 
         Parameters
         ----------

@@ -20,63 +20,64 @@ __all__ = ["DistributedSet"]
 
 
 class DistributedSet(Upkeep):
-    """A set of distinct keys on the workers of a Dask cluster: a `HashSet` in parts.
+    """Set of distinct keys, sharded over the workers of a Dask cluster.
 
-    A key belongs to one worker, by its hash. A verb works on all of them at once: each puts the
-    chunks that it has in the order of their owners, they exchange them, ask their own parts, and
-    answers go back the same way.
+    Each worker has a `HashSet` of its keys, which their hash gives to it. A verb runs on all
+    workers at once: each partitions its chunks by the owners of the keys, an all-to-all sends the
+    rows to their owners, the owners look them up in their shards, and a second all-to-all returns
+    the answers.
 
     Parameters
     ----------
     key_dtype : dtype
         As for `HashSet`.
     capacity : int
-        Keys to make room for in all; the parts grow by themselves beyond.
+        Keys to make room for in all; the shards grow by themselves beyond.
     max_load : float
-        Share of the slots in use above which a part grows.
+        Share of the slots in use above which a shard grows.
     device : {"cpu", "cuda"}, optional
         None: where the first arrays are.
     seed : int, optional
-        Seed of the tables' hash function; default: a new one. Owners have another one in any case.
+        Seed of the shards' hash function; default: a new one. The hash partition has another one.
     client : distributed.Client, optional
         Default: the current one.
     workers : list of str, optional
-        Addresses of the workers that shall hold the parts; default: all.
+        Addresses of the workers that are to hold the shards; default: all.
     exchange : {"auto", "comm", "nccl", "peer"}
-        What carries rows between workers: Dask's comms; NCCL between GPUs; or GPUs of one host put
-        them into each other's memory, of which the tables then share up to 1 GiB on each, and as
-        much as a batch that fills a table, or the largest one so far, takes there, up to 1/16 of a
-        GPU; both beside any pool. ``"auto"``: the last that the workers can use. Where it fails
-        between workers that are there, comms go on, and a warning says so.
+        Transport of rows between workers: Dask's comms; NCCL between GPUs; or GPUs of one host
+        write into each other's memory. For the last, the tables share up to 1 GiB on each GPU, and
+        as much as a batch that fills a table, or the largest one so far, takes there, up to 1/16 of
+        a GPU; both beside any pool. ``"auto"``: the last of these that the workers can use. Where
+        it fails between workers that are reachable, comms take over, and a warning says so.
     piece_rows : int, optional
-        Rows of a worker that are put in the order of their owners at once; two to four times their
-        bytes are what a verb takes besides its arguments and answers; twice as much where each key
-        is asked for once, and as often the bytes of lists that it finds. Default: 2²⁷.
+        Rows of a worker that are partitioned at once. A verb takes two to four times their bytes
+        besides its arguments and answers; twice as much where each distinct key is looked up once,
+        and as many times the bytes of lists that it finds. Default: 2²⁷.
 
     Raises
     ------
     KeyTypeError, SpecError, DeviceError
         As for `HashSet`; a device that workers do not have is refused by the first verb, and so is
-        a `capacity` that they have no memory for (OutOfMemoryError).
+        a `capacity` that workers have no memory for (OutOfMemoryError).
     UnsupportedError
-        When there is no client, or the cluster has no workers, or not these; when workers cannot
-        exchange so.
+        When there is no client, or the cluster has no workers, or lacks some of `workers`; when
+        workers cannot use the `exchange`.
 
     Notes
     -----
-    Keys are Dask arrays, computed where they are and asked for there; the answer is a Dask array
-    with the same chunks on the same workers, which is computed already. Or they are arrays of the
+    Keys are Dask arrays, computed on the workers and used there; the answer is a Dask array with
+    the same chunks on the same workers, which is computed already. Or keys are arrays of the
     client's own (NumPy, pandas, CuPy, lists), which are sent to the workers and answered in kind.
-    One may ask for keys of another dtype: those that `key_dtype` does not hold are absent.
+    Keys to look up may have another dtype: those that `key_dtype` does not hold are absent.
 
     A change that fails before anything was changed, such as for keys of another dtype, leaves the
-    table as it was. One that fails later, when a worker is lost or has no memory, leaves it lost:
-    every verb raises `IndexLost`, and it must be made again.
+    table unchanged. A change that fails later, when a worker is lost or has no memory, leaves the
+    table lost: every verb raises `IndexLost`, and the table must be made again.
 
-    A table has one handle, which threads may share; its parts stay on the workers until it is
-    closed, dropped, or its program ends. Without a word of it, as when its client is closed first
-    or its process killed, they stay for 10 s more. A verb of a table that was closed, or whose
-    client is, raises `ClosedError`.
+    A table has one handle, which threads may share. Its shards stay on the workers until the handle
+    is closed or dropped, or its program ends. Where the workers are not told, as when the client is
+    closed first or its process is killed, the shards stay for 10 s more. A verb of a table that was
+    closed, or whose client was, raises `ClosedError`.
 
     Examples
     --------
@@ -119,26 +120,34 @@ class DistributedSet(Upkeep):
 
     @classmethod
     def from_keys(cls, keys: Any, **settings: Any) -> DistributedSet:
-        """A set of `keys`, of their dtype and on their device; `settings` as for the class."""
+        """Return a set of `keys`, of their dtype and on their device.
+
+        `settings` are those of the class.
+        """
         made = cls(dtype_of(keys, "keys"), **settings)
         with made._closed_on_error():
             made._ask(Verb("add"), keys)
         return made
 
     def insert(self, keys: Any) -> Any:
-        """Add keys: a mask in their form, true in one row of each that was not stored yet.
+        """Add keys, and return a mask in the form of `keys`.
+
+        It is true in one row of each key that was not stored yet.
 
         Raises
         ------
         KeyTypeError, ShapeError, DeviceError, UnsupportedError
-            When the keys do not fit the table, which is as it was.
+            When the keys do not fit the table, which stays unchanged.
         IndexLost
             When a worker was lost, or the table has been.
         OutOfMemoryError
-            When a part cannot grow; the table is lost.
+            When a shard cannot grow; the table is lost.
         """
         return self._ask(Verb("insert"), keys, shown=[MASK])[0]
 
     def items(self) -> Any:
-        """All keys: `keys`, by the name that all tables have for their content."""
+        """Return all keys, as `keys` does.
+
+        All tables have this name for their content.
+        """
         return self.keys()

@@ -1,4 +1,4 @@
-"""What workers hold for the handles of each client, freed when the scheduler has lost it."""
+"""Leases: a client's shards and groups are freed when the client is gone."""
 
 from __future__ import annotations
 
@@ -22,20 +22,22 @@ from dgpuhash.distributed.shards.table_store import drop_part
 
 __all__ = ["LIMIT", "Holding", "Lease", "forget", "give_back", "take"]
 
-# Seconds that a client has to come back when its connection broke.
+# Seconds that a client has to reconnect after its connection broke.
 PATIENCE = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The parts of a table, and the ends of an exchange that it may share with others, if any.
+    """Shards of a table, and endpoints of an exchange, held for a client.
+
+    There may be no exchange, and tables may share one.
 
     Attributes
     ----------
     uid : str
-        Of the table.
+        Id of the table.
     group : str or None
-        The name of the exchange.
+        Name of the exchange's group.
     workers : sequence of str
         Addresses.
     """
@@ -46,7 +48,7 @@ class Lease:
 
 
 class Leases(SchedulerPlugin):
-    """Those of all clients, by their ids."""
+    """Scheduler plugin with the leases of all clients, by client id."""
 
     name = "dgpuhash-leases"
 
@@ -54,15 +56,15 @@ class Leases(SchedulerPlugin):
         self._held: defaultdict[str, dict[str, Lease]] = defaultdict(dict)
 
     def take(self, client: str, lease: Lease) -> None:
-        """Remember it in the place of an earlier one of the table."""
+        """Record a lease, in place of an earlier one of the table."""
         self._held[client][lease.uid] = lease
 
     def give_back(self, client: str, uid: str) -> None:
-        """Forget it: its client has it freed."""
+        """Forget the lease of a table, whose client has it freed."""
         self._held[client].pop(uid, None)
 
     def remove_client(self, scheduler: Any, client: str) -> None:
-        """Free what a client that does not come back had."""
+        """Free the leases of a client, unless it reconnects."""
         if self._held[client]:
             begun(self._end(scheduler, client))
 
@@ -83,18 +85,18 @@ class Leases(SchedulerPlugin):
 
 
 def take(client: Client, lease: Lease) -> None:
-    """Have the scheduler free it when `client` is gone.
+    """Have the scheduler free `lease` when `client` is gone.
 
     Raises
     ------
     IndexLost
-        When the scheduler is.
+        When the scheduler is gone.
     """
     ask_scheduler(client, _take, client.id, lease)
 
 
 async def give_back(client: Client, uid: str) -> None:
-    """Let the scheduler forget what `client` frees itself."""
+    """Have the scheduler forget the lease of a table that `client` frees."""
     await on_scheduler(client, _give_back, client.id, uid)
 
 
@@ -114,7 +116,10 @@ def _leases(scheduler: Any) -> Leases:
 
 
 async def forget(uid: str | None, group: str | None, dask_worker: Any) -> None:
-    """Runs on a worker: frees its part of a table, and its end of an exchange."""
+    """Free a worker's shard of a table, and its endpoint of an exchange.
+
+    Runs on the worker.
+    """
     if group is not None:
         await close_end(group, dask_worker)
     host = dask_worker.plugins.get(NAME)
@@ -122,18 +127,18 @@ async def forget(uid: str | None, group: str | None, dask_worker: Any) -> None:
         await host.thread.run(drop_part, host, uid)
 
 
-# Seconds that workers are waited for, who may be busy.
+# Seconds to wait for workers, which may be busy.
 LIMIT = 10.0
 
 
 class Holding:
-    """The parts of a table, and its use of a group.
+    """Handle's lease of a table's shards, and its use of a group.
 
     Parameters
     ----------
     client : distributed.Client
     uid : str
-        Of the table.
+        Id of the table.
     workers : sequence of str
         Addresses.
     use : Use
@@ -141,28 +146,29 @@ class Holding:
     Attributes
     ----------
     use : Use or None
-        None when the last group failed.
+        None after the last group has failed.
     """
 
     def __init__(self, client: Client, uid: str, workers: Sequence[str], use: Use) -> None:
         self._client, self._uid, self._workers = client, uid, list(workers)
         self.use: Use | None = None
         self.renew(use)
-        # Before Dask ends the clients that are still there, as it was imported earlier.
+        # Runs before Dask closes open clients: Dask, imported earlier, has registered that earlier.
         atexit.register(self.free)
 
     def renew(self, use: Use) -> None:
-        """Use another group in the place of one that failed.
+        """Use another group in place of one that failed.
 
-        The scheduler has it all freed when the client is gone without a word.
+        The scheduler has shards and group freed when the client is gone without notice.
         """
         take(self._client, Lease(self._uid, use.group.name, self._workers))
         self.use = use
 
     def free(self, seconds: float = LIMIT, *, parts: bool = True) -> None:
-        """Let the workers that are there free it; who is busy for so many seconds does so later.
+        """Have reachable workers free shards and group; wait `seconds` at most.
 
-        Without the `parts`, which another holding has from now on, its use of the group alone.
+        Workers that are busy for longer do so later. Without the `parts`, which another holding has
+        from now on, only the use of the group is given up.
         """
 
         async def wait() -> None:
@@ -178,12 +184,15 @@ class Holding:
             return
         atexit.unregister(self.free)
         if self._client.status == "running":
-            # Its event loop may have ended even so, when its process does.
+            # Its event loop may have ended all the same, as its process ends.
             with suppress(TimeoutError, RuntimeError):
                 self._client.sync(wait, callback_timeout=2 * seconds)
 
     def abandon(self) -> None:
-        """As `free`, and waits for nobody: the collector may call it anywhere, on any thread."""
+        """Free as `free` does, without waiting.
+
+        The garbage collector may call it anywhere, on any thread.
+        """
 
         def begin() -> None:
             begun(self._tell(parts=True))

@@ -1,4 +1,4 @@
-"""Errors that mean that a worker with a part is lost."""
+"""Translation of errors that mean that a worker with a shard is lost."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ __all__ = ["losing"]
 
 @contextmanager
 def losing(client: Client, workers: Callable[[], Sequence[str]]) -> Iterator[None]:
-    """A block whose errors, of whatever kind Dask gives them, are a lost worker's if one is."""
+    """Turn errors of a block into IndexLost, if a worker is lost.
+
+    Dask raises errors of many kinds then.
+    """
     generation = client.generation
     try:
         yield
@@ -34,7 +37,7 @@ def losing(client: Client, workers: Callable[[], Sequence[str]]) -> Iterator[Non
         _check_client(client, error)
         with asking_the_scheduler():
             there = client.nthreads()
-        # A restart of the cluster cancels futures before the workers go.
+        # A restart of the cluster cancels futures before the workers leave.
         staying = set(there) if client.generation == generation else set()
         gone = sorted(set(workers()) - staying)
         if gone or isinstance(error, CommClosedError):
@@ -45,7 +48,7 @@ def losing(client: Client, workers: Callable[[], Sequence[str]]) -> Iterator[Non
 
 
 def _check_client(client: Client, error: Exception) -> None:
-    """Raise ClosedError where that of the client is what led to `error`."""
+    """Raise ClosedError if the client was closed, which led to `error`."""
     if client.status in {"closing", "closed"}:
         raise ClosedError(
             "the Dask client was closed meanwhile, and nobody else knows the parts of its tables; "

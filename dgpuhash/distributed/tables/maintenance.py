@@ -1,4 +1,4 @@
-"""Verbs of a distributed table as a whole: its contents, copies, saves and losses."""
+"""Methods of a table as a whole: contents, copies, saves and rebuilds."""
 
 from __future__ import annotations
 
@@ -34,23 +34,24 @@ __all__ = ["Upkeep"]
 
 
 class Upkeep(DistributedTable):
-    """What sets, maps and multimaps can do beside asking for keys."""
+    """Methods of sets, maps and multimaps besides lookups and changes of keys."""
 
     kind = ""
     _saved: tuple[Saved, int] | None = None
     """The last save, and the epoch whose content it has."""
     _unfilled: tuple[int, ...] = ()
-    """The parts that a rebuild has begun, and not ended."""
+    """Shards that a rebuild has begun, and not finished."""
 
     def keys(self) -> Any:
-        """The distinct keys, in no particular order: a Dask array with a chunk for each part.
+        """Return the distinct keys, in no particular order.
 
-        It lies on the workers, computed already; later changes of the table do not change it.
+        They are a Dask array with one chunk a shard. It lies on the workers, computed already;
+        later changes of the table do not change it.
         """
         return self._contents("keys", [self.key_dtype])[0]
 
     def clear(self) -> None:
-        """Forget every key; the capacity stays."""
+        """Remove every key; the capacity stays."""
         with giving_way(self._client), self._turn, self._alone:
             self._check()
             try:
@@ -61,15 +62,17 @@ class Upkeep(DistributedTable):
             self._epoch += 1
 
     def reserve(self, keys: int) -> None:
-        """Make room for `keys` distinct keys in all, so that inserts up to there do not grow.
+        """Make room for `keys` distinct keys in all.
+
+        Inserts up to that number do not grow the shards.
 
         Raises
         ------
         SpecError
             When `keys` is negative or absurd.
         OutOfMemoryError
-            When a worker has not enough memory; the content is as it was. Before the first arrays
-            have decided on a device, it is they that are refused, once.
+            When a worker has not enough memory; the content stays unchanged. Before the first
+            arrays have decided on a device, their verb is refused instead, once.
         IndexLost
             When a worker was lost, or the table has been.
         """
@@ -80,12 +83,14 @@ class Upkeep(DistributedTable):
                 if self._open:
                     self._held = self._phase(contents.reserve_part, self._share)
             except BaseException:
-                # What is made anew later would be as large.
+                # Shards that are made anew later would be as large.
                 self._capacity = before
                 raise
 
     def copy(self) -> Self:
-        """An independent table with the same content, on the same workers and devices.
+        """Return an independent table with the same content.
+
+        It has the same workers and devices.
 
         Raises
         ------
@@ -115,32 +120,32 @@ class Upkeep(DistributedTable):
         return self.copy()
 
     def save(self, url: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write the table to a directory: an Arrow file for each part, and a manifest.
+        """Write the table to a directory: an Arrow file a shard, and a manifest.
 
         Any Arrow library reads the columns ``key`` and ``value``: numbers and times as such, times
         that Arrow has no unit for as int64, and values of other dtypes as fixed bytes. A program
-        that is killed meanwhile leaves files that the manifest does not name, or, beside `url`, a
-        folder whose name ends with ``.part``: these may be removed.
+        that is killed during a save leaves files that the manifest does not name, or, beside `url`,
+        a folder whose name ends with ``.part``: these may be removed.
 
         Parameters
         ----------
         url : str or path
-            A path that this program and all workers see, or any fsspec URL. What this table saved
-            there before, or was loaded from, is replaced, at once and when all is written.
+            A path that this program and all workers see, or any fsspec URL. An earlier save of this
+            table there, or the one it was loaded from, is replaced at once when all is written.
         overwrite : bool
             Whether to replace a save of another table; nothing else is ever replaced.
 
         Raises
         ------
         ExistsError
-            When there is something else, or a save of another table, and no `overwrite`: before
-            anything is written, and where it comes meanwhile.
+            When `url` holds something else, or a save of another table without `overwrite`: before
+            anything is written, or when another save appears meanwhile.
         UnsupportedError
-            When this program does not see there what the workers have written.
+            When this program does not see the files at `url` that the workers have written.
         SpecError
             When fsspec does not know the URL.
         OSError
-            When it cannot be written; what was there is as it was.
+            When `url` cannot be written; an earlier save there stays unchanged.
         IndexLost
             When a worker was lost, or the table has been.
         """
@@ -171,14 +176,14 @@ class Upkeep(DistributedTable):
             folder.fill(list(names.values()), MANIFEST, write, fresh=replaced is None)
             self._saved = Saved(folder.url, self._uid, self._epoch), self._epoch
             if replaced is not None:
-                # Also what workers wrote when nobody waited for them any more: only this handle's
+                # Also files of workers that an earlier save did not wait for: only this handle's
                 # files have its mark.
                 stale = {rows.file for rows in replaced.files}
                 stale |= {name for name in folder.names() if name.startswith(mark)}
                 folder.remove(stale - set(names.values()))
 
     def _replaced_in(self, folder: Folder, overwrite: bool) -> SavedTable | None:
-        """What is saved where this table shall be; None where nothing is."""
+        """Return the manifest that a save of this table replaces; None for none."""
         there = SavedTable.replaced_in(folder)
         own = {self._uid}
         if self._saved is not None and self._saved[0].url == folder.url:
@@ -198,7 +203,9 @@ class Upkeep(DistributedTable):
         exchange: Transport = "auto",
         piece_rows: int | None = None,
     ) -> Self:
-        """The table that was saved to `url`, on the workers of now, however many they are.
+        """Return the table that was saved to `url`, on the current workers.
+
+        Their number may differ from the one at the save.
 
         Parameters
         ----------
@@ -212,7 +219,7 @@ class Upkeep(DistributedTable):
         Raises
         ------
         FormatError
-            When there is no saved table of this class, or it is damaged.
+            When `url` holds no saved table of this class, or a damaged one.
         SpecError, DeviceError, UnsupportedError, OutOfMemoryError
             As for the class, at once; and when fsspec does not know the URL.
         """
@@ -243,20 +250,20 @@ class Upkeep(DistributedTable):
         return made
 
     def rebuild(self) -> tuple[int, ...]:
-        """Make the parts that are lost anew from the last save, if nothing has changed since.
+        """Make lost shards anew from the last save, if nothing has changed since.
 
-        Parts that are there stay, when there are workers enough for the others; else all parts are
-        made anew, on the workers that there are.
+        Surviving shards stay where they are, if there are workers enough for the others; else all
+        shards are made anew, on the workers that there are.
 
         Returns
         -------
         tuple of int
-            The numbers of the parts that were made anew, as in `stats`.
+            Numbers of the shards that were made anew, as in `stats`.
 
         Raises
         ------
         IndexLost
-            When it was not saved after its last change, or another worker is lost meanwhile.
+            When the table was not saved after its last change, or another worker is lost meanwhile.
         FormatError
             When the save is damaged, or was replaced by another.
         """
@@ -286,7 +293,7 @@ class Upkeep(DistributedTable):
             return made
 
     def _lost_parts(self) -> list[int]:
-        """The parts that nobody has as they were after the last change."""
+        """Return the shards that no worker has in the state of the last change."""
         there = workers_of(self._client)
         reachable = [worker for worker in self._workers if worker in there]
         found = on_workers(self._client, reachable, contents.holds_part, self._uid, self._epoch)
@@ -298,13 +305,13 @@ class Upkeep(DistributedTable):
         ]
 
     def _replace(self, lost: Sequence[int], files: Sequence[RowsFile]) -> Sequence[RowsFile]:
-        """Have empty parts where some are lost; the `files` of what they are to have.
+        """Open empty shards in place of lost ones; return the files to fill them.
 
-        All parts begin anew where workers are too few, or `files` those of another number of parts.
+        All shards begin anew where workers are too few, or `files` has another number of shards.
         """
         staying = [worker for part, worker in enumerate(self._workers) if part not in lost]
         spare = [place.worker for place in places(self._client) if place.worker not in staying]
-        # A worker that came back gets its part again.
+        # A worker that came back gets its shard again.
         spare.sort(key=lambda worker: worker not in self._workers)
         apart = bool(staying) and len(spare) >= len(lost) and len(files) == len(self._workers)
         workers = sorted([*staying, *spare])
@@ -329,7 +336,10 @@ class Upkeep(DistributedTable):
         return [files[part] for part in lost]
 
     def _fill(self, folder: Folder, saved: SavedTable, files: Sequence[RowsFile]) -> None:
-        """Store what is saved in `files`, after which all that is `saved` is there."""
+        """Store the rows in `files`.
+
+        Afterwards the table must have all entries that `saved` claims.
+        """
         self._settle(None)
         batch = SavedBatch(self._client, self._workers, folder, saved.spec, files)
         if batch.rows:
@@ -343,7 +353,7 @@ class Upkeep(DistributedTable):
         self._saved = Saved(folder.url, saved.uid, saved.epoch), self._epoch
 
     def _contents(self, what: str, dtypes: Sequence[Any]) -> tuple[Any, ...]:
-        """Columns of all parts, as Dask arrays that lie on the workers."""
+        """Return columns of all shards, as Dask arrays that lie on the workers."""
         check_arrays()
         name = f"dgpuhash-{what}-{uuid.uuid4().hex}"
         ranks = {worker: rank for rank, worker in enumerate(self._workers)}

@@ -1,4 +1,4 @@
-"""DistributedMultiMap: any number of values for each key, on the workers of a cluster."""
+"""DistributedMultiMap: any number of values for each key, on workers."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ __all__ = ["DistributedMultiMap"]
 
 
 class DistributedMultiMap(PairTable):
-    """A map from keys to lists of values on the workers of a Dask cluster: a `MultiMap` in parts.
+    """Map from keys to lists of values, sharded over a cluster's workers.
 
-    A key belongs to one worker, by its hash. See `DistributedSet` for how verbs work, what they
-    take and answer, and when a table is lost. The values of a key keep the order of the rows that
-    they were inserted in, of all chunks.
+    Each worker has a `MultiMap` of its keys, which their hash gives to it. See `DistributedSet` for
+    how verbs work, their arguments and answers, and when a table is lost. The values of a key keep
+    the order of the rows that they were inserted in, over all chunks.
 
     Parameters
     ----------
     key_dtype, value_dtype : dtype
         As for `MultiMap`.
     capacity : int
-        Distinct keys to make room for in all; the parts grow by themselves beyond.
+        Distinct keys to make room for in all; the shards grow by themselves beyond.
     max_load : float
-        Share of the key slots in use above which a part grows.
+        Share of the key slots in use above which a shard grows.
     device : {"cpu", "cuda"}, optional
         None: where the first arrays are.
     seed : int, optional
-        Seed of the tables' hash function; default: a new one. Owners have another one in any case.
+        Seed of the shards' hash function; default: a new one. The hash partition has another one.
     initial_bucket, growth
         As for `MultiMap`.
     client, workers, exchange, piece_rows
@@ -105,7 +105,7 @@ class DistributedMultiMap(PairTable):
 
     @classmethod
     def from_arrays(cls, keys: Any, values: Any, **settings: Any) -> DistributedMultiMap:
-        """A multimap of `keys` and `values`, of their dtypes and on their device."""
+        """Return a multimap of `keys` and `values`, with their dtypes and device."""
         made = cls(dtype_of(keys, "keys"), dtype_of(values, "values"), **settings)
         with made._closed_on_error():
             made.insert(keys, values)
@@ -113,7 +113,7 @@ class DistributedMultiMap(PairTable):
 
     @property
     def n_keys(self) -> int:
-        """Distinct keys stored."""
+        """Number of distinct keys that are stored."""
         return sum(self._phase_of_what_is_stored(contents.key_count))
 
     def insert(self, keys: Any, values: Any) -> None:
@@ -122,18 +122,18 @@ class DistributedMultiMap(PairTable):
         Raises
         ------
         KeyTypeError, ShapeError, DeviceError, UnsupportedError
-            When an argument does not fit the table, which is as it was.
+            When an argument does not fit the table, which stays unchanged.
         IndexLost
             When a worker was lost, or the table has been.
         OutOfMemoryError, CapacityError
-            When a part cannot grow; the table is lost.
+            When a shard cannot grow; the table is lost.
         """
         self._ask(Verb("insert"), keys, values)
 
     def find(
         self, keys: Any, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
     ) -> tuple[Any, Any]:
-        """All values of each key.
+        """Return all values of each key.
 
         Parameters are those of `contains`.
 
@@ -143,9 +143,9 @@ class DistributedMultiMap(PairTable):
             The values of the first key, of the second, and so on, in the order of their rows; in
             the form of `keys`.
         offsets : array of int64
-            One more than `keys`: those of key *i* are ``values[offsets[i]:offsets[i + 1]]``. Of a
-            Dask array that is so chunk by chunk: both answers have its chunks, a chunk of offsets
-            has one more element than that of the keys, and begins with 0.
+            One more than `keys`: key *i* has ``values[offsets[i]:offsets[i + 1]]``. For a Dask
+            array this holds chunk by chunk: both answers have its chunks, and a chunk of offsets
+            has one more element than the chunk of keys, and begins with 0.
 
         Raises
         ------
@@ -164,14 +164,14 @@ class DistributedMultiMap(PairTable):
         return values, offsets
 
     def compact(self) -> None:
-        """Bring each key's values together, so that the parts take no more memory than they need.
+        """Bring each key's values together, in as little memory as they need.
 
         Lookups are fastest then. A table that was filled by one insert is compact already.
 
         Raises
         ------
         OutOfMemoryError
-            When a worker has no room for a second copy; the content is as it was.
+            When a worker has no room for a second copy; the content stays unchanged.
         IndexLost
             When a worker was lost, or the table has been.
         """

@@ -1,4 +1,4 @@
-"""What distributed maps and multimaps share."""
+"""Methods that distributed maps and multimaps share."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["PairTable"]
 
 
 class PairTable(Upkeep):
-    """A distributed table whose keys have values."""
+    """Distributed table whose keys have values."""
 
     def match(
         self, keys: Any, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
     ) -> tuple[Any, Any]:
-        """The rows whose keys are stored, and their values: an inner join with this table.
+        """Return the rows with stored keys, and their values: an inner join.
 
         Parameters
         ----------
@@ -31,9 +31,9 @@ class PairTable(Upkeep):
         Returns
         -------
         rows, values : array
-            Row numbers (int64) in input order, those of a multimap as often as the key has values,
-            and the value of each; in the form of `keys`. The rows of a Dask array are those of all
-            its chunks; both answers have a chunk for each, of the length that came.
+            Row numbers (int64) in input order, in a multimap as often as the key has values, and
+            the value of each; in the form of `keys`. Rows of a Dask array are numbered over all its
+            chunks; both answers have one chunk for each, with its matches.
 
         Raises
         ------
@@ -52,13 +52,15 @@ class PairTable(Upkeep):
         return rows, values
 
     def items(self) -> tuple[Any, Any]:
-        """All keys and their values; of a multimap equal keys together, their values in order.
+        """Return all keys and their values.
+
+        In a multimap equal keys are adjacent, with their values in order.
 
         Returns
         -------
         keys, values : Dask array
-            With a chunk for each part. They lie on the workers, computed already; later changes of
-            the table do not change them.
+            One chunk a shard. They lie on the workers, computed already; later changes of the table
+            do not change them.
 
         Raises
         ------
@@ -71,5 +73,5 @@ class PairTable(Upkeep):
         return keys, values
 
     def values(self) -> Any:
-        """The values alone, in the order of `items`."""
+        """Return the values alone, in the order of `items`."""
         return self._contents("values", [self.value_dtype])[0]

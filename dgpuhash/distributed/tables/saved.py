@@ -1,4 +1,7 @@
-"""Saved tables: a folder with one Arrow file for each part, and a manifest. No pickle."""
+"""Saved tables: a folder with an Arrow file for each shard and a manifest.
+
+There is no pickle in it.
+"""
 
 from __future__ import annotations
 
@@ -26,21 +29,21 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class SavedTable:
-    """The manifest of a saved table.
+    """Manifest of a saved table.
 
     Attributes
     ----------
     spec : TableSpec
     owner_seed : int
-        Of the hash that chooses keys' owners.
+        Seed of the hash that chooses keys' owners.
     size : int
-        Entries of all parts.
+        Entries of all shards.
     uid : str
-        Of the table that was saved.
+        Id of the table that was saved.
     epoch : int
-        Its number of changes then.
+        Number of changes of the table when it was saved.
     files : tuple of RowsFile
-        By part.
+        One for each shard.
     """
 
     spec: TableSpec
@@ -52,12 +55,14 @@ class SavedTable:
 
     @classmethod
     def found_in(cls, folder: Folder) -> SavedTable:
-        """What is saved in a folder; sizes of all files are compared with what it claims.
+        """Return the manifest in a folder.
+
+        The sizes of all files are compared with what it claims.
 
         Raises
         ------
         FormatError
-            When that is no saved table, or a damaged one.
+            When the folder holds no saved table, or a damaged one.
         """
         saved = required_manifest(folder, WHAT, cls._from_bytes)
         check_sizes(folder, saved.files)
@@ -65,17 +70,19 @@ class SavedTable:
 
     @classmethod
     def replaced_in(cls, folder: Folder) -> SavedTable | None:
-        """What a save would replace; None when the folder is empty, or is not there.
+        """Return the manifest that a save would replace.
+
+        None when the folder is empty, or does not exist.
 
         Raises
         ------
         ExistsError
-            When there is something else.
+            When the folder holds something else.
         """
         return manifest_in(folder, WHAT, cls._from_bytes)
 
     def to_bytes(self) -> bytes:
-        """JSON, with a checksum of itself."""
+        """Return the manifest as JSON, with a checksum of itself."""
         body = {
             "spec": self.spec.to_json(),
             "owner_seed": self.owner_seed,
@@ -96,7 +103,7 @@ class SavedTable:
         size = sum(sum(rows.batches) for rows in files)
         if body["size"] != size:
             raise ValueError(f"its parts do not have {body['size']} entries")
-        # Releases that drew none have not said it.
+        # Releases that drew no seed have saved none.
         owner_seed = body.get("owner_seed", LEGACY.owners)
         plain = type(body["uid"]) is str and type(body["epoch"]) is int
         if not plain or not is_seed(owner_seed):
@@ -109,13 +116,13 @@ class SavedTable:
 
 
 class SavedBatch(Batch):
-    """The entries in files of a saved table, read by the workers.
+    """Batch of the entries in a saved table's files, read by the workers.
 
     Parameters
     ----------
     client : distributed.Client
     workers : sequence of str
-        Who may read.
+        Workers that may read.
     folder : Folder
     spec : TableSpec
     files : sequence of RowsFile

@@ -1,4 +1,7 @@
-"""The one room that knows which dataframe library holds the rows: pandas or cuDF."""
+"""Interface to the DataFrame library that holds the rows: pandas or cuDF.
+
+Only this folder knows which of the two it is.
+"""
 
 from __future__ import annotations
 

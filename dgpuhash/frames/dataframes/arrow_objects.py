@@ -1,4 +1,4 @@
-"""Columns of Python objects in Arrow and back; values that it would change are refused."""
+"""Object columns in Arrow and back; values that would change are refused."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ __all__ = ["check_given_back", "objects_of"]
 
 
 def check_given_back(frame: Any, table: Any, read: Callable[[Any], Any]) -> None:
-    """Refuse a frame of which `read` makes another one.
+    """Raise UnsupportedError when Arrow does not return an equal frame.
 
-    Objects may come back as equal ones: integers as floats.
+    Objects may come back as equal values of another type, such as integers as floats.
 
     Parameters
     ----------
     frame : pandas.DataFrame
     table : pyarrow.Table
-        What Arrow has made of it.
+        `frame`, converted to Arrow.
     read : callable
-        Makes a frame of such a table.
+        Converts a table to a frame.
 
     Raises
     ------
     UnsupportedError
-        For objects that differ, with the first one, and for categories that cannot be read.
+        When objects differ (the message gives the first), or categories cannot be read back.
 
     Examples
     --------
@@ -61,9 +61,10 @@ def check_given_back(frame: Any, table: Any, read: Callable[[Any], Any]) -> None
 
 
 def objects_of(column: Any) -> np.ndarray | None:
-    """The values of an Arrow column as Python's objects; None for those of which pandas makes some.
+    """Return the values of an Arrow column as Python objects, or None.
 
-    Those are texts and moments; of integers beside nulls it would make floats.
+    None for text and temporal columns, which pandas itself converts to objects. It would convert
+    integers with nulls to floats.
     """
     if _is_text(column.type) or pa.types.is_temporal(column.type):
         return None

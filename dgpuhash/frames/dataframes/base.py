@@ -1,4 +1,4 @@
-"""What the frames layer needs of a dataframe library."""
+"""Abstract interface of a DataFrame library."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Frames"]
 
 
 class Frames(ABC):
-    """Functions over the frames of one library.
+    """Functions over the frames of one DataFrame library.
 
     Attributes
     ----------
@@ -29,33 +29,41 @@ class Frames(ABC):
     @property
     @abstractmethod
     def xp(self) -> ModuleType:
-        """The array module of the columns: NumPy or CuPy."""
+        """Array module of the columns: NumPy or CuPy."""
 
     @abstractmethod
     def make(self, columns: Mapping[Hashable, Any]) -> Any:
-        """A frame of these columns."""
+        """Return a frame of these columns."""
 
     def moments(self, series: Any, like: Any) -> Any:
-        """A column made of a list, with moments of the kind of `like` where others do not merge."""
+        """Return a column made of a list, its datetimes in a dtype like `like`'s.
+
+        The default returns `series`; pandas needs a cast where it does not merge the two dtypes.
+        """
         return series
 
     @abstractmethod
     def array(self, series: Any, like: Any = None) -> Any:
-        """The values as an array of the kind of `like`; else as NumPy, or for cuDF as CuPy.
+        """Return the values as an array of the type of `like`.
+
+        Without `like` the array is a NumPy one, or for cuDF a CuPy one.
 
         Raises
         ------
         UnsupportedError
-            When that kind of array cannot hold them.
+            When an array of that type cannot hold the values.
         """
 
     @abstractmethod
     def series(self, values: Any, index: Any = None) -> Any:
-        """A Series of the array `values`, with these labels; default: numbered from 0."""
+        """Return a Series of the array `values` with the labels `index`.
+
+        By default it is numbered from 0.
+        """
 
     @abstractmethod
     def key_column(self, series: Any, name: object) -> KeyColumn:
-        """The values of a key column.
+        """Return the values of a key column.
 
         Raises
         ------
@@ -65,42 +73,49 @@ class Frames(ABC):
 
     @abstractmethod
     def arrays(self, frame: Any, dtypes: Sequence[Any] | None = None) -> list[Any] | None:
-        """The columns as contiguous arrays on their own memory, moments as their int64 counts.
+        """Return the columns as contiguous arrays on the frame's own memory.
 
-        None when there are none, or one has nulls, or values that no array of this device holds.
-        `dtypes` are those of the frame, where they are known.
+        Datetimes and timedeltas are int64 counts. Returns None when there are no columns, or one
+        has nulls or values that no array on this device can hold. `dtypes` are those of the frame,
+        if they are known.
         """
 
     @abstractmethod
     def from_arrays(self, arrays: Sequence[Any], like: Any) -> Any:
-        """The frame with the columns and dtypes of `like` on these `arrays`; nothing is copied."""
+        """Return a frame on `arrays`, uncopied, with labels and dtypes of `like`."""
 
     def widened(self, frame: Any, arrays: Sequence[Any], added: Sequence[Any], like: Any) -> Any:
-        """All rows of `frame`, which has the columns `arrays`, with those of `added` beside them.
+        """Return all rows of `frame` with the columns `added` appended.
 
-        The result has the columns and dtypes of `like`, and rows of its own, numbered from 0.
+        `arrays` are the columns of `frame`. The result has the labels and dtypes of `like`, is
+        numbered from 0, and can be written to without changing `frame`.
         """
         return self.from_arrays([*(array.copy() for array in arrays), *added], like)
 
     @abstractmethod
     def take(self, frame: Any, rows: Any) -> Any:
-        """The rows at positions `rows`, numbered from 0."""
+        """Return the rows at positions `rows`, numbered from 0."""
 
     @abstractmethod
     def take_or_null(self, frame: Any, rows: Any) -> Any:
-        """As `take`; nulls where the position is -1, with dtypes promoted as the library does."""
+        """Return the rows at positions `rows`, with nulls where a position is -1.
+
+        Numbered from 0; dtypes are promoted as the library does.
+        """
 
     @abstractmethod
     def keep(self, frame: Any, rows: Any) -> Any:
-        """The rows at positions `rows` with their index labels."""
+        """Return the rows at positions `rows` with their index labels."""
 
     @abstractmethod
     def concat(self, frames: Sequence[Any]) -> Any:
-        """The rows of all `frames`, numbered from 0; categories are united."""
+        """Return the rows of all `frames`, numbered from 0; categories are united."""
 
     @abstractmethod
     def reduce(self, frame: Any, groups: Any, how: str) -> Any:
-        """The least, greatest or sum of each column for each group; nulls are left out.
+        """Return the minimum, maximum or sum of each column for each group.
+
+        Nulls are skipped.
 
         Parameters
         ----------
@@ -112,11 +127,14 @@ class Frames(ABC):
 
     @abstractmethod
     def beside(self, left: Any, right: Any, labels: Sequence[Hashable]) -> Any:
-        """The columns of two frames of equal length side by side, called `labels`."""
+        """Return the columns of two equally long frames side by side.
+
+        The columns of the result are called `labels`.
+        """
 
     @abstractmethod
     def conform(self, frame: Any, like: Any) -> Any:
-        """`frame` with the dtypes of `like` where that keeps every value.
+        """Return `frame` in the dtypes of `like` where that keeps every value.
 
         Raises
         ------
@@ -133,32 +151,38 @@ class Frames(ABC):
         right_on: Sequence[Hashable],
         suffixes: tuple[str | None, str | None],
     ) -> Any:
-        """An empty frame with the columns and dtypes of the inner merge of two frames."""
+        """Return an empty frame with the columns and dtypes of an inner merge."""
 
     def is_typed(self, series: Any) -> bool:
-        """Whether the dtype alone tells what kind of values there are."""
+        """Return whether the dtype alone determines the type of the values."""
         return True
 
     def dtypes(self, frame: Any) -> list[Any]:
-        """The columns' dtypes."""
+        """Return the dtypes of the columns."""
         return list(frame.dtypes)
 
     @abstractmethod
     def nbytes(self, frame: Any) -> int:
-        """Bytes of the columns."""
+        """Return the bytes of the columns."""
 
     def rows_nbytes(self, frame: Any) -> int:
-        """Bytes of the rows; not those of categories, which are there with any number of rows."""
+        """Return the bytes of the rows, without those of categories.
+
+        Categories take the same memory with any number of rows.
+        """
         return self.nbytes(frame) - self.nbytes(frame.iloc[:0])
 
     def widest(self, frame: Any) -> dict[Hashable, int]:
-        """The most bytes of a row in each column whose bytes are slow to count; most have none."""
+        """Return the maximum bytes of a row for each column slow to measure.
+
+        Other columns are left out.
+        """
         return {}
 
     @abstractmethod
     def to_arrow(self, frame: Any) -> Any:
-        """A `pyarrow.Table` from which `from_arrow` makes an equal frame."""
+        """Return a `pyarrow.Table` from which `from_arrow` makes an equal frame."""
 
     @abstractmethod
     def from_arrow(self, table: Any) -> Any:
-        """The frame that `to_arrow` of this or the other library was given."""
+        """Return the frame that `to_arrow` of this or the other library was given."""

@@ -1,4 +1,4 @@
-"""Key columns out of cuDF Series, on the GPU and without copies where the layout allows it."""
+"""Key columns from cuDF Series, without copies where the layout allows it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FIXED = {
     **{f"INT{bits}": LogicalType("int", bits, nullable=True) for bits in (8, 16, 32, 64)},
     **{f"UINT{bits}": LogicalType("uint", bits, nullable=True) for bits in (8, 16, 32, 64)},
     "BOOL8": LogicalType("bool", 1, nullable=True),
-    # NaN is another key than a null, as in cuDF's own merges.
+    # NaN and null are different keys, as in cuDF's own merges.
     "FLOAT32": LogicalType("float", 32, nullable=True, missing=ARROW),
     "FLOAT64": LogicalType("float", 64, nullable=True, missing=ARROW),
     "TIMESTAMP_DAYS": LogicalType("date", 32, unit="D"),
@@ -30,7 +30,7 @@ for _name, _unit in UNITS.items():
 
 
 def key_column(series: Any, name: object) -> KeyColumn:
-    """The values of `series` as a key column.
+    """Return the values of `series` as a key column.
 
     Raises
     ------
@@ -63,9 +63,10 @@ def key_column(series: Any, name: object) -> KeyColumn:
 
 
 def plain_array(column: Any, dtype: Any) -> Any:
-    """The values of a pylibcudf column that cuDF calls `dtype`, as a CuPy array on the same memory.
+    """Return the values of a pylibcudf column as a CuPy array, uncopied.
 
-    None when there are nulls, or no such array.
+    `dtype` is that of the column in cuDF. None when there are nulls, or no array can hold the
+    values.
     """
     if not isinstance(dtype, np.dtype):
         return None
@@ -76,7 +77,10 @@ def plain_array(column: Any, dtype: Any) -> Any:
 
 
 def column_of(array: Any, like: Any) -> Any:
-    """A pylibcudf column as `like` on the memory of an array that `plain_array` has given."""
+    """Return a pylibcudf column like `like` on the memory of `array`.
+
+    `array` comes from `plain_array`.
+    """
     import pylibcudf
 
     own = pylibcudf.Column.from_cuda_array_interface(array)
@@ -86,7 +90,7 @@ def column_of(array: Any, like: Any) -> Any:
 
 
 def _kind(column: Any) -> str:
-    """libcudf's name for the type of a pylibcudf column."""
+    """Return libcudf's name for the type of a pylibcudf column."""
     import pylibcudf
 
     return str(pylibcudf.TypeId(column.type().id()).name)
@@ -100,7 +104,10 @@ def _dtype(type_: LogicalType) -> np.dtype:
 
 
 def _buffer(column: Any, dtype: np.dtype) -> Any:
-    """The fixed-width values of a pylibcudf column as a CuPy array on the same memory."""
+    """Return the fixed-width values of a pylibcudf column as a CuPy array.
+
+    The array is on the column's memory.
+    """
     import cupy as cp
 
     n = column.size()
@@ -110,7 +117,7 @@ def _buffer(column: Any, dtype: np.dtype) -> Any:
 
 
 def _bytes(span: Any) -> Any:
-    """Device memory that pylibcudf owns as a CuPy array of bytes."""
+    """Return device memory that pylibcudf owns as a CuPy array of bytes."""
     import cupy as cp
 
     if span is None:
@@ -153,7 +160,10 @@ def _from_categories(series: Any, name: object) -> KeyColumn:
 
 
 class CudfStrings:
-    """Strings of a cuDF Series; with `codes`, row i is its string at ``codes[i]`` (-1: null)."""
+    """Strings of a cuDF Series, or a gather of them.
+
+    With `codes`, row i is the string of the Series at ``codes[i]`` (-1: null).
+    """
 
     def __init__(self, series: Any, codes: Any = None) -> None:
         self._series = series.reset_index(drop=True)
@@ -176,11 +186,14 @@ class CudfStrings:
         return absent if bool(absent.any()) else None
 
     def over(self, codes: Any) -> CudfStrings:
-        """A column whose row i is the string at ``codes[i]`` of this one (-1: null)."""
+        """Return a column whose row i is this one's string at ``codes[i]``.
+
+        -1 gives a null.
+        """
         return CudfStrings(self._series, codes)
 
     def hash(self, seed: int) -> Any:
-        """A 64-bit hash of each string; nulls give a constant."""
+        """Return a 64-bit hash of each string; nulls give a constant."""
         import cupy as cp
 
         if len(self._series) == 0:
@@ -200,20 +213,20 @@ class CudfStrings:
         return cp.where(self._codes < 0, NULL_HASH, hashes[cp.maximum(self._codes, 0)])
 
     def take(self, rows: Any) -> CudfStrings:
-        """The strings at `rows`."""
+        """Return the strings at positions `rows`."""
         if self._codes is not None:
             return CudfStrings(self._series, self._codes[rows])
         return CudfStrings(self._series.take(rows))
 
     def equals(self, other: CudfStrings) -> Any:
-        """Mask of the positions with equal strings; two nulls are equal."""
+        """Return a mask of the positions with equal strings; two nulls are equal."""
         import cupy as cp
 
         if len(self) == 0:
             return cp.zeros(0, dtype=bool)
         ours, our_nulls = self._flat(), self.nulls
         theirs, their_nulls = other._flat(), other.nulls
-        # Of strings as Dask makes them of pandas' the dtype is bool[pyarrow], which CuPy has not.
+        # Dask's strings converted from pandas compare to bool[pyarrow], which CuPy lacks.
         same = (ours == theirs).fillna(False).astype(bool).to_cupy()
         if our_nulls is not None:
             same = same & ~our_nulls

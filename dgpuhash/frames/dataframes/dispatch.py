@@ -1,4 +1,4 @@
-"""Which dataframe library a frame belongs to."""
+"""Choice of the DataFrame library that a frame belongs to."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["check_same_library", "frames_named", "frames_of", "make_frame"]
 
 @functools.cache
 def frames_named(name: str) -> Frames:
-    """The functions for frames of the library `name`, ``"pandas"`` or ``"cudf"``.
+    """Return the functions for the library `name`, ``"pandas"`` or ``"cudf"``.
 
     Raises
     ------
     UnsupportedError
-        When cuDF is asked for and not installed.
+        When `name` is neither, or cuDF is not installed.
     """
     if name == "pandas":
         from dgpuhash.frames.dataframes.pandas import PandasFrames
@@ -41,12 +41,12 @@ def frames_named(name: str) -> Frames:
 
 
 def frames_of(frame: Any) -> Frames:
-    """The functions for the library of `frame` (a DataFrame or Series).
+    """Return the functions for the library of `frame`, a DataFrame or Series.
 
     Raises
     ------
     KeyTypeError
-        When it is neither.
+        When `frame` is neither a DataFrame nor a Series.
     """
     library = type(frame).__module__.partition(".")[0]
     if library in {"pandas", "cudf"} and hasattr(frame, "iloc"):
@@ -62,7 +62,9 @@ def frames_of(frame: Any) -> Frames:
 
 
 def make_frame(columns: Mapping[Hashable, Any], like: Any = None) -> Any:
-    """A frame of arrays, Series or lists: pandas, or cuDF when the arrays are on a GPU.
+    """Return a frame of arrays, Series or lists, one for each column.
+
+    The frame is a pandas one, or a cuDF one when the arrays are on a GPU.
 
     Lists alone make a frame of the library of `like`.
 
@@ -104,7 +106,10 @@ def make_frame(columns: Mapping[Hashable, Any], like: Any = None) -> Any:
 
 
 def check_same_library(frame: Any, frames: Frames) -> None:
-    """Raise DeviceError when `frame` is of another library than an index of `frames`."""
+    """Raise DeviceError when `frame` is from another library than `frames`.
+
+    `frames` is the library of an index.
+    """
     given = frames_of(frame)
     if given.name != frames.name:
         remedy = "frame.to_pandas(), or of an array cupy.asnumpy(array)"

@@ -1,4 +1,7 @@
-"""Arrays of other libraries as those that pandas and cuDF read without making objects of them."""
+"""Conversion of other libraries' arrays to ones that pandas and cuDF read.
+
+They read these without making Python objects.
+"""
 
 from __future__ import annotations
 
@@ -18,19 +21,21 @@ _NATIVE = {"cudf", "cupy", "numpy", "pandas"}
 
 
 def is_arrow(thing: Any) -> bool:
-    """Whether `thing` gives its values as Arrow and is no pandas object."""
+    """Return whether `thing` exports Arrow data and is not a pandas object."""
     return not hasattr(thing, "iloc") and (
         hasattr(thing, "__arrow_c_array__") or hasattr(thing, "__arrow_c_stream__")
     )
 
 
 def native(thing: Any) -> Any:
-    """`thing` as a NumPy, CuPy, pandas or cuDF array when it is an array; else itself.
+    """Return an array as a NumPy, CuPy, pandas or cuDF one.
+
+    Anything else is returned as it is.
 
     Raises
     ------
     ShapeError
-        When it is an Arrow table.
+        When `thing` is an Arrow table.
 
     Examples
     --------
@@ -57,7 +62,7 @@ def _from_arrow(thing: Any) -> Any:
             f"a {type(thing).__name__} is a table, not an array; give table.to_pandas(), or one "
             "column of it"
         )
-    # As floats, integers beside nulls would be rounded, and NaN, which is none in Arrow, be null.
+    # Converted to NumPy floats, integers beside nulls would be rounded and NaN would be a null.
     whole = pa.types.is_integer(array.type) or pa.types.is_boolean(array.type)
     kept = whole and array.null_count
     if pa.types.is_floating(array.type):

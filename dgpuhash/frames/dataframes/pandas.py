@@ -24,7 +24,7 @@ from dgpuhash.frames.key_columns import KeyColumn
 __all__ = ["PandasFrames"]
 
 POINTER_NBYTES = 8
-# Up to it, floats of 64 bits hold all integers.
+# float64 represents every integer up to this magnitude.
 EXACT = 2**53
 
 
@@ -63,13 +63,13 @@ class PandasFrames(Frames):
         if isinstance(like, pd.Index):
             return pd.Index(series)
         if isinstance(like, ExtensionArray):
-            # The column's own memory may be that of an index.
+            # The column may share memory with an index.
             return series.array.copy()
         if is_arrow(like):
             array = pa.Array.from_pandas(series)
             return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
         found = series.to_numpy()
-        # pandas gives its own memory, not to be written to.
+        # pandas may return a read-only view of its own memory.
         return found if found.flags.writeable else found.copy()
 
     def series(self, values: Any, index: Any = None) -> pd.Series:
@@ -149,7 +149,7 @@ class PandasFrames(Frames):
     ) -> Any:
         for label, other in zip(left_on, right_on, strict=True):
             if np.float16 in (left[label].dtype, right[other].dtype):
-                # pandas does not merge on them; they stand as what they are looked up as.
+                # pandas does not merge on float16; lookups cast it to float32.
                 left, right = _widened(left, label), _widened(right, other)
         given = left, right
         left, right = _typed_alike(left, right, left_on, right_on)
@@ -174,7 +174,7 @@ class PandasFrames(Frames):
         merged = merged.iloc[:0]
         shared = sum(label == other for label, other in zip(left_on, right_on, strict=True))
         if merged.shape[1] != left.shape[1] + right.shape[1] - shared:
-            # Of keys whose labels are no texts, and which take suffixes, pandas makes more columns.
+            # pandas duplicates key columns whose labels are not text and get suffixes.
             both = [label for label in left_on if label in right.columns and label not in right_on]
             raise ColumnError(
                 f"the key columns {both or [*left_on]!r} have the labels of other columns of the "
@@ -218,7 +218,11 @@ class PandasFrames(Frames):
 
 
 def _unrounded(column: Any) -> Any:
-    """`column`, or the integers of a list beside nulls, of which pandas would make floats."""
+    """Return `column` with integers beside nulls in a nullable integer dtype.
+
+    Converts masked arrays, and lists with an integer beyond 2**53; pandas would make floats of
+    both. Raises KeyTypeError for a list of floats and such integers.
+    """
     if isinstance(column, np.ma.MaskedArray):
         if column.dtype.kind in "iu" and column.ndim == 1:
             return pd.arrays.IntegerArray(column.data, np.ma.getmaskarray(column))
@@ -240,13 +244,13 @@ def _unrounded(column: Any) -> Any:
         if len(numbers) < len(column) and max(-low, high) > EXACT:
             dtype: Any = pd.Int64Dtype() if high < 2**63 else pd.UInt64Dtype()
             bounds = np.iinfo(dtype.numpy_dtype)
-            # Others are no keys.
+            # Larger integers cannot be keys.
             return pd.array(column, dtype) if bounds.min <= low and high <= bounds.max else column
     return column
 
 
 def _native(column: Any) -> Any:
-    """`column`, whose numbers are in the byte order of this machine."""
+    """Return `column` with its numbers in this machine's byte order."""
     dtype = getattr(column, "dtype", None)
     if isinstance(dtype, np.dtype) and not dtype.isnative:
         return column.astype(dtype.newbyteorder("="))
@@ -259,7 +263,7 @@ def _numbered(frame: Any) -> Any:
 
 
 def _free(frame: Any) -> Any:
-    """The frame, in which labels may occur twice; a flag may forbid it."""
+    """Return the frame with duplicate labels allowed, which a flag may forbid."""
     allowed = frame.flags.allows_duplicate_labels
     return frame if allowed else frame.set_flags(allows_duplicate_labels=True)
 
@@ -282,7 +286,10 @@ def _unite_categories(frames: list[Any], label: Hashable) -> list[Any]:
 
 
 def _of_class(frame: Any, like: Any) -> Any:
-    """A frame as one of the class of `like`, with its attributes, as pandas' merges keep those."""
+    """Return `frame` in the class of `like`, with its `attrs`.
+
+    pandas' merges keep both.
+    """
     if type(like) is not pd.DataFrame:
         frame = like._constructor(frame)
     if like.attrs:
@@ -305,9 +312,10 @@ def _widened(frame: Any, label: Hashable) -> Any:
 def _typed_alike(
     left: Any, right: Any, left_on: Sequence[Hashable], right_on: Sequence[Hashable]
 ) -> tuple[Any, Any]:
-    """Both, of whose key columns those of objects have the dtype that they are merged with.
+    """Return both frames with object keys in the other side's key dtype.
 
-    Where pandas merges no objects with it they hold nulls alone, or nothing.
+    This is done where pandas does not merge objects with that dtype: the objects are nulls alone
+    then, or there are no rows.
     """
     for label, other in zip(left_on, right_on, strict=True):
         dtypes = left[label].dtype, right[other].dtype
@@ -328,7 +336,7 @@ def _typed_alike(
 def _as_given(
     merged: Any, left: Any, right: Any, left_on: Sequence[Hashable], right_on: Sequence[Hashable]
 ) -> Any:
-    """An empty merge whose key columns are objects where those of a frame are."""
+    """Return the merge meta with object key columns where a frame has objects."""
     shared = {other for label, other in zip(left_on, right_on, strict=True) if label == other}
     added = [label for label in right if label not in shared]
     for frame, labels, names, first in (
@@ -347,7 +355,10 @@ def _kinds(frame: Any, labels: Sequence[Hashable]) -> str:
 
 
 def _specimen(meta: Any, rows: int) -> Any:
-    """`rows` equal rows with the columns of `meta`: pandas decides dtypes by rows, not by types."""
+    """Return `rows` equal sample rows with the columns of `meta`.
+
+    pandas derives the dtypes of a merge from rows, not only from dtypes.
+    """
     columns = {position: _sample(meta.iloc[:0, position]) for position in range(meta.shape[1])}
     frame = pd.DataFrame(columns, index=pd.RangeIndex(1), columns=range(meta.shape[1]))
     frame = pd.concat([frame] * rows, ignore_index=True)
@@ -356,13 +367,13 @@ def _specimen(meta: Any, rows: int) -> Any:
 
 
 def _moments_merged(left: Any, right: Any, label: Hashable) -> Any:
-    """The dtype that pandas gives to keys that are moments, by rows that match."""
+    """Return the dtype that pandas gives to datetime keys when rows match."""
     alone = [_at_epoch(frame[[label]]) for frame in (left, right)]
     return _specimen(alone[0], 1).merge(_specimen(alone[1], 2), on=[label]).dtypes.iloc[0]
 
 
 def _at_epoch(meta: Any) -> Any:
-    """`meta` of one column, whose sample is the epoch also where it has categories."""
+    """Return the one-column `meta`, with the epoch as a category's sample."""
     dtype = meta.dtypes.iloc[0]
     if not isinstance(dtype, pd.CategoricalDtype):
         return meta

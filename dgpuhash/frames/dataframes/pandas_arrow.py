@@ -1,4 +1,4 @@
-"""pandas frames as Arrow tables and back."""
+"""Conversion of pandas frames to Arrow tables and back."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ METADATA = b"dgpuhash"
 
 
 def to_arrow(frame: Any) -> Any:
-    """A `pyarrow.Table` from which `from_arrow` makes an equal frame.
+    """Return a `pyarrow.Table` from which `from_arrow` makes an equal frame.
 
     Raises
     ------
     KeyTypeError
-        When texts are no UTF-8.
+        When strings are not UTF-8.
     UnsupportedError
-        When Arrow has no such column, or would give another one back.
+        When Arrow cannot hold a column, or would return different values.
 
     Examples
     --------
@@ -61,13 +61,13 @@ def to_arrow(frame: Any) -> Any:
 
 
 def from_arrow(table: Any) -> Any:
-    """The frame that `to_arrow`, of pandas or of cuDF frames, was given."""
+    """Return the frame that `to_arrow` was given, for pandas or cuDF frames."""
     about = json.loads((table.schema.metadata or {}).get(METADATA, b"{}"))
     if not about:
         return table.to_pandas()
     stored = dict(zip(table.column_names, about["strings"], strict=True))
     frame = _with_arrow_columns(table, [name for name in stored if stored[name] == "arrow"])
-    # Files of before had none.
+    # Files from older versions have no such entry.
     categories = about.get("categories", [None] * len(stored))
     for position, (storage, of_categories) in enumerate(
         zip(stored.values(), categories, strict=True)
@@ -90,7 +90,10 @@ def from_arrow(table: Any) -> Any:
 
 
 def storage_of(dtype: Any) -> str | None:
-    """The name of a dtype whose values Arrow gives back as another's; None for all others."""
+    """Return the name of a dtype that Arrow does not restore by itself.
+
+    None for all other dtypes.
+    """
     if isinstance(dtype, pd.StringDtype):
         return f"{dtype.storage} {'nan' if dtype.na_value is np.nan else 'NA'}"
     if isinstance(dtype, pd.ArrowDtype):
@@ -107,7 +110,9 @@ def _storage_of_categories(dtype: Any) -> str | None:
 
 
 def arrow_names(labels: Sequence[Hashable]) -> list[str]:
-    """What columns are called in Arrow: as they are; numbered where labels are no texts, or double.
+    """Return the names of columns in Arrow.
+
+    They are the labels; or numbers, when labels are not text or occur twice.
 
     Raises
     ------
@@ -122,7 +127,10 @@ def arrow_names(labels: Sequence[Hashable]) -> list[str]:
 
 
 def _with_arrow_columns(table: Any, arrow: Sequence[str]) -> Any:
-    """As ``table.to_pandas()``, with these columns as they are, which have no names of dtypes."""
+    """Return ``table.to_pandas()``, except that columns `arrow` stay Arrow.
+
+    Their dtypes have no names from which pandas could restore them.
+    """
     about = table.schema.pandas_metadata
     about["columns"] = [column for column in about["columns"] if column["name"] not in arrow]
     plain = table.drop_columns(arrow).replace_schema_metadata({"pandas": json.dumps(about)})
@@ -132,7 +140,10 @@ def _with_arrow_columns(table: Any, arrow: Sequence[str]) -> Any:
 
 
 def _with_nans(series: Any, column: Any) -> Any:
-    """Floats with a mask, of which pandas made those of `column` with NaN as nulls."""
+    """Return nullable floats with the NaN values of the Arrow column `column`.
+
+    pandas converted these to nulls.
+    """
     if not pc.any(pc.is_nan(column)).as_py():
         return series
     values, nulls = column.fill_null(0.0).to_numpy(), column.is_null().to_numpy()
@@ -146,7 +157,10 @@ def _restored(series: Any, dtype: Any) -> Any:
 
 
 def _with_categories(series: Any, storage: str, kind: Any) -> Any:
-    """A column of categories of Arrow's `kind` that have the dtype of this name again."""
+    """Return a categorical column with the saved dtype of its categories.
+
+    `storage` is the name of that dtype, and `kind` the column's Arrow type.
+    """
     if not isinstance(series.dtype, pd.CategoricalDtype):
         raise ValueError(f"column {series.name!r} is {series.dtype}, and said to have categories")
     categories = series.cat.categories

@@ -1,4 +1,4 @@
-"""Columns of pandas frames in the dtypes of an index's, where that keeps every value."""
+"""Exact casts of pandas columns to the dtypes of an index's columns."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from dgpuhash.tables.arguments.exact import float_bound
 
 __all__ = ["cast"]
 
-# The category that Dask's empty frames have in place of those that only partitions know.
+# Placeholder category in Dask's meta frames when only the partitions know the categories.
 UNKNOWN = "__UNKNOWN_CATEGORIES__"
 
 
 def cast(series: Any, like: Any) -> Any:
-    """`series` as the dtype of `like` when the values survive; numbers that do not are kept.
+    """Return `series` in the dtype of `like` if no value changes.
 
-    Beside truth values these would be objects.
+    Numbers that would change keep their dtype where pandas can concatenate the two dtypes; booleans
+    do not, since the result would be of dtype object. Raises ColumnError for any other column.
     """
     wanted, own, remedy = like.dtype, series.dtype, ""
     if not len(series):
-        # A reader that finds no rows has no dtypes either.
+        # A reader that finds no rows cannot infer dtypes.
         return pd.Series(like.iloc[:0].array, index=series.index, name=series.name)
     if own == np.dtype(object) and wanted != own and series.isna().all():
-        # Nulls of no type: of that of the index's, or of one that has them and goes with it.
+        # Untyped nulls take the index's dtype, or the one that pandas promotes it to for nulls.
         typed = pd.Series(like.iloc[:0].array).reindex(range(len(series)))
         series = pd.Series(typed.array, index=series.index, name=series.name)
         own = series.dtype
@@ -67,9 +68,11 @@ def cast(series: Any, like: Any) -> Any:
 
 
 def _categorical(series: Any, wanted: Any) -> Any:
-    """`series` with categories of the dtype of those of `wanted`; None when one would change.
+    """Return `series` as a categorical that fits `wanted`, or None.
 
-    Categories in an order are those of `wanted`: two orders have nothing in common.
+    Its categories have the dtype of those of `wanted`. None when a category would change. Ordered
+    categories become those of `wanted`, since two orders cannot be combined; None when one is
+    missing.
     """
     if not isinstance(series.dtype, pd.CategoricalDtype):
         series = series.astype("category")
@@ -87,14 +90,20 @@ def _categorical(series: Any, wanted: Any) -> Any:
 
 
 def _go_together(stored: Any, added: Any) -> bool:
-    """Whether pandas makes one column of such numbers, whichever they are, and of more to come."""
+    """Return whether pandas concatenates the two numeric dtypes into one.
+
+    This must hold for all values, those of rows inserted later included.
+    """
     if isinstance(stored, pd.ArrowDtype):
         return stored.kind == added.kind and stored.kind in "iuf"
     return not isinstance(added, pd.ArrowDtype)
 
 
 def _exact_cast(series: Any, dtype: Any) -> Any:
-    """`series` as `dtype`, or None when a value would change; NumPy's floats have NaN for nulls."""
+    """Return `series` as `dtype`, or None when a value would change.
+
+    NaN is the null of NumPy's floats.
+    """
     nans = _nans_apart(series)
     if nans is not None and nans.any() and pd.api.types.is_float_dtype(dtype):
         cast = _exact_cast(series.mask(nans), dtype)
@@ -106,24 +115,27 @@ def _exact_cast(series: Any, dtype: Any) -> Any:
     except (ValueError, TypeError, OverflowError, pa.ArrowException):
         return None
     if pd.api.types.is_integer_dtype(series.dtype):
-        # -1 becomes the largest unsigned number, and -1 again.
+        # Casting -1 to unsigned and back gives -1 again: compare the signs too.
         same &= ((cast < 0) == (series < 0)).fillna(True)
         if pd.api.types.is_float_dtype(dtype):
-            # The largest number becomes one more, and perhaps itself again.
+            # The largest integer rounds up as a float and may saturate back: compare the bound.
             own = series.dtype if isinstance(series.dtype, np.dtype) else series.dtype.numpy_dtype
             same &= (cast < float_bound(own)).fillna(True)
     return cast if same.all() else None
 
 
 def _nans_apart(series: Any) -> np.ndarray | None:
-    """Where floats are NaN and no null; None for dtypes that do not tell them apart."""
+    """Return a mask of NaN values that are not null.
+
+    None for dtypes that do not distinguish them.
+    """
     if isinstance(series.dtype, np.dtype) or not pd.api.types.is_float_dtype(series.dtype):
         return None
     return np.asarray(np.isnan(series.to_numpy(np.float64, na_value=0.0)))
 
 
 def _with_nans(series: Any, nans: np.ndarray) -> Any:
-    """Floats with a mask, or of Arrow, of which these are NaN."""
+    """Return nullable or Arrow floats with NaN instead of null at `nans`."""
     dtype = series.dtype
     values = series.to_numpy(dtype.numpy_dtype, na_value=np.nan)
     nulls = series.isna().to_numpy() & ~nans
@@ -135,7 +147,7 @@ def _with_nans(series: Any, nans: np.ndarray) -> Any:
 
 
 def _family(dtype: Any) -> str:
-    """Dtypes of one family hold the same kind of value."""
+    """Return the family of a dtype; dtypes of one family hold the same values."""
     if pd.api.types.is_numeric_dtype(dtype):
         return "number"
     if isinstance(dtype, pd.CategoricalDtype):

@@ -1,4 +1,4 @@
-"""Columns that pandas holds, and of which it takes no rows."""
+"""Checks for columns of which pandas cannot take (gather) rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ __all__ = ["check_arrow_types", "check_byte_order", "check_takeable"]
 
 
 def check_takeable(frame: Any) -> None:
-    """Raise ColumnError, with the remedy, for columns of which pandas takes no rows.
+    """Raise ColumnError for columns of which pandas cannot take rows.
+
+    The message names the remedy.
 
     Examples
     --------
@@ -27,7 +29,7 @@ def check_takeable(frame: Any) -> None:
 
 
 def check_arrow_types(frame: Any) -> None:
-    """Raise ColumnError for types of Arrow of which it takes no rows, such as views of strings."""
+    """Raise ColumnError for Arrow types without `take`, such as string views."""
     stuck = {label: str(dtype) for label, dtype in _dtypes(frame) if not _arrow_takes(dtype)}
     if stuck:
         raise ColumnError(
@@ -37,7 +39,10 @@ def check_arrow_types(frame: Any) -> None:
 
 
 def check_byte_order(frame: Any) -> None:
-    """Raise ColumnError for numbers in another order, of which pandas takes no rows."""
+    """Raise ColumnError for columns in a non-native byte order.
+
+    pandas cannot take rows of them.
+    """
     turned = [
         label
         for label, dtype in _dtypes(frame)
@@ -51,7 +56,7 @@ def check_byte_order(frame: Any) -> None:
 
 
 def _dtypes(frame: Any) -> Iterator[tuple[Hashable, Any]]:
-    # A frame of cuDF's lists its labels at once, and makes `columns` anew.
+    # list(frame) is cheap for cuDF, where `columns` builds a new Index.
     return zip(list(frame), frames_of(frame).dtypes(frame), strict=True)
 
 

@@ -1,4 +1,4 @@
-"""Key columns out of pandas Series."""
+"""Key columns from pandas Series."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ANY_REMEDY = "convert it to one type, for example with .astype('str')"
 
 
 def key_column(series: Any, name: object) -> KeyColumn:
-    """The values of `series` as a key column.
+    """Return the values of `series` as a key column.
 
     Raises
     ------
@@ -64,7 +64,10 @@ def _refusal(name: object, dtype: object, what: str) -> KeyTypeError:
 
 
 def not_utf8(name: object, error: Exception) -> KeyTypeError:
-    """What to raise for texts of a column, or of one of several."""
+    """Return the error for strings of a column that are not UTF-8.
+
+    `name` may be a list of labels when any one of the columns may hold them.
+    """
     return KeyTypeError(
         f"column {name!r} holds strings that are not valid UTF-8 ({error}); clean them "
         "with .str.encode('utf-8', 'replace').str.decode('utf-8')"
@@ -137,7 +140,7 @@ def _from_objects(series: Any, name: object) -> KeyColumn:
     inferred = pd.api.types.infer_dtype(series, skipna=True)
     if inferred == "string":
         return _from_texts(series, name)
-    # NaT and other nulls of a kind are nulls here, and say nothing of the column.
+    # NaT and other typed nulls count as plain nulls, and do not determine the column's type.
     there = series.notna()
     kept = pd.api.types.infer_dtype(series[there], skipna=True)
     if kept == "empty":

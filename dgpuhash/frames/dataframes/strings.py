@@ -1,4 +1,4 @@
-"""Strings on the host: Arrow arrays, hashed by the same kernel as those on a GPU."""
+"""Host strings as Arrow arrays, hashed by the same kernel as on a GPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ NULL_HASH = np.uint64(0x9E3779B97F4A7C15)
 
 
 class ArrowStrings:
-    """Strings in an Arrow array; with `codes`, row i is its string at ``codes[i]`` (-1: null)."""
+    """Strings of an Arrow array, or a gather of them.
+
+    With `codes`, row i is the string of the array at ``codes[i]`` (-1: null).
+    """
 
     def __init__(self, array: Any, codes: np.ndarray | None = None) -> None:
         if isinstance(array, pa.ChunkedArray):
@@ -43,11 +46,14 @@ class ArrowStrings:
         return absent if absent.any() else None
 
     def over(self, codes: np.ndarray) -> ArrowStrings:
-        """A column whose row i is the string at ``codes[i]`` of this one (-1: null)."""
+        """Return a column whose row i is this one's string at ``codes[i]``.
+
+        -1 gives a null.
+        """
         return ArrowStrings(self._array, codes)
 
     def hash(self, seed: int) -> np.ndarray:
-        """A 64-bit hash of each string; nulls give a constant."""
+        """Return a 64-bit hash of each string; nulls give a constant."""
         _, offsets, chars = self._array.buffers()
         if len(self._array) == 0:
             return np.full(len(self), NULL_HASH)
@@ -62,13 +68,13 @@ class ArrowStrings:
         return np.where(self._codes < 0, NULL_HASH, hashes[np.maximum(self._codes, 0)])
 
     def take(self, rows: Any) -> ArrowStrings:
-        """The strings at `rows`."""
+        """Return the strings at positions `rows`."""
         if self._codes is not None:
             return ArrowStrings(self._array, self._codes[rows])
         return ArrowStrings(self._array.take(pa.array(rows)))
 
     def equals(self, other: Any) -> np.ndarray:
-        """Mask of the positions with equal strings; two nulls are equal."""
+        """Return a mask of the positions with equal strings; two nulls are equal."""
         ours, theirs = self._flat(), other._flat()
         same = pc.fill_null(pc.equal(ours, theirs), False).to_numpy(zero_copy_only=False)
         if ours.null_count and theirs.null_count:

@@ -1,1 +1,1 @@
-"""Key columns of any dtype as fixed-width codes, and the table that finds rows by code."""
+"""Encoding of key columns as fixed-width codes, and the row table by code."""

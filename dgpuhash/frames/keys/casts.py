@@ -1,4 +1,4 @@
-"""Key values in the type of the index column: equal stays equal, what cannot fit is marked."""
+"""Exact casts of key values to the index's types, with a validity mask."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["normalise", "to_float"]
 
 
 def normalise(column: KeyColumn, target: LogicalType, xp: ModuleType) -> NormalColumn:
-    """`column` converted to `target`, exactly: nothing is rounded or wrapped.
+    """Return `column` cast exactly to `target`: nothing is rounded or wrapped.
 
     Integers, floats and booleans compare by value, datetimes by instant. Unlike pandas, which
     compares 64-bit integers with floats after rounding both to float64, a large integer equals a
-    float only when they are the same number. As in pandas, the two dtypes say whether a float's NaN
-    equals a null.
+    float only when they are the same number. As in pandas, the two dtypes determine whether a
+    float's NaN equals a null.
     """
     if target.kind == "null":
         rows = len(column)
@@ -62,7 +62,10 @@ def normalise(column: KeyColumn, target: LogicalType, xp: ModuleType) -> NormalC
 
 
 def _one_null(column: KeyColumn, target: LogicalType) -> bool:
-    """Whether pandas compares such columns as objects, in which NaN and all nulls are one."""
+    """Return whether pandas compares the columns as objects.
+
+    NaN and all nulls are the same key then.
+    """
     own = column.type.missing
     mixed = own != target.missing and PLAIN not in {own, target.missing}
     return column.objects or mixed or "bool" in {column.type.kind, target.kind}
@@ -96,7 +99,10 @@ def _all_null(column: KeyColumn, target: LogicalType, xp: ModuleType) -> NormalC
 
 
 def to_float(values: Any, bits: int, xp: ModuleType) -> tuple[Any, Any]:
-    """`values` as floats of `bits`, and a mask of those that are exact; None when all are."""
+    """Return `values` as floats of `bits`, and a mask of exact ones or None.
+
+    None when all values are exact.
+    """
     dtype = xp.dtype(f"f{bits // 8}")
     rounded, valid = exactly(values, dtype, xp)
     # Adding zero turns -0.0 into 0.0; every NaN becomes the one NaN.

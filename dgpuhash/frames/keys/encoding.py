@@ -1,4 +1,4 @@
-"""Key columns of any dtype, and any number of them, as one 32- or 64-bit code a row."""
+"""Encoding of any number of key columns as one 32- or 64-bit code per row."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ from dgpuhash.frames.labels import key_names, refuse_nulls
 __all__ = ["EncodedKeys", "KeyEncoder", "same_keys"]
 
 NULL_COLUMN_HASH = 0xD1B54A32D192ED03
-# The code of a null in a column that has no spare bit; hits on it are verified.
+# Reserved code of a null in a column without a spare bit; hits on it are verified.
 NULL_CODE = {4: np.uint32(0x9E3779B9), 8: np.uint64(0x9E3779B97F4A7C15)}
-# Of a null in a column in which NaN is a value.
+# Code of a null in a column in which NaN is a value: that of NaN.
 NAN_CODE = {4: np.float32("nan").view(np.uint32), 8: np.float64("nan").view(np.uint64)}
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedKeys:
-    """The codes of some rows.
+    """Codes of the keys of some rows.
 
     Attributes
     ----------
     codes : array of uint32 or uint64
         Equal keys have equal codes; NumPy for pandas, CuPy for cuDF.
     valid : bool array or None
-        False where a row holds a value that no indexed row can have: it matches nothing, and its
-        code means nothing (it may be sent to any owner). None: all rows are valid.
+        False where a row holds a value that no indexed row can have: the row matches nothing, and
+        its code is arbitrary (it may be sent to any owner). None: all rows are valid.
     doubts : bool, or a number
-        Whether equal codes do not yet prove equal keys, so that hits must be verified; the one code
-        that does not.
+        Whether equal codes do not prove equal keys, so that hits must be verified; or the only
+        code for which they do not.
     columns : tuple of NormalColumn
         The key columns, for `same_keys`.
     """
@@ -60,13 +60,13 @@ class EncodedKeys:
 
 @dataclass(frozen=True, slots=True)
 class KeyEncoder:
-    """How the key columns of an index become codes; the same in every process and on every device.
+    """Encoder of an index's key columns, the same on any process and device.
 
-    Fixed-width columns that fit 8 bytes together, with a flag bit for each that can hold nulls,
-    are packed: equal codes are equal keys. Anything wider is hashed to 64 bits, and every hit is
-    then verified against the stored columns. A single nullable column of numbers keeps its own
-    width: a reserved code stands for the null, and only hits on that code are verified. Nullable
-    floats have one code for NaN and nulls, so the owner of both is one, and hits are verified.
+    Fixed-width columns that fit 8 bytes together, with a flag bit for each that can hold nulls, are
+    packed: equal codes are equal keys. Wider keys are hashed to 64 bits, and every hit is then
+    verified against the stored columns. A single nullable column of numbers keeps its own width: a
+    reserved code represents the null, and only hits on that code are verified. Nullable floats have
+    one code for NaN and null, so both have the same owner, and hits are verified.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ class KeyEncoder:
     hash_bits : int
         Bits kept of a hash; fewer than 64 only to provoke collisions in tests.
     seeds : KeySeeds
-        Default: new ones.
+        Seeds of the hashes; default: newly drawn.
 
     Examples
     --------
@@ -101,12 +101,14 @@ class KeyEncoder:
     def for_frame(
         cls, frame: Any, on: Hashable | Sequence[Hashable], *, hash_bits: int = 64
     ) -> KeyEncoder:
-        """The encoder for an index of `frame` (or of frames like it: an empty one will do).
+        """Return the encoder for an index of `frame`, or of frames like it.
+
+        An empty frame is enough.
 
         Raises
         ------
         ColumnError
-            When a column of `on` is missing or doubled.
+            When a column of `on` is missing or duplicated.
         KeyTypeError
             When a column cannot be a key.
         """
@@ -118,12 +120,15 @@ class KeyEncoder:
         return cls(names, tuple(string if t.kind == "null" else t for t in types), hash_bits)
 
     def reseeded(self) -> KeyEncoder:
-        """The same for another index, with seeds of its own."""
+        """Return this encoder with newly drawn seeds, for another index."""
         return replace(self, seeds=KeySeeds.drawn())
 
     @property
     def packing(self) -> str:
-        """``"packed"``, ``"reserved"`` (one nullable column of numbers) or ``"hashed"``."""
+        """Encoding: ``"packed"``, ``"reserved"`` or ``"hashed"``.
+
+        ``"reserved"`` is that of one nullable column of numbers.
+        """
         if any(type_.kind in {"string", "null"} for type_ in self.types):
             return "hashed"
         if len(self.types) == 1 and self.types[0].nullable and self.types[0].bits >= 32:
@@ -136,12 +141,12 @@ class KeyEncoder:
 
     @property
     def exact(self) -> bool:
-        """Equal codes always are equal keys."""
+        """Whether equal codes always mean equal keys."""
         return self.packing == "packed" and not any(type_.nan_is_value for type_ in self.types)
 
     @property
     def code_dtype(self) -> np.dtype:
-        """uint32 or uint64."""
+        """Dtype of the codes: uint32 or uint64."""
         if self.packing == "hashed":
             return np.dtype(np.uint64)
         bits = self.types[0].bits if self.packing == "reserved" else self._packed_bits
@@ -149,7 +154,7 @@ class KeyEncoder:
 
     @property
     def codes_are_keys(self) -> bool:
-        """Whether codes are the bits of the only key column, where that has no nulls."""
+        """Whether codes are the values of the only key column, if it has no nulls."""
         only, bits = self.types[0], 8 * self.code_dtype.itemsize
         plain = len(self.types) == 1 and only.kind in {"int", "uint"} and only.bits == bits
         return plain and self.packing != "hashed"
@@ -157,20 +162,20 @@ class KeyEncoder:
     def encode(
         self, frame: Any, columns: Hashable | Sequence[Hashable] | None = None
     ) -> EncodedKeys:
-        """The codes of the rows of `frame`, which may be a query or rows to be indexed.
+        """Return the codes of the rows of `frame`, a query or rows to insert.
 
         Parameters
         ----------
         frame : pandas or cuDF DataFrame
         columns : label or list of labels, optional
-            Its columns that are compared with `names`, in that order; default: `names`.
+            Columns of `frame` to compare with `names`, in that order; default: `names`.
 
         Raises
         ------
         ColumnError
             When a column is missing, or their number is not that of the index's key columns.
         KeyTypeError
-            When a column never compares with the index column, such as strings with integers.
+            When a column can never equal the index column, such as strings and integers.
 
         Examples
         --------
@@ -184,7 +189,10 @@ class KeyEncoder:
         return self._encoded(self.normalise(frame, columns), frames_of(frame))
 
     def encode_arrays(self, arrays: Sequence[Any], frames: Frames) -> EncodedKeys:
-        """As `encode`, for key columns as `Frames.arrays` gives them, of the index's own dtypes."""
+        """Return the codes of key columns given as `Frames.arrays` returns them.
+
+        The arrays have the dtypes of the index's key columns.
+        """
         columns = (KeyColumn(type_, array) for type_, array in zip(self.types, arrays, strict=True))
         normal = [
             normalise(column, type_, frames.xp)
@@ -203,7 +211,7 @@ class KeyEncoder:
     def normalise(
         self, frame: Any, columns: Hashable | Sequence[Hashable] | None = None
     ) -> tuple[NormalColumn, ...]:
-        """The key columns of `frame` in the types of the index's, as `encode` compares them."""
+        """Return the key columns of `frame` in the index's types, for comparison."""
         asked = key_names(frame, list(self.names) if columns is None else columns)
         if len(asked) != len(self.names):
             raise ColumnError(
@@ -219,12 +227,12 @@ class KeyEncoder:
         return tuple(normal)
 
     def encode_rows(self, frame: Any) -> EncodedKeys:
-        """As `encode`, for rows to be stored: each value must fit its index column.
+        """Return the codes of rows to store; each value must fit its index column.
 
         Raises
         ------
         KeyTypeError
-            When one does not, with the column and the remedy.
+            When a value does not fit; the message gives the column and the remedy.
         """
         encoded = self.encode(frame)
         if encoded.valid is None or bool(encoded.valid.all()):
@@ -278,24 +286,27 @@ class KeyEncoder:
         return total
 
     def owners(self, codes: Any, parts: int) -> Any:
-        """The part in ``[0, parts)`` that owns each code, as uint32: a function of the code."""
+        """Return the shard in ``[0, parts)`` that owns each code, as uint32.
+
+        The owner depends only on the code, the seed and the number of shards, `parts`.
+        """
         device = backend.get(None, codes)
         return device.owner_of(device.hash_keys(codes, self.seeds.owners), parts)
 
     def untyped(self) -> KeyEncoder:
-        """The same for questions of which nothing is equal, whatever their types."""
+        """Return an encoder for queries of any types, in which nothing is equal."""
         return replace(self, types=(LogicalType("null"),) * len(self.types))
 
     @property
     def compares_nothing(self) -> bool:
-        """Whether it is `untyped`."""
+        """Whether this encoder is `untyped`."""
         return all(type_.kind == "null" for type_ in self.types)
 
     def without_rows(self, meta: Any) -> KeyEncoder:
-        """The same for questions to an index without rows, like `meta`, whatever their types.
+        """Return the encoder for queries of an empty index with columns `meta`.
 
-        Key columns of objects say nothing of what they would hold, so they compare with all, and
-        nothing is equal.
+        The dtype of an object column does not tell the type of its values, so such a key column is
+        comparable with any type, and nothing is equal.
         """
         frames, null = frames_of(meta), LogicalType("null")
         typed = [frames.is_typed(meta[name]) for name in self.names]
@@ -303,9 +314,10 @@ class KeyEncoder:
         return replace(self, types=tuple(types))
 
     def read_as(self, meta: Any) -> KeyEncoder:
-        """The same for rows like `meta`, as which the rows of this one's save were read.
+        """Return this encoder for its saved rows, read as frames like `meta`.
 
-        Another library may tell nulls of numbers otherwise, and old files do not say who does.
+        The library that reads them may mark nulls of numbers differently from the one that wrote
+        them, and old files do not record it.
         """
         frames = frames_of(meta)
         types = []
@@ -316,7 +328,7 @@ class KeyEncoder:
         return replace(self, types=tuple(types))
 
     def to_json(self) -> dict[str, Any]:
-        """A dictionary of plain values for `from_json`."""
+        """Return a dictionary of plain values for `from_json`."""
         return {
             "names": list(self.names),
             "types": [type_.to_json() for type_ in self.types],
@@ -326,12 +338,12 @@ class KeyEncoder:
 
     @classmethod
     def from_json(cls, saved: dict[str, Any]) -> KeyEncoder:
-        """The encoder that `to_json` described.
+        """Return the encoder that `to_json` described.
 
         Raises
         ------
         FormatError
-            When the dictionary is not such a description.
+            When the dictionary does not describe an encoder.
         """
         try:
             names, hash_bits = saved["names"], saved["hash_bits"]
@@ -350,9 +362,10 @@ class KeyEncoder:
 def same_keys(
     columns: Sequence[NormalColumn], rows: Any, others: Sequence[NormalColumn], other_rows: Any
 ) -> Any:
-    """Mask of the positions where the key at `rows` equals that of `others` at `other_rows`.
+    """Return a mask of the positions where two lists of keys are equal.
 
-    None in place of rows means all of them, in order.
+    Compares the key of `columns` at `rows` with that of `others` at `other_rows`. None in place of
+    rows means all rows, in order.
     """
     same = columns[0].equal_at(rows, others[0], other_rows)
     for ours, theirs in zip(columns[1:], others[1:], strict=True):

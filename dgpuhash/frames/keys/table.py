@@ -1,4 +1,4 @@
-"""Row numbers by key code: a map while every code has one row, a multimap from the first double."""
+"""Row numbers by key code: a map until a code repeats, then a multimap."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _nothing: Step = functools.partial(bool)
 
 
 class KeyTable:
-    """Pairs (code, row number) on one device, found by code.
+    """Hash table of pairs (code, row number) on one device.
 
     Parameters
     ----------
     code_dtype : dtype
         uint32 or uint64.
     device : {"cpu", "cuda"}
-        Where the table lives. Codes and rows come and go as arrays of `home`.
+        Where the table lives. Arguments and results are arrays on `home`.
     home : {"cpu", "cuda"}
         Where the frames' columns live: on the host for pandas.
     """
@@ -36,11 +36,11 @@ class KeyTable:
         self._code_dtype = code_dtype
         self._backend = backends.get(device)
         self._moves = device != home
-        # Rows as wide as codes make the slots packed pairs.
+        # Row numbers as wide as codes, so that a slot is one packed pair.
         self._held: HashMap | MultiMap = self._map()
-        # Codes, rows and the mask of those that the map took of a batch that may not fit in it.
+        # Last batch, if it may repeat codes: codes, rows and the mask of those that the map took.
         self._late: tuple[Any, Any, Any] | None = None
-        # None: not known since an erase that was interrupted.
+        # None: unknown, as an erase was interrupted.
         self._known_pairs: int | None = 0
 
     def __len__(self) -> int:
@@ -48,19 +48,19 @@ class KeyTable:
 
     @property
     def one_row_per_code(self) -> bool:
-        """No code has had two rows since there were none."""
+        """Whether no code has had two rows since the table was last empty."""
         return isinstance(self._table, HashMap)
 
     @property
     def rows_per_code(self) -> float:
-        """Rows of a code, on average."""
+        """Average number of rows per code."""
         if isinstance(self._table, HashMap):
             return 1.0
         return self._pairs / max(1, self._table.n_keys)
 
     @property
     def table(self) -> HashMap | MultiMap:
-        """The table itself, for its statistics."""
+        """Underlying map or multimap, for its statistics."""
         return self._table
 
     @property
@@ -76,9 +76,10 @@ class KeyTable:
         return self._known_pairs
 
     def insert(self, codes: Any, rows: Any, then: Step = _nothing, undone: Step = _nothing) -> None:
-        """Add a row number for each code, or none; inside a code, ascending order is kept.
+        """Add one row number for each code, all of them or none.
 
-        The step `then` is done together with the change, and `undone` if that is taken back.
+        `rows` ascend, and so do the rows of one code. The step `then` runs together with the
+        change, and `undone` if the change is undone.
         """
         if len(codes) == 0:
             then()
@@ -97,7 +98,7 @@ class KeyTable:
             self._insert_in_map(table, codes, rows, then, undone)
 
     def count(self, codes: Any, valid: Any = None) -> Any:
-        """How many rows `find` gives for each code, as int64."""
+        """Return how many rows `find` gives for each code, as int64."""
         if isinstance(self._table, HashMap):
             counts = self._table.contains(self._in(codes)).astype(np.int64)
         else:
@@ -107,10 +108,10 @@ class KeyTable:
     def find(
         self, codes: Any, valid: Any = None, window: slice = ALL, *, named: bool = True
     ) -> tuple[Any, Any]:
-        """Who has which row: positions in `codes`, ascending, and rows, both int64.
+        """Return the matches as positions in `codes` and row numbers, both int64.
 
-        Of all these pairs, those in `window`. Unless all are `named`, positions are None where each
-        code has one row.
+        Positions ascend. `valid` masks the codes to find, and `window` selects a slice of all these
+        pairs. Unless `named`, positions are None where each code has exactly one row.
         """
         codes = self._in(codes)
         xp = self._backend.xp
@@ -134,11 +135,11 @@ class KeyTable:
         return self._out(query_rows.astype(xp.int64)), self._out(_signed(rows))
 
     def contains(self, codes: Any) -> Any:
-        """Mask of the codes that have a row."""
+        """Return a mask of the codes that have a row."""
         return self._out(self._table.contains(self._in(codes)))
 
     def erase(self, codes: Any) -> int:
-        """Forget all rows of these codes; returns how many those were."""
+        """Erase all rows of these codes; return how many there were."""
         codes, pairs = self._in(codes), self._pairs
         counts = None if self.one_row_per_code else self._table.count(codes)
         self._known_pairs = None
@@ -148,7 +149,10 @@ class KeyTable:
         return gone
 
     def erase_pairs(self, codes: Any, rows: Any) -> int:
-        """Forget these pairs only, leaving other rows of the same codes; returns how many."""
+        """Erase only these pairs of code and row; return how many there were.
+
+        Other rows of the same codes stay.
+        """
         xp = self._backend.xp
         distinct = xp.unique(self._in(codes))
         positions, stored = self.find(self._out(distinct))
@@ -158,7 +162,7 @@ class KeyTable:
         left = ~going & xp.isin(positions, touched)
         if not bool(left.any()):
             return self.erase(self._out(distinct[touched]))
-        # Keys that differ and have one code: there are hardly any.
+        # Different keys with the same code are rare, so copy the table.
         made, pairs = self._table.copy(), self._pairs
         made.erase(distinct[touched])
         order = self._backend.stable_order(stored[left])
@@ -170,22 +174,25 @@ class KeyTable:
         return gone
 
     def items(self) -> tuple[Any, Any]:
-        """All codes and their rows, in the order of the rows."""
+        """Return all codes and their rows, in the order of the rows."""
         codes, rows = self._table.items()
         order = self._backend.stable_order(rows)
         return self._out(codes[order]), self._out(rows[order].astype(self._backend.xp.int64))
 
     def codes(self) -> Any:
-        """The codes, each as often as it has rows, in no particular order."""
+        """Return each code once per row that it has, in no particular order."""
         return self._out(self._table.items()[0])
 
     @property
     def nbytes(self) -> int:
-        """Memory that the table holds, in bytes."""
+        """Bytes of memory that the table holds."""
         return self._table.nbytes
 
     def _filled(self, codes: Any, rows: Any) -> HashMap | MultiMap:
-        """A table of the first rows; which of them are doubles is not asked."""
+        """Return a table of the first rows: a map, or a multimap if codes repeat.
+
+        Builds in bulk, and does not ask which codes repeat.
+        """
         device = self._backend.name
         made = HashMap.from_arrays(codes, rows, device=device)
         if len(made) == len(codes):
@@ -196,7 +203,10 @@ class KeyTable:
     def _insert_in_map(
         self, table: HashMap, codes: Any, rows: Any, then: Step, undone: Step
     ) -> None:
-        """As `insert`: the map takes what it can, and a multimap the place of it if need be."""
+        """Insert into a map, and replace it by a multimap if a code repeats.
+
+        The arguments are those of `insert`.
+        """
         pairs = self._pairs
 
         def after(fresh: Any) -> list[Step]:
@@ -213,7 +223,10 @@ class KeyTable:
             raise
 
     def _settle(self) -> None:
-        """See whether the map took all of the last batch; others may do the same at once."""
+        """Replace the map by a multimap if the last batch repeated a code.
+
+        Several threads may do this at the same time.
+        """
         late, table = self._late, self._held
         if late is None:
             return
@@ -230,7 +243,7 @@ class KeyTable:
         return HashMap(self._code_dtype, self._code_dtype, device=self._backend.name)
 
     def _as_multimap(self, table: HashMap, codes: Any, rows: Any) -> MultiMap:
-        """The pairs of a map, and more."""
+        """Return a multimap of the pairs of a map and the given pairs."""
         xp = self._backend.xp
         stored_codes, stored_rows = table.items()
         codes = xp.concatenate([stored_codes, codes])
@@ -241,7 +254,7 @@ class KeyTable:
         return made
 
     def _wide_enough(self, last_row: int) -> HashMap | MultiMap:
-        """The table, which has room for the numbers of rows now."""
+        """Return the table, with row numbers widened to 64 bits if necessary."""
         table = self._table
         assert table.value_dtype is not None
         if last_row > np.iinfo(table.value_dtype).max:

@@ -1,1 +1,1 @@
-"""Arrays of any library and dtype as the keys and values of a table."""
+"""Arguments of table verbs: checks, casts, encoding and lookup keys."""

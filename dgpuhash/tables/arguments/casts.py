@@ -1,4 +1,4 @@
-"""Casts that keep every value, and only those."""
+"""Casts that never change a value."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from dgpuhash.spec import native_dtype
 
 __all__ = ["as_float", "cast", "keeps_values"]
 
-# Smaller numbers of float32 have fewer bits; they are multiples of its least one.
+# float32: the least normal number, and the least subnormal one, of which subnormals are multiples.
 _LEAST_NORMAL, _LEAST = 2.0**-126, 2.0**-149
 _SIGN = np.uint32(2**31)
 
 
 def keeps_values(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
-    """Whether every value of `source` is also a value of `target`, and means the same.
+    """Return whether `target` holds every value of `source` exactly.
+
+    The values also mean the same in both dtypes.
 
     Stricter than `numpy.can_cast(..., 'safe')`, which takes int64 to float64 and bool to dates.
 
@@ -40,12 +42,14 @@ def keeps_values(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
 
 
 def cast(array: Any, target: np.dtype[Any], what: str, *, by_value: bool = False) -> Any:
-    """`array` as `target` when no value changes; with `by_value` the values decide, not the dtype.
+    """Return `array` as `target`, if no value changes.
+
+    With `by_value` the values decide whether they fit, otherwise the dtype does.
 
     Raises
     ------
     KeyTypeError
-        When a value would change, or could.
+        When a value would change or, unless `by_value`, could change.
     """
     source = array.dtype
     if source == target:
@@ -72,9 +76,9 @@ def cast(array: Any, target: np.dtype[Any], what: str, *, by_value: bool = False
 
 
 def as_float(array: Any, target: np.dtype[Any]) -> Any:
-    """Numbers as `target`, a dtype of floats, rounded as IEEE 754 has it.
+    """Return numbers as floats of `target`, rounded as IEEE 754 requires.
 
-    CuPy's own casts take the least numbers of float32, those below 1.18e-38, for zero.
+    CuPy's own casts flush float32's subnormal numbers (below 1.18e-38) to zero.
 
     Examples
     --------
@@ -103,10 +107,10 @@ def as_float(array: Any, target: np.dtype[Any]) -> Any:
 
 
 def _fits(array: np.ndarray[Any, Any], target: np.dtype[Any]) -> bool:
-    """Whether Python values, as NumPy read them, all survive the cast."""
+    """Return whether all Python values, as NumPy read them, fit `target`."""
     source = array.dtype
     if source.kind in "fc" and target.kind in ("fc" if source.kind == "f" else "c"):
-        # Rounding is what writing 0.1 for a float32 asks for; becoming infinite is not.
+        # 0.1 for a float32 may be rounded, but no finite number may become infinite.
         parts = array if source.kind == "f" else np.concatenate([array.real, array.imag])
         finite = parts[np.isfinite(parts)]
         return finite.size == 0 or bool(np.abs(finite).max() <= np.finfo(target).max)

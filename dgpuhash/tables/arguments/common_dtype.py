@@ -1,4 +1,4 @@
-"""Two columns of keys that shall meet: one device, one dtype."""
+"""Conversion of two key columns to one device and one dtype."""
 
 from __future__ import annotations
 
@@ -21,27 +21,29 @@ __all__ = ["Met", "meet"]
 
 
 class Met(NamedTuple):
-    """Two columns of keys in one dtype, without the rows that are no value of it.
+    """Two columns of keys in one dtype.
 
-    Those are equal to no key of the other column.
+    Rows that the dtype does not hold are left out.
+
+    Such rows equal no key of the other column.
     """
 
     backend: Backend
     taken: Taken
-    """The first column, as taken in."""
+    """The first column's argument."""
     words: tuple[Any, Any]
-    """Of the keys of both."""
+    """The key words of both columns."""
     asked: tuple[Asked, Asked]
-    """Which rows these are."""
+    """The rows of these keys, for each column."""
 
 
 def meet(first: Any, second: Any, names: tuple[str, str]) -> Met:
-    """Two columns as key words of one dtype.
+    """Return two columns as key words of one dtype on one device.
 
     Raises
     ------
     KeyTypeError
-        When their values are never equal, such as dates and numbers.
+        When values of the two columns are never equal, such as dates and numbers.
     """
     taken = [take(each, name) for each, name in zip((first, second), names, strict=True)]
     backend = backends.get(None, *(each.data for each in taken if each.location is not None))
@@ -52,14 +54,14 @@ def meet(first: Any, second: Any, names: tuple[str, str]) -> Met:
 
 
 def _dtype_for_both(taken: list[Taken], names: tuple[str, str]) -> np.dtype[Any]:
-    # No keys take the dtype of any.
+    # An empty column takes the dtype of the other one.
     empty = [not len(each.data) for each in taken]
     if all(empty):
         return np.dtype(np.int64)
     if any(empty):
         chosen = int(empty[0])
         return key_dtype_of(natural_dtype(taken[chosen], names[chosen]))
-    # Python numbers take that of the array that they meet.
+    # Python numbers take the dtype of the array in the other column.
     by_value = [on_host(each) for each in taken]
     if by_value[0] != by_value[1]:
         return key_dtype_of(natural_dtype(taken[int(by_value[0])]))
@@ -71,7 +73,7 @@ def _dtype_for_both(taken: list[Taken], names: tuple[str, str]) -> np.dtype[Any]
             f"{names[0]} of dtype {left} and {names[1]} of dtype {right} cannot be "
             "compared without changing values; pass columns of numbers, of dates, or of durations"
         )
-    # Where no dtype holds all values of both, those that the second one lacks equal none of its.
+    # If no dtype holds all values of both, use the right one: left keys that it lacks match none.
     if left == right or left.kind in "mM":
         return right
     both = np.promote_types(left, right)
@@ -79,7 +81,10 @@ def _dtype_for_both(taken: list[Taken], names: tuple[str, str]) -> np.dtype[Any]
 
 
 def _dtype_of_values(taken: list[Taken], names: tuple[str, str]) -> np.dtype[Any]:
-    """The dtype for two columns of Python values: that of one, which holds all of its own."""
+    """Return the dtype for two columns of Python values.
+
+    It is the dtype of one of the columns, and holds all values of that column.
+    """
     found, reason = [], None
     for each, name in zip(taken, names, strict=True):
         try:
@@ -89,5 +94,5 @@ def _dtype_of_values(taken: list[Taken], names: tuple[str, str]) -> np.dtype[Any
     if not found:
         assert reason is not None
         raise reason
-    # Integers that a float dtype lacks equal no float.
+    # Integers that the float dtype does not hold equal no float.
     return max(reversed(found), key=lambda dtype: (dtype.kind == "f", dtype.itemsize))

@@ -1,4 +1,7 @@
-"""Numbers and times as those of another dtype, exactly: what it does not hold is told."""
+"""Exact conversion of numbers and times to another dtype.
+
+Functions return a mask of the values that the other dtype holds.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +27,16 @@ _ATTOSECONDS = (
     | {"as": 1}
 )
 _DAY = _ATTOSECONDS["D"]
-# After which the calendar comes again.
+# Period of the Gregorian calendar.
 _CYCLE_MONTHS, _CYCLE_DAYS = 4_800, 146_097
 
 Unit = tuple[int, bool]
 
 
 def comparable(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
-    """Whether values of the two dtypes can be equal: numbers, dates, or durations of like units.
+    """Return whether values of the two dtypes can be equal.
+
+    They can if both are numbers, dates, or durations of like units.
 
     Examples
     --------
@@ -47,15 +52,17 @@ def comparable(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
     if source.kind != target.kind or source.kind not in "mM":
         return False
     ours, theirs = unit_of(source), unit_of(target)
-    # A month of durations has no number of days.
+    # A duration of a month has no fixed number of days.
     return source.kind == "M" or ours is None or theirs is None or ours[1] == theirs[1]
 
 
 def exactly(values: Any, target: np.dtype[Any], xp: ModuleType) -> tuple[Any, Any]:
-    """Native numbers, or dates, as `target`, and a mask of those that it holds; None: all of them.
+    """Return native numbers or dates as `target`, and a mask of exact ones.
 
-    They are compared by value: nothing is rounded, nothing wraps around. NaN is a float only, -0.0
-    equals 0.0, and NaT stays what it is. What stands where the mask is False means nothing.
+    The mask is true where `target` holds the value; None if it holds all of them.
+
+    Values are compared as numbers: nothing is rounded, nothing wraps around. Only floats hold NaN,
+    -0.0 equals 0.0, and NaT stays NaT. Elements where the mask is False have no meaning.
 
     Examples
     --------
@@ -76,7 +83,10 @@ def exactly(values: Any, target: np.dtype[Any], xp: ModuleType) -> tuple[Any, An
 
 
 def float_bound(integers: np.dtype[Any]) -> float:
-    """The first number beyond those of an integer dtype, to which a float may round its largest."""
+    """Return the first number beyond the range of an integer dtype.
+
+    A float may round the dtype's largest number to it.
+    """
     return float(2.0 ** (8 * integers.itemsize - (integers.kind == "i")))
 
 
@@ -94,7 +104,7 @@ def _as_float(values: Any, target: np.dtype[Any], xp: ModuleType) -> tuple[Any, 
 
 
 def _widened(values: Any) -> Any:
-    """Floats as float64 at least."""
+    """Return floats as float64, or wider ones unchanged."""
     return values if values.dtype.itemsize >= 8 else as_float(values, np.dtype(np.float64))
 
 
@@ -118,7 +128,9 @@ def _as_integer(values: Any, target: np.dtype[Any], xp: ModuleType) -> tuple[Any
 
 
 def unit_of(dtype: np.dtype[Any]) -> Unit | None:
-    """The length of a unit in attoseconds, or in months, and whether it is months; None: of none.
+    """Return the length of a time unit, and whether it is in months.
+
+    The length is in attoseconds or in months. None for a dtype without a unit.
 
     Examples
     --------
@@ -134,9 +146,10 @@ def unit_of(dtype: np.dtype[Any]) -> Unit | None:
 def same_instants(
     ints: Any, source: Unit | None, target: Unit | None, xp: ModuleType
 ) -> tuple[Any, Any]:
-    """Times in one unit as those of another (int64), and a mask of those that are just as many.
+    """Return times (int64) in another unit, and a mask of exact ones.
 
-    Months of dates are those of the calendar. The least number is NaT in both.
+    Months of dates are calendar months. The least int64 is NaT in both units. The mask is None if
+    all times are exact.
     """
     if source == target or source is None or target is None:
         return ints, None
@@ -157,7 +170,7 @@ def same_instants(
 
 
 class _Scaled(NamedTuple):
-    """Multiplies by one number, and divides by another."""
+    """Conversion that multiplies by one number and divides by another."""
 
     by: int
     over: int
@@ -194,5 +207,5 @@ def _months_of_days(days: Any, xp: ModuleType) -> tuple[Any, Any]:
 
 @functools.cache
 def _first_days() -> np.ndarray:
-    """The day on which each month of a cycle begins."""
+    """Return the day on which each month of a calendar cycle begins."""
     return np.arange(_CYCLE_MONTHS).astype("M8[M]").astype("M8[D]").astype(np.int64)

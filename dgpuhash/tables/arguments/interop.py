@@ -1,9 +1,11 @@
-"""Arrays of any kind in, results as the same kind out, where that holds their dtype exactly.
+"""Conversion of array-like arguments, and of results to the same kind.
 
-NumPy and CuPy arrays, pandas and cuDF Series and Index, Arrow arrays, whatever speaks DLPack, the
-CUDA array interface or the buffer protocol, and Python sequences. Where the dtype of a pandas
-argument is nullable, or Arrow's, so are those of results. Libraries are looked up among those
-already imported: an object of a library cannot exist before its library does.
+A result is of the argument's kind where that kind holds the result's dtype exactly.
+
+Accepts NumPy and CuPy arrays, pandas and cuDF Series and Index, Arrow arrays, objects with DLPack,
+the CUDA array interface or the buffer protocol, and Python sequences. If a pandas argument has a
+nullable or an Arrow dtype, results have one too. Libraries are looked up in ``sys.modules``: an
+object of a library cannot exist before the library is imported.
 """
 
 from __future__ import annotations
@@ -26,14 +28,16 @@ _DAYS = np.dtype("M8[D]")
 
 
 class Wrap(Protocol):
-    """Turns a result array of a logical dtype into the kind of the argument."""
+    """Function that turns a result array into the kind of the argument."""
 
     def __call__(
         self, result: Any, dtype: np.dtype[Any], *, by_row: bool = True, own: bool = False
     ) -> Any:
-        """`by_row`: element *i* is about row *i* of the argument, and takes its label.
+        """Return `result`, which stands for values of `dtype`, as that kind.
 
-        `own`: these are elements of the argument, and get its very dtype.
+        `by_row`: element *i* belongs to row *i* of the argument, and takes that row's index label.
+
+        `own`: the elements come from the argument itself, and get exactly its dtype.
         """
 
 
@@ -42,25 +46,25 @@ def _as_is(result: Any, dtype: np.dtype[Any], *, by_row: bool = True, own: bool 
 
 
 class Taken(NamedTuple):
-    """One array argument: its data, where that is, what it means and how to answer in kind."""
+    """An array argument: data, location, dtype, and how to wrap results."""
 
     data: Any
     """A NumPy array, or an object in device memory that the backend can adopt."""
     location: str | None
-    """'cpu', 'cuda', or None for Python sequences, which go wherever the table is."""
+    """'cpu', 'cuda', or None for Python sequences, which fit a table on any device."""
     dtype: np.dtype[Any] | None = None
-    """The dtype that the user sees, where `data` carries it as plain integers."""
+    """The dtype that the user sees, if `data` holds it as plain integers."""
     wrap: Wrap = _as_is
-    """How to answer."""
+    """Turns results into the kind of the argument."""
 
 
 def take(thing: Any, what: str) -> Taken:
-    """`thing` as an array; `what` names it in errors.
+    """Return `thing` as an array argument; `what` names it in errors.
 
     Raises
     ------
     KeyTypeError
-        For text, categories, objects and whatever else has no fixed-size NumPy dtype.
+        For text, categories, objects and every type without a fixed-size NumPy dtype.
     ShapeError
         When nulls are present, or `thing` is a scalar or a table.
     """
@@ -151,10 +155,11 @@ def _pandas(pd: ModuleType, thing: Any, what: str) -> Taken | None:
 
 
 def extended(result: np.ndarray, dtype: Any, *, own: bool = False) -> Any:
-    """A result as an array of pandas whose dtype is nullable, or Arrow's, if `dtype` is so.
+    """Return a result as a nullable or Arrow array of pandas, as `dtype` is.
 
-    It is as it was where there is none. Nothing becomes a null: NaN stays NaN. `own`: of this very
-    dtype, which has all of its values.
+    The result is returned unchanged if `dtype` is a plain NumPy dtype or pandas has no such array.
+    Nothing becomes a null: NaN stays NaN. `own`: the result has exactly `dtype`, which holds all of
+    its values.
 
     Examples
     --------
@@ -168,7 +173,7 @@ def extended(result: np.ndarray, dtype: Any, *, own: bool = False) -> Any:
     if pd is None or not isinstance(dtype, pd.api.extensions.ExtensionDtype):
         return result
     if dtype.construct_array_type() is pd.arrays.NumpyExtensionArray:
-        # An array of NumPy's in pandas' clothes.
+        # A NumPy array in a pandas wrapper.
         return result
     if isinstance(dtype, pd.ArrowDtype):
         import pyarrow as pa
@@ -205,7 +210,7 @@ def _cudf(cudf: ModuleType, thing: Any, what: str) -> Taken | None:
     dtype = thing.dtype
     if not isinstance(dtype, np.dtype) or dtype.kind not in "biufmM":
         raise _no_dtype(what, dtype)
-    # `isna` and `hasnans` take NaN for a null, which is a value here.
+    # `isna` and `hasnans` count NaN as null; tables treat NaN as a value.
     series = thing.to_series() if isinstance(thing, cudf.Index) else thing
     _refuse_nulls(int(series.null_count), what, f"{what}.dropna()")
     data = thing.astype("int64").values if dtype.kind in "mM" else thing.values
@@ -240,7 +245,7 @@ def _arrow(pa: ModuleType, thing: Any, what: str) -> Taken | None:
     def wrap(result: Any, dtype: np.dtype[Any], *, by_row: bool = True, own: bool = False) -> Any:
         if dtype == _DAYS:
             made = pa.array(result)
-            # It has 32 bits for days, and says nothing of those that take more.
+            # Arrow's date32 has 32 bits for days and wraps larger numbers silently.
             kept = np.array_equal(made.to_numpy(zero_copy_only=False), result, equal_nan=True)
             return made if kept else result
         if dtype.kind in "cV" or dtype == np.longdouble or not has_common_unit(dtype):
@@ -256,7 +261,9 @@ _LIBRARIES = (("cupy", _cupy), ("pandas", _pandas), ("cudf", _cudf), ("pyarrow",
 
 
 def has_common_unit(dtype: np.dtype[Any]) -> bool:
-    """Whether pandas, cuDF and Arrow have times of `dtype`; true of all that are no times.
+    """Return whether pandas, cuDF and Arrow have times of `dtype`'s unit.
+
+    True for every dtype that is not a time.
 
     Examples
     --------

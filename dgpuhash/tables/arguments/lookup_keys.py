@@ -1,4 +1,4 @@
-"""Keys that a table is asked about, which may be of another dtype than its own."""
+"""Keys to look up, whose dtype may differ from the table's key dtype."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from dgpuhash.tables.select import taken as rows_of
 __all__ = ["Asked", "ask", "joined_rows"]
 
 
-# Not frozen, which would take each question half a microsecond.
+# Not frozen: that would cost each lookup half a microsecond.
 @dataclass(slots=True)
 class Asked:
-    """The keys that the table's dtype holds, and what their answers are of all of them.
+    """Lookup keys that the table's dtype holds, and their row numbers.
 
     Attributes
     ----------
     keys : array
-        On the backend, of the table's dtype or of what carries it.
+        On the backend, of the table's dtype or of its carrier.
     count : int
-        How many there were.
+        Rows of the argument.
     rows : array of int64, or None
-        Those of `keys`; None: all.
+        Rows of the argument that have `keys`; None: all.
     """
 
     keys: Any
@@ -42,7 +42,11 @@ class Asked:
     rows: Any = None
 
     def by_row(self, result: Any, absent: Any = None) -> Any:
-        """A result for each of `keys` as one for all; `absent`, an array of one, for the others."""
+        """Return one result for each row of the argument.
+
+        `result` has one element for each of `keys`. The other rows get `absent`, an array of one
+        element.
+        """
         if self.rows is None:
             return result
         xp = backends.get(None, self.rows).xp
@@ -54,7 +58,10 @@ class Asked:
         return made
 
     def offsets(self, offsets: Any) -> Any:
-        """Where the lists of `keys` begin, and the last one ends, as those of all."""
+        """Return list offsets for all rows of the argument.
+
+        `offsets` are those of `keys`: where each list begins, and where the last one ends.
+        """
         if self.rows is None:
             return offsets
         made = backends.get(None, self.rows).xp.zeros(self.count + 1, np.int64)
@@ -62,19 +69,19 @@ class Asked:
         return made.cumsum()
 
     def numbers(self, rows: Any) -> Any:
-        """Row numbers among `keys` as those among all."""
+        """Return row numbers of the argument, given row numbers of `keys`."""
         return rows if self.rows is None else rows_of(self.rows, rows)
 
     def among_all(self, rows: Any) -> Any:
-        """As `numbers`, where -1 is no row."""
+        """Return row numbers as `numbers` does; -1 (no row) stays -1."""
         if self.rows is None or not len(rows):
             return rows
         xp = backends.get(None, rows).xp
-        # -1 is the last place.
+        # Index -1 is the last element.
         return xp.concatenate([self.rows, xp.full(1, -1, np.int64)])[rows]
 
     def others(self, backend: Backend) -> Any:
-        """The rows of none of `keys`, in order."""
+        """Return the rows that have none of `keys`, in order."""
         if self.rows is None:
             return backend.empty(0, np.int64)
         left_out = backend.full(self.count, True, bool)
@@ -83,12 +90,14 @@ class Asked:
 
 
 def ask(backend: Backend, taken: Taken, dtype: np.dtype[Any], what: str) -> Asked:
-    """The argument as `dtype`, without the rows that are no value of it: they are equal to none.
+    """Return the lookup keys that are values of `dtype`, and their rows.
+
+    The other rows equal no stored key.
 
     Raises
     ------
     ShapeError
-        When it does not have one dimension.
+        When the argument does not have one dimension.
     KeyTypeError
         When values of the two dtypes are never equal, such as text and numbers.
     """
@@ -106,7 +115,10 @@ def ask(backend: Backend, taken: Taken, dtype: np.dtype[Any], what: str) -> Aske
 
 
 def joined_rows(backend: Backend, asked: Sequence[Asked]) -> Any:
-    """The rows of the keys of several, one after the other; None: all."""
+    """Return the rows of the keys of several arguments, concatenated.
+
+    None if all rows of all arguments have keys.
+    """
     if all(each.rows is None for each in asked):
         return None
     rows, first = [], 0
@@ -118,7 +130,7 @@ def joined_rows(backend: Backend, asked: Sequence[Asked]) -> Any:
 
 
 def _of_array(backend: Backend, taken: Taken, array: Any, dtype: np.dtype[Any], what: str) -> Asked:
-    """As `ask`, of an array on this device."""
+    """Return the lookup keys as `ask` does, from an array on this device."""
     carried = carrier(backend, dtype)
     if not len(array):
         return Asked(backend.empty(0, carried), 0)
@@ -137,7 +149,10 @@ def _of_array(backend: Backend, taken: Taken, array: Any, dtype: np.dtype[Any], 
 
 
 def _of_values(host: np.ndarray, dtype: np.dtype[Any], what: str) -> tuple[np.ndarray, Any]:
-    """What Python values are as `dtype`, and a mask of those that it holds; None: all of them."""
+    """Return Python values as `dtype`, and a mask of exact ones.
+
+    The mask is None if `dtype` holds all values.
+    """
     if host.dtype != object:
         return rounded(host, dtype, what)
     made, held = np.zeros(len(host), dtype), np.zeros(len(host), bool)

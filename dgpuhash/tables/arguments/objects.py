@@ -1,4 +1,4 @@
-"""Python objects as arrays: numbers of any size, dates and times, exactly as they are."""
+"""Exact conversion of Python objects to arrays: numbers, dates and times."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dgpuhash.tables.arguments.exact import comparable, exactly, unit_of
 __all__ = ["array_of", "dtype_for", "made_of", "parts_of", "rounded"]
 
 _INT64, _UINT64, _FLOAT64 = (np.dtype(name) for name in ("int64", "uint64", "float64"))
-#: Of pandas' NaT, which is a date and a duration.
+# Of pandas' NaT, which can be a date or a duration.
 _NO_TIME = np.dtype("M8")
 # In attoseconds.
 _MONTH, _FOREVER = 2_592_000 * 10**18, 10**60
@@ -24,14 +24,16 @@ Part = tuple[np.ndarray, np.ndarray]
 
 
 def array_of(sequence: Sequence[Any], what: str) -> np.ndarray:
-    """A sequence as NumPy reads it, or an array of its objects where NumPy would change some.
+    """Return a sequence as the array that NumPy makes of it.
+
+    Where NumPy would change a value, return an array of the objects instead.
 
     Raises
     ------
     ValueError
-        When it is ragged.
+        When the sequence is ragged.
     KeyTypeError
-        When it has complex numbers beside integers that they would round.
+        When it has complex numbers, and integers that would be rounded to complex.
     """
     try:
         data = np.asarray(sequence)
@@ -55,14 +57,17 @@ def array_of(sequence: Sequence[Any], what: str) -> np.ndarray:
 
 
 def parts_of(objects: np.ndarray, what: str) -> list[Part]:
-    """Objects by what they are: of each NumPy dtype their row numbers, and they as an array.
+    """Return the row numbers and the values of the objects of each dtype.
 
-    Integers beyond all integer dtypes are floats where these are as large, and else in no part.
+    A part has the objects of one NumPy dtype.
+
+    Integers beyond all integer dtypes are in the part of floats if a float equals them, otherwise
+    in no part.
 
     Raises
     ------
     KeyTypeError
-        When one is None, or no number, date or time; it says which.
+        When an object is None, or no number, date or time; the message names the object.
     """
     rows: dict[np.dtype[Any], list[int]] = {}
     found: dict[np.dtype[Any], list[Any]] = {}
@@ -75,12 +80,12 @@ def parts_of(objects: np.ndarray, what: str) -> list[Part]:
 
 
 def dtype_for(objects: np.ndarray, what: str) -> np.dtype[Any]:
-    """The dtype that holds all of the objects.
+    """Return the dtype that holds all of the objects.
 
     Raises
     ------
     KeyTypeError
-        When there is none.
+        When there is no such dtype.
     """
     parts = [part for _, part in parts_of(objects, what)]
     dtypes = {part.dtype for part in parts if part.dtype != _NO_TIME} or {_NO_TIME}
@@ -103,12 +108,12 @@ def dtype_for(objects: np.ndarray, what: str) -> np.dtype[Any]:
 
 
 def made_of(objects: np.ndarray, dtype: np.dtype[Any], what: str) -> np.ndarray:
-    """The objects as an array of `dtype`, in which only floats are rounded.
+    """Return the objects as an array of `dtype`; only floats are rounded.
 
     Raises
     ------
     KeyTypeError
-        When one is no value of `dtype`; it says which.
+        When `dtype` does not hold an object; the message names the object.
     """
     made = np.zeros(len(objects), dtype)
     missing = np.ones(len(objects), bool)
@@ -129,9 +134,11 @@ def made_of(objects: np.ndarray, dtype: np.dtype[Any], what: str) -> np.ndarray:
 
 
 def rounded(values: np.ndarray, dtype: np.dtype[Any], what: str) -> tuple[np.ndarray, Any]:
-    """As `exactly`, of Python's values: a float is the nearest one of `dtype`.
+    """Return Python values as `dtype`, as `exactly` does, but round floats.
 
-    Writing 0.1 for a float32 asks for that; becoming infinite is not asked for.
+    A float becomes the nearest one of `dtype`.
+
+    So 0.1 can be a float32; a finite float that would become infinite is not exact.
 
     Raises
     ------
@@ -166,13 +173,13 @@ def _all_fit(values: np.ndarray, dtype: np.dtype[Any]) -> bool:
 
 
 def _coarseness(dtype: np.dtype[Any]) -> int:
-    """The length of a unit, a month for about thirty days."""
+    """Return the length of a time unit; a month counts as 30 days."""
     length, months = unit_of(dtype) or (_FOREVER, False)
     return length * _MONTH if months else length
 
 
 def _plain(one: Any, row: int, what: str) -> tuple[np.dtype[Any] | None, Any]:
-    """An object as what NumPy has one dtype for."""
+    """Return an object's NumPy dtype, and its value for that dtype."""
     if isinstance(one, np.datetime64 | np.timedelta64 | np.floating | np.bool_):
         return one.dtype, one
     if isinstance(one, bool):

@@ -1,4 +1,4 @@
-"""Arguments checked and brought into the form that kernels take."""
+"""Validation of arguments and conversion to the form that kernels take."""
 
 from __future__ import annotations
 
@@ -26,12 +26,14 @@ __all__ = [
 
 
 def adopt(backend: Backend, taken: Taken, dtype: np.dtype[Any], what: str) -> Any:
-    """The argument as a contiguous array of `dtype`, or of what carries it on this backend.
+    """Return the argument as a contiguous array of `dtype` on the backend.
+
+    The array has the dtype that carries `dtype` on this backend (see `carrier`).
 
     Raises
     ------
     ShapeError
-        When it does not have one dimension.
+        When the argument does not have one dimension.
     KeyTypeError
         When the cast would change values.
     """
@@ -64,7 +66,10 @@ def adopt(backend: Backend, taken: Taken, dtype: np.dtype[Any], what: str) -> An
 
 
 def adopt_host(backend: Backend, host: np.ndarray, dtype: np.dtype[Any]) -> Any:
-    """A host array of `dtype` as a contiguous array on this backend of what carries it."""
+    """Return a host array of `dtype` as a contiguous array on the backend.
+
+    The array has the dtype that carries `dtype` there (see `carrier`).
+    """
     carried = carrier(backend, dtype)
     if carried != dtype:
         wide = carried.itemsize != dtype.itemsize
@@ -74,17 +79,22 @@ def adopt_host(backend: Backend, host: np.ndarray, dtype: np.dtype[Any]) -> Any:
 
 
 def on_host(taken: Taken) -> bool:
-    """Whether it is made of Python values, which are taken by value and not by dtype."""
+    """Return whether the argument consists of Python values.
+
+    Python values are converted by value, whatever dtype NumPy gives them.
+    """
     return taken.location is None or _of_objects(taken)
 
 
 def default_row(default: Any, dtype: np.dtype[Any]) -> np.ndarray:
-    """One host element of `dtype` that stands for absent values; zero bytes for None.
+    """Return one host element of `dtype` that stands for absent values.
+
+    `None` gives zero bytes.
 
     Raises
     ------
     KeyTypeError
-        When `default` is no value of `dtype`.
+        When `dtype` does not hold `default`.
     """
     if default is None:
         return np.zeros(1, dtype)
@@ -92,7 +102,7 @@ def default_row(default: Any, dtype: np.dtype[Any]) -> np.ndarray:
 
 
 def _element(given: Any, dtype: np.dtype[Any]) -> np.ndarray:
-    """A default, or a part of one, as an array of the shape that one element has."""
+    """Return a default, or a field of one, in the shape of one element."""
     if isinstance(given, tuple) and dtype.names is not None:
         if len(given) != len(dtype.names):
             raise KeyTypeError(f"default={given!r} is no value of dtype {dtype}")
@@ -114,12 +124,14 @@ def _element(given: Any, dtype: np.dtype[Any]) -> np.ndarray:
 
 
 def natural_dtype(taken: Taken, what: str | None = None) -> np.dtype[Any]:
-    """The dtype that the user sees in an argument; if it has a name, that of its objects.
+    """Return the dtype that the user sees in an argument.
+
+    If `what` names the argument, Python objects are inspected for the dtype that holds all of them.
 
     Raises
     ------
     KeyTypeError
-        When no dtype holds all of its objects.
+        When no dtype holds all of the argument's objects.
     """
     if what is not None and _of_objects(taken) and taken.data.ndim == 1 and len(taken.data):
         return dtype_for(taken.data, what)
@@ -135,7 +147,7 @@ def _of_objects(taken: Taken) -> bool:
 
 
 def same_length(keys: Any, values: Any) -> None:
-    """Check that each key has a value.
+    """Check that there is one value for each key.
 
     Raises
     ------
@@ -149,7 +161,10 @@ def same_length(keys: Any, values: Any) -> None:
 
 
 def one_dimension(array: Any, what: str) -> Any:
-    """The array as it is; ShapeError, with the remedy, unless it has one dimension."""
+    """Return the array unchanged; it must have one dimension.
+
+    Raises ShapeError, which tells the remedy, otherwise.
+    """
     if array.ndim != 1:
         raise ShapeError(
             f"{what} have shape {array.shape} and must have one dimension; pass one column "

@@ -1,1 +1,1 @@
-"""The lists of a multimap: pools of buckets, and the table that finds them."""
+"""Value lists of a multimap: pool of buckets, entries and grouping."""

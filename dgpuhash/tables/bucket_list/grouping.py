@@ -1,4 +1,4 @@
-"""A batch of pairs grouped by key."""
+"""Grouping of a batch of pairs by key."""
 
 from __future__ import annotations
 
@@ -15,23 +15,26 @@ from dgpuhash.tables.open_addressing.cardinality import Sample
 
 __all__ = ["KeyRuns", "key_runs", "part_runs"]
 
-# Bits of the hash that a batch is partitioned by and its parts are put in order by.
+# Bits of the hash for partitioning a batch and for ordering its parts, in total.
 _HASH_BITS = 32
-# Where keys come more often each, comparing the rows of a bin costs more than further passes.
+# If keys repeat more often, comparing the rows of a bin costs more than further passes.
 _MOST_EACH = 24
-# The most rows of any part exceed the mean by no more standard deviations.
+# Standard deviations by which the largest part may exceed the mean.
 _DEVIATIONS = 5
 
 
 def part_runs(
     backend: Backend, bits: Any, values: Any, seed: int, sample: Sample
 ) -> tuple[Any, Any, Any] | None:
-    """The distinct keys by ascending hash, where their runs begin in the values, and the values.
+    """Group a batch by key, part by part in a block's shared memory.
 
-    The last of the starts is the end. None where a part has more rows than a block's memory.
+    Returns the distinct keys by ascending hash, where their runs begin in the values, and the
+    values.
+
+    The last of the starts is the end. None if a part would not fit into a block's shared memory.
     """
     rows, most = len(bits), backend.part_rows
-    # Parts are filled by a third to two thirds.
+    # Parts are one third to two thirds full.
     parts_bits = max(1, (3 * rows // (2 * most) - 1).bit_length())
     small = parts_bits + segments.WITHIN_BITS <= _HASH_BITS
     each, mean = rows / sample.keys, rows >> parts_bits
@@ -49,7 +52,7 @@ def part_runs(
     )  # fmt: skip
     backend.xp.cumsum(places, out=places)
     runs = int(places[-1])
-    # A part without room counts more runs than there are rows.
+    # A part that does not fit reports more runs than there are rows.
     if runs > rows:
         return None
     keys, starts = backend.empty(runs, bits.dtype), backend.empty(runs + 1, np.int64)
@@ -62,14 +65,19 @@ def part_runs(
 
 
 def _most_rows(mean: int, each: float) -> float:
-    """How many rows a part has at most, as is to be expected where each key comes so often."""
+    """Return an upper bound of the rows of a part, likely never exceeded.
+
+    Each key comes `each` times, and a part has `mean` rows on average.
+    """
     return mean + _DEVIATIONS * math.sqrt(mean * max(1.0, each))
 
 
 def _partition(
     backend: Backend, bits: Any, values: Any, order: tuple[int, int], parts_bits: int
 ) -> tuple[Partitioned, Partitioned, Any]:
-    """The batch by the highest bits of its hashes, another of its size, and where parts begin.
+    """Partition the batch by the highest bits of the keys' hashes.
+
+    Returns the batch, a scratch batch of the same size, and where parts begin.
 
     Rows of one part stay in input order.
     """
@@ -91,35 +99,37 @@ def _partition(
 
 
 _SEGMENT = {"cpu": 2**14, "cuda": 2**12}
-# Below, sorting by key is cheaper than the passes of a sort by hash.
+# Up to this size, sorting by key is cheaper than the passes of a sort by hash.
 _FEW_ROWS = {"cpu": 2**12, "cuda": 2**16}
 _TOGETHER = 3 / 16
-# Rows of keys that are not told apart, for one tile to part them.
+# Most rows with equal hash bits that one tile separates.
 _MOST_MENDED = 2**12
-# There is room for one mixed row in so many.
+# One row in this number may be mixed.
 _MIXED_PART = 32
 
 
 @dataclass(frozen=True, slots=True)
 class KeyRuns:
-    """Runs of values, one for each distinct key, in input order inside a run."""
+    """Runs of values, one for each distinct key, in input order in a run."""
 
     keys: Any
     """The distinct keys' words."""
     starts: Any
-    """Where each run begins in `values`, and the last one's end (int64); None: each has one."""
+    """Where each run begins in `values`, and the last one ends (int64); None: one value each."""
     values: Any
     by_hash: bool = False
-    """Whether the keys come by ascending hash."""
+    """Whether the keys are in the order of ascending hash."""
 
 
 def key_runs(
     backend: Backend, bits: Any, values: Any, seed: int, sample: Sample | None = None
 ) -> KeyRuns:
-    """The pairs of key words and value words, neither of them changed, grouped by key.
+    """Return the pairs of key words and value words grouped by key.
 
-    The keys of large batches come by ascending hash, as they stand in a table with that seed. A
-    `sample` of the keys tells how far to sort.
+    Changes neither array.
+
+    The keys of large batches are in the order of ascending hash, the order of a table with that
+    seed. A `sample` of the keys tells by how many bits to sort.
     """
     rows = len(bits)
     if rows <= _FEW_ROWS[backend.name]:
@@ -137,7 +147,10 @@ def key_runs(
 
 
 def _width(backend: Backend, rows: int, sample: Sample) -> int:
-    """Bits of the hash to sort by; all where the rows of two keys may be too many for a tile."""
+    """Return the number of bits of the hash to sort by.
+
+    These are all bits if the rows of colliding keys could be too many for a tile.
+    """
     each = partition.PASS_PARTS[backend.name].bit_length() - 1
     if sample.heavy or 4 * rows > _MOST_MENDED * sample.keys:
         return _HASH_BITS
@@ -146,9 +159,9 @@ def _width(backend: Backend, rows: int, sample: Sample) -> int:
 
 
 def _parted(backend: Backend, bits: Any, values: Any, order: tuple[int, int]) -> Any:
-    """Part the keys that the order by some bits of the hash does not tell apart.
+    """Separate keys that share the sorted bits of the hash.
 
-    Gives where the runs of each segment begin and the last one's end.
+    Returns the number of runs before each segment, and the total last.
     """
     mixed = _Mixed(backend, len(bits), order)
     counts = _count(backend, bits, mixed)
@@ -160,9 +173,11 @@ def _parted(backend: Backend, bits: Any, values: Any, order: tuple[int, int]) ->
 
 
 class _Mixed:
-    """Rows whose key is another than before and has the same part of the hash.
+    """Rows whose key differs from the previous row's, at equal hash bits.
 
-    Those of few rows are parted without a word to the host.
+    The hash bits are those that the batch is sorted by.
+
+    Small groups of such rows are sorted on the device, without a transfer to the host.
     """
 
     def __init__(self, backend: Backend, rows: int, order: tuple[int, int]) -> None:
@@ -173,7 +188,7 @@ class _Mixed:
         self.number, self._many = self._told[:1], self._told[1:]
 
     def mend(self, bits: Any, values: Any, counts: Any) -> None:
-        """Bring rows with the same part of the hash into the order of all of it.
+        """Sort rows with equal hash bits by the whole hash; correct `counts`.
 
         Corrects `counts`.
         """
@@ -195,7 +210,7 @@ class _Mixed:
         )  # fmt: skip
 
     def left(self, bits: Any, values: Any) -> bool:
-        """Whether there was more than `mend` does; it is done now."""
+        """Sort the rows that `mend` left; return whether there were any."""
         backend = self._backend
         mixed, many = (int(told) for told in backend.to_host(self._told))
         if mixed > len(self.rows):
@@ -213,7 +228,7 @@ class _Mixed:
 
 
 def _sort(backend: Backend, bits: Any, values: Any, seed: int) -> None:
-    """Bring rows into the order of all bits of their hashes."""
+    """Sort rows in place by all bits of their hashes."""
     order = backend.stable_order(backend.hash_keys(bits, seed))
     bits[...], values[...] = bits[order], values[order]
 
@@ -224,7 +239,10 @@ def _segments(backend: Backend, rows: int) -> tuple[int, int]:
 
 
 def _count(backend: Backend, bits: Any, mixed: _Mixed | None = None) -> Any:
-    """How many runs begin in each segment; `mixed` is told of its rows."""
+    """Return the number of runs that begin in each segment.
+
+    Records mixed rows in `mixed`.
+    """
     rows = len(bits)
     segments, segment = _segments(backend, rows)
     counts = backend.empty(segments, np.uint64)
@@ -242,7 +260,7 @@ def _count(backend: Backend, bits: Any, mixed: _Mixed | None = None) -> Any:
 
 
 def _sums(backend: Backend, counts: Any) -> Any:
-    """What stands before each segment, and all together."""
+    """Return the exclusive prefix sum of the counts, and the total last."""
     sums = backend.zeros(len(counts) + 1, np.uint64)
     backend.xp.cumsum(counts, out=sums[1:])
     return sums

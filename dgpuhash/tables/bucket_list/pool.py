@@ -1,4 +1,4 @@
-"""The values of a multimap: in entries, in runs, and in lists of buckets behind them."""
+"""Pool of a multimap's values: runs, and lists of buckets behind them."""
 
 from __future__ import annotations
 
@@ -19,69 +19,69 @@ __all__ = ["NONE", "Appending", "Lists", "Plan", "owners_of"]
 
 NONE = 2**64 - 1
 """The handle of a key that has no values."""
-# A handle has 36 bits for the place of a run, and 26 for the number of its values.
+# A handle has 36 bits for the start of a run, and 26 bits for its number of values.
 MOST_SLOTS = 2**36
 _LONGEST_RUN = 2**26 - 1
 _LARGEST_BUCKET = 1 << 20
 # Values that one tile copies.
 _SEGMENT = {"cpu": 4096, "cuda": 1024}
-# When at most this part of a batch are only values, they stay in the pool, where nobody reads them.
+# Up to this share of a batch, keys' only values stay in the pool, unread, which saves a copy.
 _HOLES = 1 / 32
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What appending a batch of runs takes."""
+    """Offsets of the slots, records and handles that an append needs."""
 
     handles: Any
-    """Of the runs' keys, before the append."""
+    """Handles of the runs' keys before the append."""
     entries: Any
-    """From which they were opened."""
+    """The entries from which the handles were opened."""
     starts: Any
-    """Where each run begins in the batch, and the last one ends."""
+    """Where each run begins in the batch, and where the last one ends."""
     slots: Any
-    """Where each run's new slots begin in the pool, and the last one's end."""
+    """Where each run's new slots begin in the pool, and where the last ones end."""
     records: Any
-    """As `slots`, of its new records."""
+    """The same for each run's new records."""
     pieces: Any
-    """As `slots`, of the pieces that it is copied in."""
+    """The same for the pieces in which each run is copied."""
     numbers: Any
-    """As `slots`, of its new handles."""
+    """The same for each run's new handles."""
 
     @property
     def end(self) -> int:
-        """The slots in use afterwards."""
+        """The slots in use after the append."""
         return int(self.slots[-1])
 
     @property
     def recorded(self) -> int:
-        """The records in use afterwards."""
+        """The records in use after the append."""
         return int(self.records[-1])
 
     @property
     def numbered(self) -> int:
-        """The handles in use afterwards."""
+        """The handles in use after the append."""
         return int(self.numbers[-1])
 
 
 @dataclass(frozen=True, slots=True)
 class Appending:
-    """A batch of runs that are ready to be appended."""
+    """An append of a batch of runs, prepared but not yet executed."""
 
     lists: Lists
-    """The lists afterwards; in the same memory where there was room."""
+    """The lists after the append; in the same memory if it has room."""
     entries: Any
-    """The runs' keys', written by `steps`; the caller stores them."""
+    """New entries of the runs' keys, written by `steps`; the caller stores them."""
     steps: list[Step]
-    """What appends them, and leaves lists that the caller does not replace in disorder."""
+    """Steps that append. The old lists are invalid afterwards; the caller replaces them."""
 
 
 class Lists:
-    """The pool, and the kernels that append to lists and read them.
+    """Value lists of all keys: the pool, and the kernels that use it.
 
-    The slots hold an entry beside each key: its only value, or the number of its list. The first
-    numbers are those of the runs that were settled, which need nothing but where they start; a list
-    that came or changed since has a handle.
+    Beside each key, the table's slot has an entry: the key's only value, or the number of its list.
+    The lowest numbers are runs that `settle` stored, for which only their start is kept; a list
+    that was added or changed later has a handle.
 
     Parameters
     ----------
@@ -90,9 +90,9 @@ class Lists:
     value : dtype
         uint32 or uint64.
     first : int
-        Values in the first bucket behind a run.
+        Values of the first bucket behind a run.
     growth : float
-        How much larger each further bucket is.
+        Factor by which each further bucket is larger.
     """
 
     def __init__(
@@ -106,12 +106,12 @@ class Lists:
 
     @property
     def nbytes(self) -> int:
-        """Memory held."""
+        """Memory held, in bytes."""
         held = (self._pool, self._starts, self._handles, self._records, self._ends)
         return sum(int(part.nbytes) for part in held)
 
     def clear(self) -> None:
-        """Forget every value and give the pool back."""
+        """Drop every value and free the pool."""
         self._pool = self._backend.empty(0, self._value)
         self._starts = self._backend.empty(0, np.uint32)
         self._handles = self._backend.empty(0, np.uint64)
@@ -119,18 +119,18 @@ class Lists:
         self._numbering = Numbering(self._value, 0, 0)
         self._used = self._recorded = self._settled = self._numbered = 0
         self.compact = True
-        """Whether every key has one run, and the pool nothing else but those of erased keys."""
+        """Whether every key has one run, and the pool has only runs, also of erased keys."""
         self.appended = 0
-        """Values appended, those of erased keys included."""
+        """Values appended, including values of erased keys."""
 
     def emptied(self) -> Lists:
-        """Lists without any value."""
+        """Return lists without any value."""
         made = copy.copy(self)
         made.clear()
         return made
 
     def copy(self) -> Lists:
-        """Independent lists with the same content."""
+        """Return independent lists with the same content."""
         made = copy.copy(self)
         for name, used in (
             ("_pool", self._used),
@@ -142,15 +142,17 @@ class Lists:
         return made
 
     def settle(self, values: Any, starts: Any, runs: int, room: int = 0) -> Any:
-        """Take `values`, in runs that begin at `starts`; gives the runs' entries.
+        """Replace the content by `values`, grouped in runs; return entries.
 
-        `starts` also has the last run's end, or is None where each run is one value. There will be
-        numbers for `room` further lists. The entries may be `values` themselves.
+        The runs begin at `starts`; each run gets one entry.
+
+        `starts` also has the end of the last run; it is None if each run is one value. Numbers are
+        reserved for `room` further lists. The entries may be `values` itself.
 
         Raises
         ------
         CapacityError
-            When a pool cannot have so many values.
+            When a pool cannot hold all values.
         """
         _check_slots(len(values))
         self.clear()
@@ -200,7 +202,10 @@ class Lists:
         return entries
 
     def _weigh(self, values: Any, starts: Any, runs: int) -> tuple[Any, Any]:
-        """Of each segment of runs, its first list's number and place; and how many there are."""
+        """Return the first list number and pool offset of each segment of runs.
+
+        The last elements are the totals.
+        """
         backend = self._backend
         segments, segment = self._segments(runs)
         lists, places = (backend.zeros(segments + 1, np.int64) for _ in range(2))
@@ -214,7 +219,7 @@ class Lists:
         return lists, places
 
     def open(self, entries: Any, found: Any = None) -> Any:
-        """The handles of entries, of those that were `found` (1) or of all."""
+        """Return the handles of entries, all or only those `found` (1)."""
         handles = self._backend.empty(len(entries), np.uint64)
         self._run(
             core.list_open(), core.LIST_OPEN, len(entries),
@@ -223,7 +228,9 @@ class Lists:
         return handles
 
     def plan(self, handles: Any, entries: Any, starts: Any, values: Any) -> Plan:
-        """What appending runs of `values`, which begin at `starts`, to the keys of `handles` takes.
+        """Return the plan of appending runs of `values` to the keys of `handles`.
+
+        The runs begin at `starts`.
 
         Raises
         ------
@@ -248,11 +255,17 @@ class Lists:
         return plan
 
     def can_number(self, plan: Plan) -> bool:
-        """Whether entries can tell the lists of `plan`; if not, all have to be settled anew."""
+        """Return whether there are list numbers enough for `plan`.
+
+        If not, all lists have to be settled anew.
+        """
         return self._settled + plan.numbered <= self._numbering.span
 
     def appending(self, plan: Plan, values: Any) -> Appending:
-        """How the runs of `values` are appended; these lists stay as they are until then."""
+        """Prepare the append of the runs of `values`.
+
+        These lists keep their content until the steps run.
+        """
         made = copy.copy(self)
         for name, end, used in (
             ("_pool", plan.end, self._used),
@@ -285,13 +298,13 @@ class Lists:
         return Appending(made, entries, [append, scatter])
 
     def count(self, handles: Any) -> Any:
-        """How many values each handle has, int64."""
+        """Return the number of values (int64) of each handle."""
         counts = self._backend.empty(len(handles), np.int64)
         self._run(core.list_count(), core.LIST_COUNT, len(handles), handles=handles, counts=counts)
         return counts
 
     def gather(self, handles: Any, entries: Any) -> tuple[Any, Any]:
-        """The values of all handles, and where each one's begin and the last one's end (int64).
+        """Return the values of all handles, and their offsets (int64).
 
         The handles were opened from `entries`.
         """
@@ -313,7 +326,10 @@ class Lists:
         return values, offsets
 
     def _offsets(self, handles: Any) -> tuple[Any, Any]:
-        """Where each handle's values begin and the last one's end; and its pieces, if not None."""
+        """Return the value offsets of the handles, and the piece offsets.
+
+        The latter are None if every handle is one piece.
+        """
         backend, rows = self._backend, len(handles)
         segments, segment = self._segments(rows)
         sums = [backend.zeros(segments + 1, np.int64) for _ in range(2 if self._recorded else 1)]
@@ -369,7 +385,10 @@ class Lists:
 
 
 def owners_of(backend: Backend, offsets: Any, total: int) -> Any:
-    """For each of `total` values, the number of its list; none is empty."""
+    """Return the number of its list for each of `total` values.
+
+    No list is empty.
+    """
     owners = backend.zeros(total, np.int64)
     owners[offsets[1:-1]] = 1
     return backend.xp.cumsum(owners)
@@ -390,7 +409,10 @@ def _resized(backend: Backend, array: Any, used: int, room: int) -> Any:
 
 
 def _ends_of_buckets(first: int, growth: float, link_slots: int) -> np.ndarray:
-    """Pool slots of a list's first, first two, … buckets; a link stands in all but the first."""
+    """Return the pool slots of a list's first one, two, … buckets together.
+
+    Every bucket but the first has a link, too.
+    """
     sizes = [first]
     while len(sizes) < 2 or (growth > 1 and sizes[-1] < _LARGEST_BUCKET):
         sizes.append(math.ceil(growth * sizes[-1]))

@@ -1,4 +1,4 @@
-"""Keys in a storage with the entries of their lists beside them."""
+"""Key table of a multimap: keys with the entries of their value lists."""
 
 from __future__ import annotations
 
@@ -13,27 +13,29 @@ from dgpuhash.tables.open_addressing.growth import Storage
 
 __all__ = ["appending", "contents", "fill", "handles", "settle"]
 
-# Of a batch, to look at some first.
+# Batches of at least this size are sampled first.
 _SAMPLED_ROWS = 2**18
 
 
 def handles(store: Storage, lists: Lists, bits: Any) -> tuple[Any, Any]:
-    """Of the keys, and the entries that they were opened from."""
+    """Return the handles of keys, and the entries they were opened from."""
     entries, found = store.find(bits)
     return lists.open(entries, found), entries
 
 
 def contents(store: Storage, lists: Lists) -> tuple[Any, Any, Any]:
-    """Distinct key words, offsets, value words."""
+    """Return distinct key words, offsets, and value words."""
     bits, entries = store.items()
     words, offsets = lists.gather(lists.open(entries), entries)
     return bits, offsets, words
 
 
 def fill(store: Storage, lists: Lists, bits: Any, words: Any) -> Storage:
-    """Make pairs what the lists hold; gives a table with their entries.
+    """Replace the content of the lists by pairs; return a table of entries.
 
-    That is `store`, which has no keys, if it fits.
+    `bits` and `words` are the pairs' keys and values.
+
+    The table is `store`, which has no keys, if the entries fit.
     """
     sample = None
     if len(bits) >= _SAMPLED_ROWS:
@@ -46,9 +48,9 @@ def fill(store: Storage, lists: Lists, bits: Any, words: Any) -> Storage:
 
 
 def settle(store: Storage, lists: Lists, batch: KeyRuns) -> Storage:
-    """As `fill`, of a batch that is grouped."""
+    """Fill the lists as `fill` does, with a batch that is grouped by key."""
     if batch.by_hash:
-        # Most likely what the entries need: a GPU is busy with it when the lists ask for answers.
+        # Usually the right size: the GPU clears the slots while `lists.settle` waits for counts.
         store = store.emptied(batch.values.dtype, len(batch.keys))
         store.slots.fill()
     entries = lists.settle(batch.values, batch.starts, len(batch.keys))
@@ -61,9 +63,11 @@ def settle(store: Storage, lists: Lists, batch: KeyRuns) -> Storage:
 
 
 def _settle_unique(store: Storage, lists: Lists, bits: Any, words: Any) -> Storage | None:
-    """As `fill`, of pairs whose keys seem to differ; None when keys come twice.
+    """Fill the lists as `fill` does, with pairs whose keys seem distinct.
 
-    Such a build moves nothing but keys and values to their slots. When it fails the work is lost.
+    None if a key occurs twice.
+
+    This build only moves keys and values to their slots. If it fails, its work is lost.
     """
     rows = len(bits)
     entries = lists.settle(words, None, rows)
@@ -77,9 +81,11 @@ def _settle_unique(store: Storage, lists: Lists, bits: Any, words: Any) -> Stora
 
 
 def appending(store: Storage, lists: Lists, batch: KeyRuns) -> Appending | None:
-    """How new keys get entries or runs at the end of the pool, and the others' lists grow.
+    """Prepare the append of a grouped batch to the lists.
 
-    There is room for the keys then. None when the lists lack numbers.
+    New keys get entries, or runs at the end of the pool; the lists of stored keys grow.
+
+    Reserves slots for the new keys. None if there are too few list numbers.
     """
     starts = batch.starts
     if starts is None:

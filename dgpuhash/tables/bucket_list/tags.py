@@ -1,4 +1,4 @@
-"""Which words number lists, among words that else are values."""
+"""Tagging of entry words: list numbers among words that are values."""
 
 from __future__ import annotations
 
@@ -11,31 +11,35 @@ from dgpuhash.backend import Backend
 
 __all__ = ["Numbering"]
 
-# Numbers beside values of four bytes; with more of them entries have eight.
+# Most list numbers beside values of four bytes; with more, entries have eight bytes.
 _MOST_NARROW = 2**31
 _LEAST = 2**12
-# The words are cut into so many ranges, one of which has the numbers.
+# Log2 of the ranges into which the words are cut; one range has the list numbers.
 _RANGES_BITS = 8
 _SAMPLE = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Numbering:
-    """A range of the words that stand beside keys.
+    """Range of entry words that are list numbers instead of values.
 
-    A value from the range is right all the same, but takes a list of its own.
+    Entries are the words beside keys in the table.
+
+    A value in the range is stored in a list of its own, so it stays correct.
     """
 
     entry: np.dtype[Any]
-    """The words."""
+    """The dtype of the words."""
     base: int
-    """That of the first number."""
+    """The word of the first list number."""
     span: int
-    """How many there are."""
+    """List numbers in the range."""
 
     @classmethod
     def beside(cls, backend: Backend, values: Any, numbers: int) -> Self:
-        """At least `numbers` numbers, half of them spare, where few of `values` are.
+        """Return at least `numbers` list numbers in a range with few of `values`.
+
+        Half of the numbers are spare.
 
         Examples
         --------
@@ -52,6 +56,6 @@ class Numbering:
         sample = backend.to_host(backend.xp.ascontiguousarray(values[::stride]))
         ranges = (sample.astype(np.uint64) // np.uint64(width)).astype(np.int64)
         seen = np.bincount(ranges, minlength=2**bits // width)
-        # Far from zero, around which most numbers are.
+        # The middle one of the rarest ranges: far from zero, near which most values are.
         rare = np.flatnonzero(seen == seen.min())
         return cls(entry, int(rare[len(rare) // 2]) * width, span)

@@ -1,1 +1,1 @@
-"""Operations on columns that need no table of the user's: joins, groups and reductions."""
+"""Column operations without a user's table: joins, groups, reductions."""

@@ -1,4 +1,4 @@
-"""Totals by group: of numbered groups, or together with their keys in one pass."""
+"""Aggregates by group: of numbered groups, or of keys in one pass."""
 
 from __future__ import annotations
 
@@ -17,32 +17,35 @@ from dgpuhash.tables.columns.group_table import GroupTable
 
 __all__ = ["Reduced", "adds_at_once", "group_counts", "reduce_groups", "reduce_keys"]
 
-# Columns that fit beside a key and its first row in 64 bytes.
+# Columns whose aggregates fit in 64 bytes with a key and its first row.
 _MOST_AT_ONCE = 6
-# Up to here totals of each block's own are faster: on an H200 2^27 rows of 4,096 groups take 4.3 ms
-# and 5.4 without; of 65,536 groups 4.5 without.
+# Up to this number of groups block-local aggregates are faster: on an H200 2^27 rows of 4,096
+# groups take 4.3 ms, and 5.4 without them; 65,536 groups take 4.5 without.
 _FEW_GROUPS = 2**12
-# From so many groups on totals do not stay in the L2 cache: rows are put in order of regions of the
-# table first, where there are enough to fill a GPU many times.
+# From this number of groups on, aggregates do not stay in the L2 cache: rows are first partitioned
+# by table region, if there are enough rows to fill a GPU many times.
 _SCATTERED_GROUPS, _SCATTERED_ROWS, _REGIONS_OF_TABLE = 2**21, 2**24, 64
 _WORDS = {4: np.uint32, 8: np.uint64}
-# From here on a CPU adds up beside the keys faster than by number: 2^16 groups of 8 million rows
-# take 155 ms of both cores and not 166, 2^18 groups 163 and not 534.
+# From this number of groups on, a CPU aggregates faster in the key table than by group number: 2^16
+# groups of 8 million rows take 155 instead of 166 ms on two cores, 2^18 groups 163 instead of 534.
 _CPU_MANY_GROUPS = 2**15
 
 _CPU_SEGMENTS = 16
-# On a CPU a region's totals stay in its caches.
+# On a CPU the aggregates of a region stay in the caches.
 _REGION_BITS, _REGIONS = 12, 2**10
-# On a GPU enough tiles to fill it, and their rows; each has its own totals of up to so many groups.
+# Tiles that fill a GPU, least rows of a tile, most groups for which a tile has its own aggregates.
 _GPU_TILES, _GPU_ROWS, _GPU_OWN_GROUPS = 2**12, 256, 2**11
 
 
 @dataclass(frozen=True, slots=True)
 class Reduced:
-    """A column and what is done to it; the words are those of `args.READINGS` and so on."""
+    """Reduction of one column: how to read, map and fold its values.
+
+    `reading`, `term` and `fold` are words of `args.READINGS`, `args.TERMS` and `args.FOLDS`.
+    """
 
     values: Any
-    """On the backend's device; None where only rows count."""
+    """Array on the backend's device; None where only row numbers or counts matter."""
     reading: str
     term: str
     fold: str
@@ -50,22 +53,25 @@ class Reduced:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """How rows are cut into segments of one tile each."""
+    """Split of rows into segments, each processed by one tile."""
 
     segment_rows: int
     segments: int
     copies: int
-    """Of the totals: one, or one for each segment."""
+    """Copies of the aggregates: one, or one for each segment."""
     alone: bool
-    """No two tiles update one total."""
+    """Whether no two tiles update the same aggregate."""
     region_bits: int | None = None
-    """Where segments are the rows of a region: the logarithm of its groups."""
+    """Binary logarithm of the groups of a region, where segments are the rows of a region."""
 
 
 def reduce_groups(
     backend: Backend, codes: Any, groups: int, columns: Sequence[Reduced]
 ) -> list[Any]:
-    """For each column the totals (uint64 words) of the groups that `codes` (int64) number."""
+    """Return, for each column, the aggregate (uint64 words) of each group.
+
+    `codes` (int64) are the group numbers of the rows.
+    """
     plan = _plan(backend.name, len(codes), groups)
     if backend.name == "cpu" and plan.alone:
         columns = [
@@ -82,14 +88,16 @@ def reduce_groups(
 
 
 def group_counts(backend: Backend, codes: Any, groups: int) -> Any:
-    """Rows of each group, int64."""
+    """Return the number of rows in each group (int64)."""
     counted = Reduced(None, "u1", "one", "sum")
     return reduce_groups(backend, codes, groups, [counted])[0].view(np.int64)
 
 
 def adds_at_once(backend: Backend, estimate: Estimate, columns: Sequence[Reduced]) -> bool:
-    """Whether `reduce_keys` is fast, and gives what is promised: where few floats are added up, the
-    same bits in every run."""
+    """Return whether `reduce_keys` is fast and as reproducible as promised.
+
+    Where floats are added up in few groups, the result has the same bits in every run.
+    """
     if not 0 < len(columns) <= _MOST_AT_ONCE:
         return False
     unordered = any(column.fold == "real_sum" for column in columns)
@@ -101,7 +109,11 @@ def adds_at_once(backend: Backend, estimate: Estimate, columns: Sequence[Reduced
 def reduce_keys(
     backend: Backend, bits: Any, estimate: Estimate, columns: Sequence[Reduced]
 ) -> tuple[Any, Any, list[Any]]:
-    """The first rows (int64) of distinct keys, in order; the keys; for each column their totals."""
+    """Return first rows, distinct keys and aggregates in one pass.
+
+    The first rows (int64) of the distinct keys are in order; there is one array of aggregates for
+    each column.
+    """
     table = _added(backend, bits, estimate, columns)
     first_rows = table.first_rows(len(bits))
     return first_rows, *table.totals(bits, first_rows, len(columns))
@@ -110,7 +122,7 @@ def reduce_keys(
 def _added(
     backend: Backend, bits: Any, estimate: Estimate, columns: Sequence[Reduced]
 ) -> GroupTable:
-    """A table of the keys in which the columns are added up."""
+    """Return a table of the keys in which the columns are aggregated."""
     seed = draw_seed()
     ordered = _by_region(backend, bits, estimate, columns, seed)
     described = _described(backend, ordered.columns, [None] * len(columns))
@@ -132,20 +144,21 @@ def _added(
 
 @dataclass(frozen=True, slots=True)
 class _Ordered:
-    """A batch in the order in which it is added up."""
+    """Batch in the order in which its rows are aggregated."""
 
     bits: Any
     columns: Sequence[Reduced]
     rows: Any = None
-    """Their numbers in the batch as it was given; None when they stand as given."""
+    """Row numbers in the original batch; None when the order is the original one."""
 
 
 def _by_region(
     backend: Backend, bits: Any, estimate: Estimate, columns: Sequence[Reduced], seed: int
 ) -> _Ordered:
-    """The batch by regions of the table, each of which fits the L2 cache, where all do not.
+    """Return the batch partitioned by table regions that fit the L2 cache.
 
-    A pass moves one column of values along; batches of more columns stay as they are.
+    Returns the batch unchanged when the table or the batch is small, when it has several columns of
+    values (one pass moves one column of 4 or 8 bytes), or when memory is short.
     """
     read = {id(each.values): each.values for each in columns if each.values is not None}
     values = next(iter(read.values()), None)
@@ -164,7 +177,7 @@ def _by_region(
 
 
 def _described(backend: Backend, columns: Sequence[Reduced], totals: Sequence[Any]) -> Any:
-    """The columns on the device, as kernels get them."""
+    """Return the array of column structs for kernels, on the device."""
     described = np.zeros(len(columns), args.REDUCE_COLUMN)
     for row, column, total in zip(described, columns, totals, strict=True):
         row["values"] = backend.pointer(column.values)
@@ -209,7 +222,7 @@ def _launch(
         order, counts = backend.multisplit(regions, plan.segments)
         edges = backend.from_host(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
     on_device = _described(backend, columns, totals)
-    # The greatest word of 32 bits is left for lanes without a row.
+    # The greatest 32-bit word marks lanes without a row.
     wide = groups >= 2**32
     backend.run(
         args.group_reduce(), args.REDUCE, plan.segments,
@@ -220,7 +233,7 @@ def _launch(
 
 
 def _combined(totals: Any, fold: str) -> Any:
-    """The totals of all segments, added up in the order of the segments."""
+    """Return the aggregates of all segments, combined in segment order."""
     if fold == "compensated":
         return _compensated(totals.view(np.float64)).view(np.uint64)
     if len(totals) == 1:
@@ -234,7 +247,10 @@ def _combined(totals: Any, fold: str) -> Any:
 
 
 def _compensated(totals: np.ndarray) -> np.ndarray:
-    """Sums of all segments, of each of which it is told what it is too large by."""
+    """Return compensated sums over all segments.
+
+    Each segment has a sum, and the excess of this sum over the exact one.
+    """
     sums, excess = np.ascontiguousarray(totals[0, :, 0]), totals[0, :, 1]
     with np.errstate(invalid="ignore", over="ignore"):
         for each in totals[1:]:

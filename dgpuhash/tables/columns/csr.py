@@ -1,4 +1,4 @@
-"""The rows of each group together: count, sum, scatter."""
+"""Rows of a grouped batch in CSR form, by count, prefix sum and scatter."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from dgpuhash.tables.columns.distinct import Groups
 
 __all__ = ["Runs"]
 
-# Parts into which a batch is split fast.
+# Bits of a radix digit: a batch is split fast into this many parts (2^10).
 _DIGIT_BITS = 10
 
 
 class Runs:
-    """The rows of a grouped batch by group, those of one group in row order.
+    """Row numbers sorted by group, in row order within each group.
 
     Attributes
     ----------
     rows : array of int64
         Row numbers, group by group.
     starts : array of int64
-        Where in `rows` each group begins.
+        Offset in `rows` at which each group begins.
     counts : array of int64
-        Rows of each group.
+        Number of rows of each group.
     """
 
     def __init__(self, backend: Backend, groups: Groups) -> None:
@@ -42,7 +42,7 @@ class Runs:
 
 
 def _rows_by_code(backend: Backend, codes: Any, groups: int) -> Any:
-    """The stable order that sorts codes below `groups`, from the lowest digit to the highest."""
+    """Return the stable order of codes below `groups`, by radix sort."""
     bits = max(1, (groups - 1).bit_length())
     width = math.ceil(bits / math.ceil(bits / _DIGIT_BITS))
     order = None

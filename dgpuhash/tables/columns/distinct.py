@@ -1,4 +1,7 @@
-"""Dense numbers for keys: the compacting hash table of Alcantara's thesis (2011), §6.3."""
+"""Distinct keys of a batch, numbered densely with a compacting hash table.
+
+The table is that of Alcantara's thesis (2011), §6.3.
+"""
 
 from __future__ import annotations
 
@@ -15,26 +18,26 @@ from dgpuhash.tables.columns.group_table import GroupTable
 
 __all__ = ["Estimate", "Groups", "Placed", "fill", "population", "winners"]
 
-# Of the records, where each row may have a key of its own.
+# Load factor of a table in which each row may have a key of its own.
 _MAX_LOAD = 0.6
-# Rows that tell how many distinct keys to expect; with fewer, there is room for as many as rows.
+# Sampled rows for the estimate; smaller batches get a table with room for as many keys as rows.
 _SAMPLE_ROWS = {"cpu": 2**16, "cuda": 2**20}
-# A guessed table is full, for all that matters, when a walk passes so many lines; in one that has
-# room for all rows keys stand so close together only where someone has chosen them for its seed.
+# A table of estimated size counts as full when a probe passes this many cache lines. In a table
+# with room for all rows, a probe is this long only when someone has chosen the keys for its seed.
 _GUESSED_LINES, _CLOSE_LINES = 2**6, 2**8
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """How many distinct keys a batch seems to have."""
+    """Estimated number of distinct keys in a batch."""
 
     least: int
-    """So many were seen."""
+    """Distinct keys seen, a lower bound."""
     expected: int
 
     @staticmethod
     def of(backend: Backend, bits: Any) -> Estimate:
-        """Judged by rows at equal distances."""
+        """Return an estimate from sampled rows at equal distances."""
         rows, most = len(bits), _SAMPLE_ROWS[backend.name]
         if rows <= most:
             return Estimate(min(rows, 1), rows)
@@ -52,7 +55,10 @@ class Estimate:
 
 
 def _tries(seed: int) -> Iterator[tuple[int, int | None]]:
-    """Seeds to try for tables with room for all rows, and how many lines a walk may pass."""
+    """Yield seeds to try in turn, and a bound of the cache lines per probe.
+
+    The tables have room for all rows; the last try has no bound (None).
+    """
     for generation, most_lines in enumerate((_CLOSE_LINES, _CLOSE_LINES, None)):
         yield seed_of_generation(seed, generation), most_lines
 
@@ -66,16 +72,16 @@ def fill(
     *,
     seed: int | None = None,
 ) -> tuple[GroupTable, Any]:
-    """A table in which `work` has placed the keys, and what that gave.
+    """Return a table in which `work` has placed the keys, and its result.
 
-    `work` gets an empty table and whether keys are expected to come again; it gives None when a key
-    found no place. The `seed` is drawn where none is given; another one follows where it turns out
-    to be one that the keys were chosen for.
+    `work` gets an empty table and whether most keys are expected to repeat; it returns None when a
+    key found no place. Without `seed`, a random one is drawn; other seeds follow when the keys
+    collide as if they had been chosen for the seed.
     """
     seed = draw_seed() if seed is None else seed
     rows = len(bits)
     surely = math.ceil(rows / _MAX_LOAD) + 1
-    # Few keys that come often hide many that the sample did not see.
+    # A few frequent keys can hide many keys that the sample misses.
     guessed = 2 * max(estimate.expected, min(_SAMPLE_ROWS[backend.name], rows))
     repeats = 2 * estimate.expected <= rows
     if guessed < surely:
@@ -98,7 +104,7 @@ def fill(
 
 
 class Placed:
-    """The distinct keys of a batch, each with its first row.
+    """Distinct keys of a batch, each with its first row.
 
     Parameters
     ----------
@@ -122,28 +128,33 @@ class Placed:
         return self._count
 
     def find(self, bits: Any) -> tuple[Any, Any, int]:
-        """The first rows of keys; see `GroupTable.find`."""
+        """Return the first rows of keys; see `GroupTable.find`."""
         return self._table.find(bits, counted=True)
 
     def first_rows(self) -> Any:
-        """The first row (int64) of each key, in order."""
+        """Return the first row (int64) of each key, in order."""
         return self._table.first_rows(len(self._slots))
 
     def numbered(self) -> tuple[GroupTable, Any, Any]:
-        """The table with numbers for first rows, these, and the codes; the end of this object."""
+        """Return the table with numbers for first rows, the first rows, and codes.
+
+        This object cannot be used afterwards.
+        """
         rows = len(self._slots)
         if len(self) < rows:
             first_rows = self._table.number(rows)
             self._table.codes(self._slots)
             return self._table, first_rows, self._slots
-        # Each key is its own first row, which is its number.
+        # Without duplicates each row is a first row, and its number is the row number.
         numbers = self._backend.xp.arange(rows, dtype=np.int64)
         self._slots[...] = numbers
         return self._table, numbers, self._slots
 
 
 class Groups:
-    """The distinct keys of a batch, numbered from 0 in order of first appearance.
+    """Distinct keys of a batch, numbered in order of first appearance.
+
+    Numbers begin with 0.
 
     Parameters
     ----------
@@ -152,16 +163,16 @@ class Groups:
     bits : array of uint32 or uint64
         Canonical key words.
     estimate : Estimate, optional
-        Of the distinct keys, where there is one.
+        Estimate of the number of distinct keys, if known.
     placed : Placed, optional
-        The same keys, of no further use then.
+        The same keys, already placed; cannot be used afterwards.
 
     Attributes
     ----------
     codes : array of int64
         The number of each row's key.
     first_rows : array of int64
-        The first row of each key, which rises with the number.
+        The first row of each key, ascending with the key's number.
     """
 
     def __init__(
@@ -179,12 +190,14 @@ class Groups:
         return len(self.first_rows)
 
     def find(self, bits: Any) -> Any:
-        """The numbers (int64) of other keys, -1 where a key is not in the batch."""
+        """Return the numbers (int64) of keys, -1 where a key is not in the batch."""
         return self._table.find(bits)[0]
 
 
 def population(distinct: int, drawn: int) -> int:
-    """How many equally frequent keys show `distinct` different ones in `drawn` draws.
+    """Return the number of equally frequent keys behind a sample.
+
+    The sample has `distinct` different keys in `drawn` draws.
 
     Examples
     --------
@@ -206,7 +219,7 @@ def population(distinct: int, drawn: int) -> int:
 
 
 def winners(backend: Backend, bits: Any, *, last: bool) -> Any | None:
-    """The first, or the last, row (int64) of each key; None when no key comes twice.
+    """Return the first or last row (int64) of each key, None if all differ.
 
     Examples
     --------

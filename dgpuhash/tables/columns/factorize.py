@@ -1,4 +1,4 @@
-"""The distinct keys of a column, numbered in order of first appearance."""
+"""Distinct keys of a column, numbered in order of first appearance."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ _INT64 = np.dtype(np.int64)
 
 
 class GroupedKeys:
-    """A column of keys, taken in and grouped; `others` decide on the device along with it."""
+    """Validated key column and its groups.
+
+    The device is that of `keys` and of the arrays in `others`.
+    """
 
     def __init__(self, keys: Any, *others: Any) -> None:
         self._taken = take(keys, "keys")
@@ -36,27 +39,33 @@ class GroupedKeys:
 
     @cached
     def groups(self) -> Groups:
-        """The keys, numbered."""
+        """Return the numbered distinct keys."""
         return Groups(self.backend, self.bits, self._estimate)
 
     @cached
     def first_rows(self) -> Any:
-        """The first row of each distinct key, by number."""
+        """Return the first row of each distinct key, by number."""
         return self.groups.first_rows
 
     @cached
     def _distinct(self) -> Any:
-        """The words of each distinct key, by number."""
+        """Return the word of each distinct key, by number."""
         return self.bits[self.first_rows]
 
     def uniques(self, order: Any = None) -> Any:
-        """The distinct keys by number, or in `order`, as an array of the kind of the keys."""
+        """Return the distinct keys by number, or in the given `order`.
+
+        The array is of the same kind as the keys.
+        """
         bits = self._distinct if order is None else self._distinct[order]
         keys = keys_of(self.backend, bits, self._dtype)
         return self._taken.wrap(keys, self._dtype, by_row=False, own=True)
 
     def totals(self, columns: Sequence[Reduced]) -> list[Any]:
-        """For each column the totals (uint64 words) of each distinct key, by number."""
+        """Return each column's aggregates by distinct key (uint64 words).
+
+        Aggregates are ordered by key number.
+        """
         if "groups" not in vars(self) and adds_at_once(self.backend, self._estimate, columns):
             self.first_rows, self._distinct, totals = reduce_keys(
                 self.backend, self.bits, self._estimate, columns
@@ -65,43 +74,43 @@ class GroupedKeys:
         return reduce_groups(self.backend, self.groups.codes, len(self.first_rows), columns)
 
     def counts(self) -> Any:
-        """Rows of each distinct key, by number."""
+        """Return the number of rows of each distinct key, by key number."""
         return self.totals([Reduced(None, "u1", "one", "sum")])[0].view(np.int64)
 
     def by_row(self, result: Any, dtype: np.dtype[Any] = _INT64) -> Any:
-        """A result for each row, as an array of the kind of the keys."""
+        """Return a result by row as an array of the same kind as the keys."""
         return self._taken.wrap(result, dtype)
 
     def by_key(self, result: Any, dtype: np.dtype[Any] = _INT64) -> Any:
-        """A result for each distinct key, as an array of the kind of the keys."""
+        """Return a result by distinct key, in an array like the keys' own."""
         return self._taken.wrap(result, dtype, by_row=False)
 
 
 @call_says_memory
 def factorize(keys: Any) -> tuple[Any, Any]:
-    """Dense numbers for keys, and the keys that they number.
+    """Return dense numbers (codes) for keys, and the distinct keys.
 
-    The compacting hash table of Alcantara's thesis (2011), §6.3, with numbers that do not depend on
-    the order of its threads.
+    Uses the compacting hash table of Alcantara's thesis (2011), §6.3; the numbers do not depend on
+    the order in which its threads run.
 
     Parameters
     ----------
     keys : array
-        Any kind on a CPU or a GPU, of a dtype that tables take as keys. -0.0 is 0.0, all NaNs are
-        one key, and so is NaT.
+        Array of any kind on a CPU or a GPU, of a dtype that tables accept as keys. -0.0 equals
+        0.0, all NaNs are one key, and so are all NaTs.
 
     Returns
     -------
     codes : array of int64
-        The number of each row's key, 0 for the first key that appears, 1 for the next one, and so
-        on. Of the same kind as `keys`.
+        The number of each row's key: 0 for the first key that appears, 1 for the next one, and so
+        on; an array of the same kind as `keys`.
     uniques : array
         The distinct keys in order of first appearance: ``uniques[codes]`` is `keys`.
 
     Raises
     ------
     KeyTypeError, ShapeError
-        When `keys` are no column of keys.
+        When `keys` is not a valid column of keys.
     OutOfMemoryError
         When the device has no room for a table of the distinct keys.
 
@@ -123,31 +132,31 @@ def unique(
     return_inverse: bool = False,
     return_counts: bool = False,
 ) -> Any:
-    """The distinct keys in order of first appearance.
+    """Return the distinct keys in order of first appearance.
 
     Parameters
     ----------
     keys : array
-        Any kind on a CPU or a GPU, of a dtype that tables take as keys. -0.0 is 0.0, all NaNs are
-        one key, and so is NaT.
+        Array of any kind on a CPU or a GPU, of a dtype that tables accept as keys. -0.0 equals
+        0.0, all NaNs are one key, and so are all NaTs.
     return_index, return_inverse, return_counts : bool
-        What else is wanted; in this order, as from `numpy.unique`.
+        Whether to return these arrays too, in this order, as `numpy.unique` does.
 
     Returns
     -------
     uniques : array
-        Of the same kind as `keys`, as are the others.
+        The distinct keys; this and the other arrays are of the same kind as `keys`.
     index : array of int64, optional
         The first row of each distinct key.
     inverse : array of int64, optional
         For each row the number of its key in `uniques`.
     counts : array of int64, optional
-        Rows of each distinct key.
+        Number of rows of each distinct key.
 
     Raises
     ------
     KeyTypeError, ShapeError
-        When `keys` are no column of keys.
+        When `keys` is not a valid column of keys.
     OutOfMemoryError
         When the device has no room for a table of the distinct keys.
 
@@ -169,25 +178,26 @@ def unique(
 
 @call_says_memory
 def value_counts(keys: Any) -> tuple[Any, Any]:
-    """How often each distinct key comes, the most frequent first.
+    """Return the distinct keys and their row counts, most frequent first.
 
     Parameters
     ----------
     keys : array
-        Any kind on a CPU or a GPU, of a dtype that tables take as keys. NaN and NaT are counted.
+        Array of any kind on a CPU or a GPU, of a dtype that tables accept as keys. NaN and NaT are
+        counted.
 
     Returns
     -------
     uniques : array
-        The distinct keys by falling count, those of one count in order of first appearance; of the
-        same kind as `keys`.
+        The distinct keys by descending count, ties in order of first appearance; of the same kind
+        as `keys`.
     counts : array of int64
-        Of the same kind, too.
+        The number of rows of each distinct key, in an array of the same kind.
 
     Raises
     ------
     KeyTypeError, ShapeError
-        When `keys` are no column of keys.
+        When `keys` is not a valid column of keys.
     OutOfMemoryError
         When the device has no room for a table of the distinct keys.
 

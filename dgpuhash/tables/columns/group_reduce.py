@@ -1,4 +1,4 @@
-"""Values reduced by key: sums, means, extremes of many columns in one pass."""
+"""Group-by reductions: sums, means and extremes of columns in one pass."""
 
 from __future__ import annotations
 
@@ -31,33 +31,33 @@ _SIGN = np.uint64(1 << 63)
 def group_reduce(
     keys: Any, values: Any | Mapping[Any, Any], how: str | Sequence[str] | Mapping[Any, Any]
 ) -> tuple[Any, Any]:
-    """Values reduced by key, any number of columns in one pass over the rows.
+    """Reduce values by key, any number of columns in one pass over the rows.
 
     Parameters
     ----------
     keys : array
-        Any kind on a CPU or a GPU, of a dtype that tables take as keys.
+        Array of any kind on a CPU or a GPU, of a dtype that tables accept as keys.
     values : array or mapping of arrays
         One value for each key, or several columns of values by name.
     how : str, sequence of str, or mapping
         ``"sum"``, ``"count"``, ``"min"``, ``"max"``, ``"mean"``, ``"first"``, ``"last"``,
-        ``"any"`` or ``"all"``; several of them; or what is wanted of each column, by the columns'
-        names. Columns that a mapping does not name are left out.
+        ``"any"`` or ``"all"``; several of them; or a mapping from column names to one or several
+        of them. Columns that a mapping does not name are left out.
 
     Returns
     -------
     uniques : array
         The distinct keys in order of first appearance, of the same kind as `keys`.
     results : array or dict
-        One element for each distinct key; a dict by how where there are several, and a dict of
-        these by name where `values` is a mapping.
+        One element for each distinct key. A dict by reduction where `how` names several; a dict by
+        column name where `values` is a mapping.
 
     Raises
     ------
     KeyTypeError
-        When values of that dtype cannot be reduced so.
+        When values of this dtype do not have the reduction.
     ColumnError
-        When `how` names a column that is not there.
+        When `how` names a column that `values` does not have.
     SpecError
         When `how` is unknown, or there is nothing to reduce: no columns, or no reductions.
     ShapeError
@@ -65,21 +65,21 @@ def group_reduce(
 
     Notes
     -----
-    As in pandas, NaN and NaT are left out: a group of nothing else has the sum 0 and the count 0,
-    is not "any", is "all", and has NaN or NaT otherwise.
+    As in pandas, NaN and NaT are skipped: for a group of only NaN or NaT, sum and count are 0,
+    "any" is False, "all" is True, and other reductions give NaN or NaT.
 
     The sum of bools and integers is int64 or uint64 and wraps around; the mean of anything but
-    floats is float64. Everything else keeps the dtype of its column. Of dates there are count, min,
-    max, first and last, of other values that are no numbers count, first and last.
+    floats is float64. All other results keep the dtype of their column. Dates have count, min, max,
+    first and last; other values that are not numbers have count, first and last.
 
     Floats are added up as float64. On a CPU sums are compensated as pandas' are (Kahan, 1965): for
-    any number of values they, and those that means are made of, are within about 2^-52 Σ|x| of the
-    sum of the values x, then rounded; a sum beyond all floats is infinite. A group's rows are added
-    up in row order, by 16 equal parts of the batch where the groups are few: the same bits in every
-    run, whatever the number of threads. On a GPU sums are not compensated: of n values they are
-    within n 2^-53 Σ|x|. Up to 2,048 groups are added up in the same order in every run; with more
-    groups and many rows, tiles add to one sum in no particular order, and the last bits of sums and
-    means may differ from run to run. All other results are the same in every run.
+    any number of values, sums (also the sums behind means) are within about 2^-52 Σ|x| of the exact
+    sum of the values x, then rounded; a sum beyond the range of floats is infinite. A group's rows
+    are added up in row order, in 16 equal parts of the batch where the groups are few: the bits are
+    the same in every run, for any number of threads. On a GPU sums are not compensated: a sum of n
+    values is within n 2^-53 Σ|x|. Up to 2,048 groups are added up in the same order in every run;
+    with more groups and many rows, tiles add to one sum in no particular order, and the last bits
+    of sums and means may differ from run to run. All other results are the same in every run.
 
     Examples
     --------
@@ -130,7 +130,7 @@ def _several(hows: Any) -> list[Any]:
 def _wanted(
     named: Mapping[Any, Any], how: str | Sequence[str] | Mapping[Any, Any], by_name: bool
 ) -> dict[Any, Any]:
-    """What is wanted of each column, checked."""
+    """Return the reductions requested for each column, after checks."""
     if isinstance(how, Mapping):
         if not by_name:
             raise ColumnError(
@@ -165,7 +165,7 @@ def _wanted(
 
 
 class _Column:
-    """A column of values: what has to be added up for a result, and the result of that."""
+    """Column of values, with the reductions that it needs and their results."""
 
     def __init__(self, grouped: GroupedKeys, taken: Taken, title: str) -> None:
         self._backend: Backend = grouped.backend
@@ -175,12 +175,12 @@ class _Column:
         same_length(grouped.bits, self._values)
 
     def needs(self, how: str) -> list[tuple[str, str]]:
-        """The terms and folds that make up a result.
+        """Return the pairs of term and fold from which a result is computed.
 
         Raises
         ------
         KeyTypeError
-            When the values cannot be reduced so.
+            When values of this dtype do not have the reduction.
         """
         kind = self._dtype.kind
         if kind == "f" and self._dtype.itemsize > 8:
@@ -205,7 +205,7 @@ class _Column:
         return [("rank" if how in ("min", "max") else "truth", _FOLD[how])]
 
     def reduced(self, term: str, fold: str) -> Reduced:
-        """The column as the kernel reads it."""
+        """Return the column as a reduction that kernels read."""
         kind = self._dtype.kind
         if kind in "mM":
             return Reduced(self._values.view(np.int64), "date", term, fold)
@@ -215,7 +215,7 @@ class _Column:
         return Reduced(values, f"{'u' if kind == 'b' else kind}{values.dtype.itemsize}", term, fold)
 
     def result(self, how: str, totals: Any, counts: Any = None) -> Any:
-        """The result that `totals`, and the counts of a mean, make up."""
+        """Return the result computed from `totals`, and for a mean from `counts`."""
         result, dtype = self._decoded(how, totals, counts)
         own = how in ("min", "max", "first", "last")
         return self._taken.wrap(result, dtype, by_row=False, own=own)
@@ -243,17 +243,20 @@ class _Column:
         return as_float(sums, made), made
 
     def _at(self, rows: Any) -> Any:
-        """The values in these rows; NaN or NaT where there is no row, which is -1."""
+        """Return the values in `rows`; NaN or NaT where the row is -1 (none)."""
         values = self._values[rows.clip(0)]
         if self._dtype.kind == "f":
             values[rows < 0] = np.nan
         elif self._dtype.kind in "mM":
-            # On a GPU dates travel as int64.
+            # On a GPU dates are stored as int64.
             values.view(np.int64)[rows < 0] = np.iinfo(np.int64).min
         return values
 
     def _ranked(self, ranks: Any, how: str) -> Any:
-        """The values that are ranked so; what was never added to stands for NaN and NaT."""
+        """Return the values of order-preserving ranks, the inverse of the kernel.
+
+        The initial rank, to which nothing was folded, becomes NaN or NaT.
+        """
         dtype = self._dtype
         if dtype.kind == "f":
             words = self._backend.xp.where(ranks >= _SIGN, ranks ^ _SIGN, ~ranks)

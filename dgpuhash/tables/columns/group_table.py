@@ -1,4 +1,4 @@
-"""The table of the distinct keys of a batch: their first rows, their numbers, their totals."""
+"""Hash table of a batch's distinct keys, their numbers and aggregates."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from dgpuhash.seeds import spread_seed
 __all__ = ["GroupTable"]
 
 _LINE_WORDS = 8
-# What a GPU's first view of a table shows is what its L1 caches keep: a launch of its own for the
-# first rows lets them keep the keys that come again and again.
+# A GPU's L1 caches keep the lines of a table as first read: a separate launch for the first rows
+# lets them keep the keys that repeat often.
 _LEADING_ROWS = 2**16
-# Few on a GPU, so that tiles go on nearly in row order and seldom have to lower a first row.
+# Few on a GPU, so that tiles run nearly in row order and seldom have to lower a first row.
 _SEGMENT_ROWS = {"cpu": 4096, "cuda": 128}
-# Of a block's own totals: lanes of a tile that add to one group mostly have one each.
+# Copies of block-local aggregates: lanes of a tile that add to one group mostly use different ones.
 _MOST_COPIES = 8
-# What a block adds up before it hands its totals over.
+# Rows that a block aggregates before it adds its local aggregates to the table.
 _BLOCK_ROWS = 2**15
 
 
 class GroupTable:
-    """Records of a key, its first row or its number, and totals.
+    """Hash table of records: a key, its first row or number, and aggregates.
 
     Parameters
     ----------
@@ -39,11 +39,11 @@ class GroupTable:
     records : int
         The least number of records.
     seed : int
-        Of the hash whose upper bits say where in the table a key stands.
+        Seed of the hash whose upper bits give the position of a key.
     most_lines : int, optional
-        A key that would have to pass more lines of 64 bytes finds no place; None: all find one.
+        A key whose probe passes more lines of 64 bytes finds no place; None: no bound.
     folds : sequence of str
-        Of the totals; see `args.FOLDS`.
+        Folds of the aggregates; see `args.FOLDS`.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class GroupTable:
         words = 1 << (1 + len(folds)).bit_length()
         line = max(_LINE_WORDS // words, 1)
         lines = math.ceil(max(records, 1) / line)
-        # One more for the key that is all ones.
+        # One more record for the reserved key, which is all ones.
         self._records = lines * line + 1
         self._memory = backend.empty(self._records * words, np.uint64)
         self._storage = backend.pack(
@@ -72,10 +72,10 @@ class GroupTable:
         self._run(args.group_clear(), args.GROUP_CLEAR, self._records * words, ones=ones)
 
     def place(self, bits: Any, slots: Any, *, repeats: bool) -> int | None:
-        """Place all keys; how many there are, or None when one found no place.
+        """Insert all keys; return their number, or None when a key has no place.
 
-        `slots` (int64) gets where each row's key stands, for `codes`.
-        `repeats`: whether most rows are expected to hold a key that came before.
+        `slots` (int64) receives the record of each row's key, for `codes`. `repeats`: whether most
+        rows are expected to hold a key that came before.
         """
         counts = self._backend.zeros(2, np.uint64)
         segment_rows = _SEGMENT_ROWS[self._backend.name]
@@ -99,11 +99,12 @@ class GroupTable:
         few: int | None = None,
         rows: Any = None,
     ) -> bool:
-        """Place all keys and add up their columns; False when a key found no place.
+        """Insert all keys and aggregate the columns; return False on failure.
 
-        `columns` are `count` structs `REDUCE_COLUMN` on the device. `few`: how many keys there seem
-        to be, where they are so few that blocks had better have totals of their own. `rows` (int64)
-        are the rows' numbers, which rise for each key, where they do not just count up.
+        Fails when a key finds no place. `columns` are `count` structs `REDUCE_COLUMN` on the
+        device. `few` is the expected number of keys if it is small enough for block-local
+        aggregates. `rows` (int64) are the row numbers, ascending for each key; None: rows are
+        numbered from 0.
         """
         refused = self._backend.zeros(1, np.uint64)
         batch = self._backend.pack(
@@ -128,24 +129,27 @@ class GroupTable:
         return int(refused[0]) == 0
 
     def number(self, rows: int) -> Any:
-        """Replace first rows, which are below `rows`, by their ranks; the first rows (int64)."""
+        """Replace first rows (below `rows`) by their ranks; return the first rows.
+
+        The returned array is int64, in order.
+        """
         members, first_rows = self._ranked(rows)
         self._run(args.group_number(), args.GROUP_NUMBER, self._records, first_rows=(members,))
         return first_rows
 
     def first_rows(self, rows: int) -> Any:
-        """The first rows, which are below `rows`, in order; int64."""
+        """Return the first rows (int64), which are below `rows`, in order."""
         return self._ranked(rows)[1]
 
     def codes(self, slots: Any) -> None:
-        """Replace slots by the numbers of the keys that stand there."""
+        """Replace record positions in `slots` by the numbers of their keys."""
         self._run(args.group_codes(), args.GROUP_CODES, len(slots), slots=slots)
 
     def find(self, bits: Any, *, counted: bool = False) -> tuple[Any, Any, int]:
-        """First rows or numbers (int64) of keys, -1 where absent.
+        """Return first rows or numbers (int64) of keys, -1 where absent.
 
-        Then, where `counted`, how many keys of each segment are there (uint64), else None; and the
-        rows of a segment.
+        Also returns the number of stored keys in each segment (uint64; None unless `counted`) and
+        the rows of a segment.
         """
         rows, segment_rows = len(bits), _SEGMENT_ROWS[self._backend.name]
         segments = math.ceil(rows / segment_rows)
@@ -158,7 +162,10 @@ class GroupTable:
         return words.view(np.int64), counts, segment_rows
 
     def totals(self, bits: Any, first_rows: Any, columns: int) -> tuple[Any, list[Any]]:
-        """The keys of the groups with these first rows, and the totals of each column (uint64)."""
+        """Return the keys and aggregates (uint64) of the groups at `first_rows`.
+
+        There is one array of aggregates for each column.
+        """
         keys = self._backend.empty(len(first_rows), bits.dtype)
         totals = self._backend.empty((columns, len(first_rows)), np.uint64)
         self._run(
@@ -168,7 +175,10 @@ class GroupTable:
         return keys, list(totals)
 
     def _ranked(self, rows: int) -> tuple[Any, Any]:
-        """The set of the first rows, ready to rank them, and its members in order."""
+        """Return the rank structure of the set of first rows, and its members.
+
+        The members are in order.
+        """
         backend, words = self._backend, math.ceil(rows / 64)
         members = backend.zeros((words, 2), np.uint64)
         marks = (members,)
@@ -192,8 +202,9 @@ def _launches(rows: int, repeats: bool) -> list[tuple[int, int]]:
 
 
 def _front(keys: int, columns: int) -> tuple[int, int]:
-    """Slots of a block's own totals, and copies of each: twice as many slots as keys where they
-    fit, and copies in what is left.
+    """Return the slots of a block-local table, and the copies of each slot.
+
+    There are twice as many slots as keys where they fit, and copies in the remaining words.
 
     Examples
     --------
@@ -205,5 +216,5 @@ def _front(keys: int, columns: int) -> tuple[int, int]:
 
 
 def _below(number: int) -> int:
-    """The greatest power of two up to `number`."""
+    """Return the greatest power of two that is at most `number`."""
     return 1 << number.bit_length() - 1

@@ -1,4 +1,4 @@
-"""Which values are among some keys."""
+"""Membership test: a mask of the values that are among some keys."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ __all__ = ["isin"]
 
 @call_says_memory
 def isin(values: Any, keys: Any) -> Any:
-    """Whether each value is among the keys.
+    """Return a mask of the values that are among the keys.
 
-    A `HashSet` of the keys asked once; make one yourself to ask it several times.
+    Builds a `HashSet` of the keys for one query; build one yourself for several queries.
 
     Parameters
     ----------
     values, keys : array
-        Any kind on one device, of dtypes that tables take as keys. Different dtypes are compared by
-        value, exactly. -0.0 is 0.0, all NaNs are one key, and so is NaT.
+        Arrays of any kind on one device, of dtypes that tables accept as keys. Different dtypes
+        are compared by exact value. -0.0 equals 0.0, all NaNs are one key, and so are all NaTs.
 
     Returns
     -------
     array of bool
-        In the order of `values`, and of the same kind.
+        Mask in the order of `values`, an array of the same kind.
 
     Raises
     ------
     KeyTypeError
-        When their values are never equal, as of numbers and dates.
+        When values of the two dtypes are never equal, e.g. numbers and dates.
     ShapeError
-        When there are nulls (a KeyTypeError for those of lists), as in questions to a `HashSet`:
-        tables have no null; drop them, or ask a `FrameIndex`, which matches nulls.
+        When there are nulls (a KeyTypeError for nulls in lists), as in a query of a `HashSet`:
+        tables have no null; drop them, or use a `FrameIndex`, which matches nulls.
     OutOfMemoryError
         When the device has no room for a table of the keys.
 

@@ -1,4 +1,4 @@
-"""Joins of two columns of keys, as pairs of row numbers."""
+"""Joins of two key columns that return pairs of row numbers."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ _SEGMENT_PAIRS = {"cpu": 4096, "cuda": 256}
 
 @call_says_memory
 def join_indices(left: Any, right: Any, how: str = "inner") -> tuple[Any, Any]:
-    """The pairs of rows of two columns whose keys are equal.
+    """Return the pairs of rows of two columns whose keys are equal.
 
     Parameters
     ----------
     left, right : array
-        Any kind on one device, of dtypes that tables take as keys, with duplicates on both sides.
-        Different dtypes are compared by value, exactly. -0.0 is 0.0, all NaNs are one key, and so
-        is NaT, as in the merges of pandas.
+        Arrays of any kind on one device, of dtypes that tables accept as keys; both sides may have
+        duplicates. Different dtypes are compared by exact value. -0.0 equals 0.0, all NaNs are one
+        key, and so are all NaTs, as in pandas' merges.
     how : {"inner", "left", "semi", "anti", "outer"}
-        ``inner``: all pairs. ``left``: also the left rows without a partner. ``outer``: then the
-        right rows without one. ``semi``: each left row that has partners once, with the first of
-        them. ``anti``: the left rows that have none.
+        ``inner``: all pairs. ``left``: also the left rows without a partner. ``outer``: also the
+        left and the right rows without a partner. ``semi``: each left row that has partners once,
+        with its first partner. ``anti``: the left rows without a partner.
 
     Returns
     -------
@@ -51,13 +51,13 @@ def join_indices(left: Any, right: Any, how: str = "inner") -> tuple[Any, Any]:
     SpecError
         When `how` is unknown.
     KeyTypeError
-        When their values are never equal, as of numbers and dates.
+        When values of the two dtypes are never equal, e.g. numbers and dates.
     OutOfMemoryError
         When the device has no room for a table of the right keys, or for the pairs.
 
     Notes
     -----
-    The table is made of the right keys: let that be the smaller side where there is a choice.
+    The right keys are the build side: make the smaller column the right one where possible.
 
     Examples
     --------
@@ -76,7 +76,7 @@ def join_indices(left: Any, right: Any, how: str = "inner") -> tuple[Any, Any]:
 
 
 def _joined(backend: Backend, asked: Any, stored: Any, how: str) -> tuple[Any, Any]:
-    """The pairs of two columns of key words."""
+    """Return the row pairs of two columns of key words."""
     xp = backend.xp
     placed = Placed(backend, stored)
     one_row_each = len(placed) == len(stored)
@@ -108,7 +108,11 @@ def _whole(sides: Sequence[Asked]) -> bool:
 
 
 def _of_all_rows(met: Met, pairs: tuple[Any, Any], how: str) -> tuple[Any, Any]:
-    """The pairs of the rows that the common dtype holds as those of all; others have no partner."""
+    """Return row pairs numbered as in the whole columns.
+
+    `pairs` number only the rows whose keys the common dtype can represent; other rows have no
+    partner.
+    """
     backend, xp, (left, right) = met.backend, met.backend.xp, met.asked
     rows, partners = (
         side.among_all(numbers) for side, numbers in zip((left, right), pairs, strict=True)
@@ -132,9 +136,10 @@ def _of_all_rows(met: Met, pairs: tuple[Any, Any], how: str) -> tuple[Any, Any]:
 def _selected(
     backend: Backend, partners: Any, counts: Any, segment_rows: int, *, alone: bool
 ) -> tuple[Any, Any]:
-    """The left rows that have a partner and these, or the rows that are `alone` and -1.
+    """Return the left rows with a partner, and these partners.
 
-    `counts` are the partners found in each segment of the left rows.
+    With `alone`, returns the left rows without a partner and -1. `counts` are the partners found in
+    each segment of the left rows.
     """
     rows = len(partners)
     ends = backend.xp.cumsum(counts, dtype=np.int64)
@@ -156,9 +161,12 @@ def _selected(
 
 
 def _pairs(backend: Backend, numbers: Any, runs: Runs, *, keep_left: bool) -> tuple[Any, Any]:
-    """The pairs of left rows, whose keys' numbers are given, and right rows."""
+    """Return the pairs of left rows and right rows of the same key number.
+
+    `numbers` are the key numbers of the left rows.
+    """
     xp = backend.xp
-    # -1, for no key, is the last place.
+    # Number -1 (no key) indexes the last element.
     partners = xp.concatenate([runs.counts, backend.full(1, keep_left, np.int64)])[numbers]
     offsets = backend.zeros(len(numbers) + 1, np.int64)
     if len(numbers):

@@ -1,1 +1,1 @@
-"""The open-addressing table: slots, growth, and the bulk build by region."""
+"""Open-addressing table: slots, growth, and the bulk build by region."""

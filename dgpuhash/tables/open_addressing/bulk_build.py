@@ -1,7 +1,7 @@
-"""Batches placed region by region of a table, each in a block's shared memory.
+"""Bulk build of a table, region by region in shared memory.
 
-The batch is brought into the table's order first (DACHash's reorder, §IV), then each block builds a
-region (the thesis' two-level tables, Alcantara 2011, ch. 5).
+The batch is first sorted into the table's bucket order (DACHash's reorder, §IV); then each block
+builds one region in its shared memory (the thesis' two-level tables, Alcantara 2011, ch. 5).
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from dgpuhash.tables.open_addressing.slots import Slots
 
 __all__ = ["RegionBatch", "claim", "fill_ones", "pays", "slot_bits"]
 
-# Placing rows by region costs 0.75 ms for each GB of the table, read and written, and some 0.4 ms,
-# and spares about 40 ps a row: as much as 48 bytes of the table. On an H200 2**24, 2**25 and 2**27
-# pairs of 4 + 4 bytes took 1.16, 1.67 and 4.9 instead of 1.07, 2.38 and 10.5 ms into a table for
-# them; 1.44, 2.32 and 7.5 instead of 1.14, 2.34 and 9.6 into one of four times the size; 2.9, 5.1
-# and 19.5 instead of 1.2, 2.4 and 9.5 at sixteen times. With 8 + 8 bytes it was 1.5, 2.3 and 7.8
-# instead of 1.3, 2.7 and 11.7, and at four times 2.2, 3.7 and 14.4 instead of 1.2, 2.5 and 10.0.
+# A bulk build by region costs 0.75 ms for each GB of the table, read and written, and some 0.4 ms,
+# and saves about 40 ps a row: as much as 48 bytes of the table. On an H200 2**24, 2**25 and 2**27
+# pairs of 4 + 4 bytes took 1.16, 1.67 and 4.9 instead of 1.07, 2.38 and 10.5 ms into a table of
+# their size; 1.44, 2.32 and 7.5 instead of 1.14, 2.34 and 9.6 into one four times as large; 2.9,
+# 5.1 and 19.5 instead of 1.2, 2.4 and 9.5 at sixteen times. With 8 + 8 bytes it was 1.5, 2.3 and
+# 7.8 instead of 1.3, 2.7 and 11.7, at four times 2.2, 3.7 and 14.4 instead of 1.2, 2.5 and 10.0.
 _ROW_NBYTES = 48
-# On a CPU, where a block is one thread, ordering a batch takes as long as is gained.
+# On a CPU, where a block is one thread, sorting a batch takes as long as the build saves.
 _LEAST_NBYTES = {"cuda": 2**29, "cpu": 2**63}
 _UNDO_ROWS = 1 << 20
 
 
 @dataclass(slots=True)
 class RegionBatch:
-    """A batch in the order of a table's regions, and a bit for each slot of the table."""
+    """Batch sorted by region, with one bit for each slot of the table."""
 
     backend: Backend
     keys: Any
@@ -43,23 +43,23 @@ class RegionBatch:
     ordered: Ordered
     created: Any
     fresh: Any
-    """True in one row of each key that was created, as far as the batch has claimed them."""
+    """True in one row of each created key, for the keys claimed so far."""
     claimed: bool = False
     gone_on: bool = False
-    """Whether `created` is of other slots than those that were begun with."""
+    """Whether the slots have grown, so that `created` belongs to the larger slots."""
     left: tuple[Any, Any] | None = None
-    """The keys that had no place in their regions, and which of these rows have created one."""
+    """Keys that did not fit in their regions, and a mask of the rows that created keys."""
 
     @classmethod
     def of(
         cls, backend: Backend, extent: Extent, seed: int, keys: Any, values: Any
     ) -> RegionBatch | None:
-        """The batch for a table; None where memory is short.
+        """Return the batch sorted for a table, or None when memory is short.
 
         Raises
         ------
         CrowdedError
-            When many rows are for one region.
+            When many rows belong to one region.
         """
         try:
             ordered = order_by_bucket(
@@ -77,10 +77,11 @@ class RegionBatch:
         return cls(backend, keys, values, ordered, created, fresh)
 
     def place(self, to: Growing, stored: int, *, told: bool) -> Any:
-        """Insert the pairs into slots that have `stored` keys; true in the rows that created them.
+        """Insert the pairs and return a mask of the rows that created keys.
 
-        What does not fit after all, as the expected number of keys was too low, is there before the
-        slots grow, and so are the rows that created it.
+        The slots hold `stored` keys before. When the estimated number of keys was too low and the
+        rows left over do not fit, `fresh` is claimed for the rows stored so far before the slots
+        grow.
         """
         all_new: int | None = stored + len(self.fresh)
         left = self.insert(to.slots)
@@ -100,7 +101,10 @@ class RegionBatch:
         return self.fresh
 
     def undo(self, slots: Slots) -> None:
-        """Take back what `place` has stored in these slots, which had keys, in little memory."""
+        """Erase the keys that `place` stored in slots that had keys before.
+
+        Erases `_UNDO_ROWS` rows at a time, which takes little memory.
+        """
         if not self.gone_on:
             self.claim(slots)
         _erase(slots, self.keys, self.fresh)
@@ -108,7 +112,7 @@ class RegionBatch:
             _erase(slots, *self.left)
 
     def insert(self, slots: Slots) -> int:
-        """Store the pairs whose places are in their regions; gives the number of those left."""
+        """Store the pairs that fit in their regions; return the number left over."""
         ordered = self.ordered
         return slots.insert_regions(
             keys=ordered.keys, values=ordered.values, starts=ordered.starts,
@@ -116,9 +120,9 @@ class RegionBatch:
         )  # fmt: skip
 
     def insert_left(self, slots: Slots, left: int, *, told: bool) -> None:
-        """Store the pairs that were left, for which `slots` has room.
+        """Store the pairs left over by `insert`, for which `slots` has room.
 
-        Their keys can be claimed afterwards if that is to be `told`.
+        With `told`, the bits of the created slots are set, so that `claim` finds these keys too.
         """
         keys, values = (
             None if column is None else column[:left]
@@ -131,9 +135,9 @@ class RegionBatch:
             claim(self.backend, slots, self.created, keys, values, fresh, marking=True)
 
     def claim(self, slots: Slots) -> None:
-        """Make `fresh` true in one row of each key that was created since the last claim.
+        """Set `fresh` in one row of each key created since the last claim.
 
-        Where `forget` has found no memory, nothing was created since.
+        `created` is None when `forget` ran out of memory; no key was created since then.
         """
         if not self.claimed:
             self.fresh.fill(np.False_)
@@ -143,12 +147,12 @@ class RegionBatch:
         claim(self.backend, slots, self.created, self.keys, self.values, self.fresh, marking=False)
 
     def claim_all(self) -> None:
-        """Make `fresh` true in all rows."""
+        """Set `fresh` in all rows."""
         fill_ones(self.fresh)
         self.claimed = True
 
     def forget(self, slots: Slots) -> None:
-        """Go on with other slots, of whose keys this batch has created none."""
+        """Switch to other slots, in which this batch has not created any key."""
         self.gone_on, self.created = True, None
         self.created = slot_bits(self.backend, slots.extent)
 
@@ -160,19 +164,22 @@ def _erase(slots: Slots, keys: Any, fresh: Any) -> None:
 
 
 def fill_ones(flags: Any) -> None:
-    """Make all flags true, by words: CuPy fills 2²⁷ bytes one by one in 0.65 ms."""
+    """Set all flags, eight at a time.
+
+    CuPy fills 2²⁷ bytes one by one in 0.65 ms.
+    """
     words = len(flags) // 8 * 8
     flags[:words].view(np.uint64).fill(np.uint64(0x0101010101010101))
     flags[words:].fill(1)
 
 
 def pays(backend: Backend, slots: Slots | None, rows: int) -> bool:
-    """Whether so many rows, most of which bring new keys, are placed faster by region.
+    """Return whether a bulk build by region is faster for `rows` rows.
 
-    Without `slots`, in a table that is still to be made.
+    Assumes that most rows bring new keys. `slots` is None for a table that is not allocated yet.
     """
     spared, least = _ROW_NBYTES * rows, _LEAST_NBYTES[backend.name]
-    # Slots that are to be filled first cost as much either way.
+    # Slots that must be filled first cost the same either way.
     return spared >= least and spared - (slots.nbytes if slots and slots.filled else 0) >= least
 
 
@@ -186,9 +193,9 @@ def claim(
     *,
     marking: bool,
 ) -> None:
-    """Make `fresh` 1 in one row of each key whose bit of `created` is set, which it is no longer.
+    """Set `fresh` in one row of each key whose `created` bit is set.
 
-    Or, if `marking`, set the bits of the keys in rows that are fresh.
+    Clears these bits. With `marking`, sets the bits of the keys in fresh rows instead.
     """
     value = None if values is None else values.dtype
     backend.run(
@@ -199,5 +206,8 @@ def claim(
 
 
 def slot_bits(backend: Backend, extent: Extent) -> Any:
-    """A bit for each slot and for the two beside, all 0, also where nothing is written to them."""
+    """Return a zeroed bit array: one bit for each slot and reserved-key slot.
+
+    Bits are 0 also where no kernel writes them.
+    """
     return backend.zeros((extent.slots + 2) // 32 + 1, np.uint32)

@@ -1,4 +1,4 @@
-"""Batches that come range by range of a table's regions, from several senders at once."""
+"""Bulk build from batches that arrive range by range from several senders."""
 
 from __future__ import annotations
 
@@ -17,20 +17,22 @@ __all__ = ["RegionIntake"]
 
 
 class RegionIntake:
-    """All ranges of a table without keys, each stored in once; nothing waits before the end.
+    """Bulk build of an empty table from batches that arrive range by range.
+
+    Each range is stored once. The host does not wait for the device before `finish`.
 
     Parameters
     ----------
     backend : Backend
     slots : Slots
-        Which have room for all rows that come, and no keys.
+        Empty slots with room for all rows that arrive.
     ranges : Ranges
-        Of these slots.
+        Ranges of these slots.
 
     Attributes
     ----------
     rows : int
-        That have come so far.
+        Rows that have arrived so far.
     """
 
     def __init__(self, backend: Backend, slots: Slots, ranges: Ranges) -> None:
@@ -39,8 +41,8 @@ class RegionIntake:
         self._left: list[tuple[Any, Any]] = []
         self._moved = Partitioned(None, None, None)
         self._pending = backend.zeros(ranges.number, np.uint64)
-        # The other ranks would wait: the first batch that left rows took 9 ms longer, and 440 where
-        # kernels were compiled.
+        # Load kernels before other ranks wait for this one: the first batch with rows left over
+        # took 9 ms longer, and 440 ms when kernels had to be compiled.
         backend.load(
             core.open_insert(slots.key, slots.value),
             region.region_claim(slots.key, slots.value),
@@ -58,10 +60,10 @@ class RegionIntake:
         shares: int,
         more: Partitioned,
     ) -> None:
-        """Store the rows of `number` ranges, from `first` on; see `Ranges.order`.
+        """Store the rows of `number` ranges, starting at range `first`.
 
-        The columns, which have room for all rows, are kept until `finish`, and overwritten; those
-        of `more` are only read.
+        See `Ranges.order` for the arguments. The columns, which have room for all rows, are kept
+        and overwritten until `finish`; the columns of `more` are only read.
         """
         moved, starts = self._ranges.order(
             self._backend, keys, values, bounds,
@@ -78,7 +80,10 @@ class RegionIntake:
         self.rows += len(keys)
 
     def _room(self, keys: Any, values: Any) -> Partitioned:
-        """For the rows in the order of their parts; the same for all rounds, if it is enough."""
+        """Return buffers for the rows in bucket order, reused between rounds.
+
+        Allocates new buffers when the rows do not fit in the previous ones.
+        """
         if self._moved.keys is None or len(self._moved.keys) < len(keys):
             rows = len(keys) + len(keys) // 16
             empty = self._backend.empty
@@ -87,12 +92,12 @@ class RegionIntake:
         return self._moved
 
     def finish(self) -> bool:
-        """Store what regions had no place for; whether every row has brought a key.
+        """Store the rows left over; return whether every row brought a new key.
 
         Waits for the device.
         """
         self._slots.hold()
-        # Both are read while the device is at work.
+        # Both copies overlap with the device's work.
         pending, counted = self._backend.fetch(self._pending), self._slots.counting()
         numbers = pending().tolist()
         counted()
@@ -106,7 +111,10 @@ class RegionIntake:
         return self._slots.state().occupied == self.rows
 
     def claim(self, keys: Any, values: Any) -> Any:
-        """1 in one row of each key that was stored, among all rows that come here."""
+        """Return uint8 flags with a 1 in one row of each stored key.
+
+        A key is flagged once among the rows of all calls.
+        """
         fresh = self._backend.zeros(len(keys), np.uint8)
         claim(self._backend, self._slots, self._created, keys, values, fresh, marking=False)
         return fresh

@@ -1,4 +1,4 @@
-"""How many keys of a batch are new to a table, before any is stored."""
+"""Estimates of the number of new keys in a batch before it is stored."""
 
 from __future__ import annotations
 
@@ -27,26 +27,27 @@ __all__ = [
 ]
 
 _ROWS = 2**16
-# Keys that come so often among the rows are heavy.
+# A key with this many rows in the sample is heavy.
 _OFTEN = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Rows of a batch in equal steps.
+    """Sample of a batch's rows at equal steps.
 
-    So few are taken that keys which come eight times each in a large batch hardly ever meet.
+    The sample is so small that keys which come eight times each in a large batch rarely repeat in
+    it.
     """
 
     rows: int
     repeated: int
-    """Rows whose key another row before had."""
+    """Rows whose key an earlier row has."""
     heavy: bool
-    """Whether a key came often."""
+    """Whether the sample has a heavy key."""
 
     @classmethod
     def of(cls, backend: Backend, bits: Any) -> Self:
-        """A sample of key words.
+        """Return a sample of key words.
 
         Examples
         --------
@@ -55,7 +56,7 @@ class Sample:
         >>> Sample.of(backend.get("cpu"), np.arange(3, dtype=np.uint32))
         Sample(rows=3, repeated=0, heavy=False)
         """
-        # Odd steps, since keys often repeat after a power of two.
+        # Odd steps: keys often repeat with a period that is a power of two.
         step = (len(bits) // _ROWS - 1) | 1 if len(bits) > _ROWS else 1
         chosen = backend.fetch(backend.xp.sort(bits[::step][:_ROWS]))()
         repeated = int(np.count_nonzero(chosen[1:] == chosen[:-1]))
@@ -64,49 +65,49 @@ class Sample:
 
     @property
     def unique(self) -> bool:
-        """Whether no key came twice."""
+        """Whether no key repeats in the sample."""
         return self.repeated == 0
 
     @property
     def keys(self) -> float:
-        """An estimate of the batch's keys, were they all as frequent."""
+        """Estimated number of distinct keys, if all are equally frequent."""
         return self.rows**2 / (2 * self.repeated) if self.repeated else float("inf")
 
 
-# Of fewer rows there is no sample to be had that is worth it.
+# Batches with fewer rows are not worth sampling.
 LEAST_ROWS = 2**17
-# Distinct keys that a sample of a batch without duplicates has, or up to twice as many.
+# Distinct keys in a sample of a batch without duplicates; at most twice as many.
 _SAMPLED = 2**15
-# Of samples and of the slots that hold them: other hashes than those of the tables, so that batches
-# that were chosen by one of these are sampled alike.
+# Seed generations of the sampling hash and of the set of sampled keys. Tables use other hashes, so
+# that a batch whose keys were chosen by a table's hash is sampled like any other.
 _GENERATIONS = 2**32, 2**32 + 1
-# The sample errs by its standard deviation times this once in 30,000 batches.
+# The estimate exceeds this many standard deviations once in 30,000 batches.
 _DEVIATIONS = 4
-# Fewer sampled keys tell nothing.
+# Fewer sampled keys give no estimate.
 _LEAST_FOUND = 32
-# Stretches of a batch of which three rows are taken when the question is whether any key repeats.
-# Where every key of 2**28 rows comes twice, 70 of theirs are to be expected twice.
+# Segments of a batch of which three rows are sampled to find whether any key repeats. Where every
+# key of 2**28 rows comes twice, 70 keys are expected twice in the sample.
 _STRETCHES = 2**16
-# Of batches of as many rows or more some are looked at, of others all.
+# Batches with at least this many rows are sampled; of smaller ones all rows are checked.
 WITNESSED_ROWS = 8 * _STRETCHES
 
 
 @dataclass(frozen=True, slots=True)
 class NewKeys:
-    """How many keys a batch brings that a table does not hold."""
+    """Number of keys in a batch that a table does not hold yet."""
 
     most: int
-    """No batch brings more, but for one in 30,000; 0 where too few were sampled to tell."""
+    """Upper bound, exceeded by one batch in 30,000; 0 where too few keys were sampled."""
     all: bool
-    """Every row seems to bring one, that no other row has."""
+    """Whether each row seems to have a new key that no other row has."""
 
 
 def new_keys(backend: Backend, slots: Slots, keys: Any) -> NewKeys:
-    """What `keys` will bring to `slots`.
+    """Return an estimate of the keys in `keys` that are new to `slots`.
 
-    Where a few rows do not seem to be all new, all rows are read, and the distinct keys of one
-    small range of hashes counted: which part of all distinct keys falls there does not depend on
-    how often each comes.
+    Unless a few sampled rows all seem to bring new keys, all rows are read and the distinct keys in
+    one small range of hashes are counted. The share of the distinct keys that falls in this range
+    does not depend on how often each key comes.
     """
     rows = len(keys)
     if all_new(backend, slots, keys):
@@ -125,14 +126,18 @@ def new_keys(backend: Backend, slots: Slots, keys: Any) -> NewKeys:
 
 
 def all_new(backend: Backend, slots: Slots, keys: Any) -> bool:
-    """Whether every row seems to bring a key that neither `slots` nor another row has."""
+    """Return whether each row seems to have a new key that no other row has.
+
+    A new key is one that is not stored in `slots`.
+    """
     return bool(newness(backend, slots, keys).all())
 
 
 def newness(backend: Backend, slots: Slots, keys: Any) -> Any:
-    """Of some rows, or of all, which bring a key that neither `slots` nor one of them has.
+    """Return flags of one row of each key that is new to `slots`.
 
-    An array of the device, for which nobody waits.
+    Checks a sample of a large batch and all rows of a small one. The flags are a device array, and
+    the host does not wait for them.
     """
     if len(keys) >= WITNESSED_ROWS:
         return Witnesses().newness(backend, slots, keys)
@@ -142,10 +147,10 @@ def newness(backend: Backend, slots: Slots, keys: Any) -> Any:
 
 
 class Witnesses:
-    """Some rows of large batches, and slots to see whether a key of theirs repeats.
+    """Sampled rows of large batches, with a set that finds repeated keys.
 
-    Both are kept for the next batch, as making them takes the host as long as it takes a GPU to
-    count a batch.
+    Both buffers are kept for the next batch, as allocating them takes the host as long as it takes
+    a GPU to count a batch.
     """
 
     def __init__(self) -> None:
@@ -154,7 +159,7 @@ class Witnesses:
         self._used = False
 
     def newness(self, backend: Backend, slots: Slots, keys: Any) -> Any:
-        """As `newness`, of a batch of any size."""
+        """Return the flags that `newness` returns, for a batch of any size."""
         if len(keys) < WITNESSED_ROWS:
             return newness(backend, slots, keys)
         seen = self.ready(backend, slots)
@@ -166,7 +171,10 @@ class Witnesses:
         return _new(seen, slots, self._rows)
 
     def ready(self, backend: Backend, slots: Slots) -> Slots:
-        """Make ready for the next large batch, which takes less time then."""
+        """Return the empty set for the next large batch.
+
+        Calling this method ahead makes the next `newness` faster.
+        """
         if self._seen is None:
             self._rows = backend.empty(3 * _STRETCHES, slots.key)
             rows, stored = len(self._rows), _seeds(slots)[1]
@@ -179,15 +187,16 @@ class Witnesses:
 
 
 def absent_rows(backend: Backend, slots: Slots, keys: Any) -> Any:
-    """The rows (int64) whose keys are not stored."""
+    """Return the rows (int64) whose keys are not stored."""
     xp = backend.xp
     return xp.arange(len(keys)) if slots.blank else xp.flatnonzero(~slots.contains(keys))
 
 
 def distinct_rows(backend: Backend, slots: Slots, keys: Any, most: int) -> Any | None:
-    """One row (int64) of each of some keys, None where there are `most` of them or more.
+    """Return one row (int64) of each distinct key, or None for too many keys.
 
-    The other slots that this takes have another seed than `slots`.
+    Too many are `most` distinct keys or more, if the batch has more rows. The temporary set has
+    another seed than `slots`.
     """
     most = min(most, len(keys))
     seen = Slots(backend, keys.dtype, None, slots=2 * most, seed=_seeds(slots)[1])
@@ -199,11 +208,12 @@ def distinct_rows(backend: Backend, slots: Slots, keys: Any, most: int) -> Any |
 
 
 def _seeds(slots: Slots) -> tuple[int, int]:
-    """Of the hash that chooses a sample, and of the slots that hold it."""
+    """Return the seeds of the sampling hash and of the set of sampled keys."""
     chosen, stored = (seed_of_generation(slots.seed, number) for number in _GENERATIONS)
     return chosen, stored
 
 
 def _new(seen: Slots, slots: Slots, keys: Any) -> Any:
+    """Return flags of one row of each key new to both `seen` and `slots`."""
     fresh = seen.insert(keys, None)
     return fresh if slots.blank else fresh > slots.contains(keys)

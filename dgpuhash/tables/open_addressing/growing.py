@@ -1,4 +1,4 @@
-"""Slots that grow while a batch is stored, and how large they become."""
+"""Growth of slots while a batch is stored, and the load factor."""
 
 from __future__ import annotations
 
@@ -16,29 +16,33 @@ _log = logging.getLogger("dgpuhash.tables")
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """How full slots may be."""
+    """Load factor above which slots grow."""
 
     most: float
 
     def capacity(self, slots: int) -> int:
-        """Keys that so many slots take."""
+        """Return the number of keys that `slots` slots hold."""
         return max(1, int(slots * self.most))
 
     def slots(self, keys: int) -> int:
-        """Slots that so many keys need."""
+        """Return the number of slots that `keys` keys need."""
         return math.ceil(max(keys, 1) / self.most) + 1
 
     def slots_after(self, slots: int, keys: int) -> int:
-        """What `slots` become for `keys`: as many where tombstones have to go, or twice as many."""
+        """Return the new number of slots for `keys` keys.
+
+        The number stays the same when dropping tombstones makes enough room; otherwise it at least
+        doubles.
+        """
         capacity = self.capacity(slots)
         return slots if keys <= capacity * 3 // 4 else self.slots(max(2 * capacity, keys))
 
 
 def moved(slots: Slots, number: int, *, filled: bool = True, seed: int | None = None) -> Slots:
-    """At least `number` new slots with the same keys, by another `seed` if one is given.
+    """Return at least `number` new slots with the same keys.
 
-    Those without keys may be left not `filled`. Where many keys have left the segments in which
-    they begin, the new slots have another seed.
+    A given `seed` replaces the old one. Without it, the seed changes when many keys have left the
+    segments in which they begin. With `filled` False, slots without keys stay unwritten.
     """
     made = slots.like(number)
     if seed is not None:
@@ -57,7 +61,9 @@ def moved(slots: Slots, number: int, *, filled: bool = True, seed: int | None = 
 
 
 class Growing:
-    """Slots that nobody else sees, and larger ones in their place when keys need them.
+    """Private slots that grow when keys need more room.
+
+    No other code sees these slots until they replace a table's slots.
 
     Parameters
     ----------
@@ -70,7 +76,7 @@ class Growing:
 
     @property
     def capacity(self) -> int:
-        """Keys that fit before they grow."""
+        """Keys that fit before the slots grow."""
         return self._load.capacity(self.slots.slots)
 
     def enlarge(self, wanted: int) -> None:
@@ -78,13 +84,13 @@ class Growing:
         self.slots = moved(self.slots, self._load.slots_after(self.slots.slots, wanted))
 
     def insert(self, keys: Any, values: Any) -> Any:
-        """Store pairs; true in the row that created each key."""
+        """Store pairs; return a mask of the rows that created a key."""
         if self.slots.state().taken + len(keys) <= self.capacity:
             return self.slots.insert(keys, values)
         return self._insert_limited(keys, values)
 
     def _insert_limited(self, keys: Any, values: Any) -> Any:
-        """Insert until the slots are full, grow, go on with the rows that found no place."""
+        """Insert until the slots are full, grow, then insert the pending rows."""
         new, rows = self.slots.insert_limited(keys, values, self.capacity)
         fresh, tried = new, len(keys)
         while len(rows):
@@ -98,13 +104,13 @@ class Growing:
         return fresh
 
     def _grow(self, placed: int, settled: int, pending: int) -> None:
-        """Make room for the new keys to be expected among `pending` rows.
+        """Make room for the new keys expected among `pending` rows.
 
-        Of the `settled` rows, `placed` were new; the pending ones are taken to be alike.
+        Of the `settled` rows, `placed` brought new keys; the pending rows are assumed to be alike.
         """
         state = self.slots.state()
         live = state.occupied
-        # Rows that race for the same new key can be turned away from a table that is not full.
+        # Rows that race to create the same key can be refused although the table is not full.
         if live + state.erased < self.capacity // 2:
             return
         share = placed / settled if settled else 1.0

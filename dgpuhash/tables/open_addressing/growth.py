@@ -1,4 +1,4 @@
-"""A table of words that grows, and whose changes are seen whole or not at all."""
+"""Growable open-addressing table whose changes are atomic."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Storage"]
 
 
 class Storage(Placing):
-    """Key words, and value words for maps, on one device.
+    """Table of key words, and of value words for maps, on one device.
 
     Parameters
     ----------
@@ -31,12 +31,12 @@ class Storage(Placing):
     key, value : dtype
         uint32 or uint64; `value` is None for sets.
     max_load : float
-        Share of the slots above which the table grows.
+        Load factor above which the table grows.
     seed : int
-        Seed of the hash function; others follow from it where keys turn out to be close together
-        by it.
+        Seed of the hash function; further seeds derive from it when too many keys hash close
+        together.
     capacity : int
-        Keys that fit at first.
+        Keys that fit before the table grows for the first time.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Storage(Placing):
         slots.clear()
         super().__init__(backend, slots, max_load)
         self.witnesses = cardinality.Witnesses()
-        """Of large batches whose newness is asked."""
+        """Buffers that check large batches for new keys."""
 
     def __len__(self) -> int:
         return self._slots.state().occupied
@@ -65,45 +65,48 @@ class Storage(Placing):
 
     @property
     def reseeds(self) -> int:
-        """How often the seed was changed since there was no key."""
+        """Number of seed changes since the table was last empty."""
         return self.slots.generation
 
     @property
     def value(self) -> np.dtype[Any] | None:
-        """The words beside keys."""
+        """Dtype of the value words; None for sets."""
         return self.slots.value
 
     def insert(self, keys: Any, values: Any, then: Then | None = None) -> Any:
-        """Store the keys that are not there yet; true in the row that created each.
+        """Insert the absent keys; return a mask of the rows that created keys.
 
-        Here and in all verbs keys and values may be of any dtype as wide as the words. Of what
-        comes back `then` makes steps that are done together with the change.
+        In all verbs, keys and values may have any dtype as wide as the words. `then` makes steps
+        from the mask, which run in one call with the change.
         """
         return self._insert(keys, values, told=True, then=then)
 
     def add(self, keys: Any, values: Any) -> None:
-        """As `insert`, for those who need not know which rows created keys: it may cost less."""
+        """Insert the absent keys without returning a mask.
+
+        May cost less than `insert`.
+        """
         self._insert(keys, values, told=False)
 
     def upsert(self, keys: Any, values: Any) -> None:
-        """Store pairs whose keys are distinct, over those that are there."""
+        """Store pairs with distinct keys; overwrite the values of stored keys."""
         if self._has_room(len(keys)):
             self._slots.replace(keys, values)
         else:
             self._insert_unsure(words_of(keys), words_of(values), told=False, over=True)
 
     def replacing(self, keys: Any, values: Any) -> Step:
-        """The step of a `commit` that stores pairs over those that are there.
+        """Return the `commit` step that stores pairs over the stored ones.
 
-        Of distinct keys that are in the table, or have room for sure.
+        The keys are distinct; they are stored already, or the table has room for them.
         """
         return self.slots.inserting(keys, values, over=True)
 
     def commit(self, *steps: Step) -> None:
-        """Do what belongs together in one call, launches on these slots and assignments.
+        """Run steps in one call: launches on these slots, and assignments.
 
-        None needs memory, and where the first fails nothing was done. If another one fails all
-        verbs raise TableBroken from then on.
+        No step needs memory. When the first step fails, nothing has changed; when a later one
+        fails, all verbs raise TableBroken from then on.
         """
         first, *others = steps
         slots = self._slots
@@ -112,9 +115,11 @@ class Storage(Placing):
         )
 
     def ranges(self, rows: int, owners: int) -> Ranges | None:
-        """How batches of so many rows come to this and the other `owners`' tables range by range.
+        """Return how batches are split into ranges of buckets, or None.
 
-        None where this table has keys, or placing such a batch by region does not pay.
+        Senders split batches of `rows` rows by owner (`owners` in all) and range, for tables of
+        this size. Returns None where this table has keys, where a bulk build does not pay for such
+        a batch, or where `Ranges.of` has too many regions or owners.
         """
         slots = self._slots
         if not slots.blank or not bulk_build.pays(self.backend, slots, rows):
@@ -125,58 +130,65 @@ class Storage(Placing):
         )  # fmt: skip
 
     def intake(self, ranges: Ranges, rows: int) -> RegionIntake:
-        """Begin to store at most `rows`, for which there is room, range by range."""
+        """Begin a bulk build of at most `rows` rows, range by range.
+
+        The table has room for them.
+        """
         self._slots.taken_bound += rows
         return RegionIntake(self.backend, self._slots, ranges)
 
     def find(
         self, keys: Any, default: int = 0, dtype: np.dtype[Any] | None = None
     ) -> tuple[Any, Any]:
-        """The value words (None for sets) of keys, `default` where absent, and which were found.
+        """Return the value words of keys and a mask of the stored keys.
 
-        The words come as `dtype`, which is as wide, where it is given.
+        The words are `default` where a key is absent, and None for sets. `dtype`, which is as wide,
+        is the dtype of the returned words.
         """
         return self._slots.find(keys, default, dtype)
 
     def find_to(self, keys: Any, values: Any, found: Any, default: int) -> None:
-        """As `find`, written to arrays of words as wide, and of bytes."""
+        """Write the result of `find` to `values` and `found`.
+
+        `values` has a dtype as wide as the words; `found` has one byte for each key.
+        """
         self._slots.find_to(keys, values, found, default)
 
     def contains(self, keys: Any) -> Any:
-        """Which keys are stored."""
+        """Return a mask of the keys that are stored."""
         return self._slots.contains(keys)
 
     def absent(self, keys: Any) -> Any:
-        """The rows (int64) whose keys are not stored."""
+        """Return the rows (int64) whose keys are not stored."""
         return cardinality.absent_rows(self.backend, self._slots, keys)
 
     def erase(self, keys: Any) -> Any:
-        """Remove keys; true in one row of each that was there."""
+        """Erase keys; return a mask with one row of each key that was stored."""
         return self._slots.erase(keys)
 
     def items(self) -> tuple[Any, Any]:
-        """All key words, and their value words (None for sets)."""
+        """Return all key words and their value words (None for sets)."""
         return self._slots.items()
 
     def reserve(self, keys: int) -> None:
-        """Make `capacity` at least `keys`."""
+        """Grow until `capacity` is at least `keys`."""
         if keys > self.capacity:
             self._slots = moved(self._slots, self._load.slots(keys))
 
     def rehash(self, seed: int) -> None:
-        """Move all keys to where another seed wants them."""
+        """Rehash all keys with another seed."""
         self._slots = moved(self._slots, self._slots.slots, seed=seed)
 
     def settle(self, keys: Any, values: Any) -> None:
-        """Store pairs of different keys, by ascending hash, in a table without keys.
+        """Store pairs with distinct keys, sorted by hash, in an empty table.
 
-        There is room for them.
+        The table has room for them.
         """
         self._slots.taken_bound = len(keys)
         self._slots.settle(keys, values)
 
     def make_room(self, new: int) -> None:
-        """Grow, if need be, until `new` further keys can be placed, and book their places."""
+        """Reserve slots for `new` further keys; grow if necessary."""
         if not self._has_room(new):
             grown = Growing(self._slots, self._load)
             grown.enlarge(len(self) + new)
@@ -184,9 +196,9 @@ class Storage(Placing):
             self._slots = grown.slots
 
     def emptied(self, value: np.dtype[Any], keys: int) -> Storage:
-        """A table without keys that has room for `keys`, and words of `value` beside them.
+        """Return an empty table with room for `keys` and value words of `value`.
 
-        That is this one, which has no keys either, if it is so. What comes next stores keys.
+        Returns this table, which is empty, if it fits. The next verb must store keys.
         """
         if value == self.value and keys <= self.capacity:
             return self
@@ -197,9 +209,9 @@ class Storage(Placing):
         return made
 
     def lent(self) -> Storage:
-        """A table without keys in the memory of this one, which has none and stays in use.
+        """Return a temporary empty table in the memory of this empty one.
 
-        What is done to the other can be thrown away at any time.
+        This table stays in use: the temporary one can be dropped at any time.
         """
         if not self._slots.blank:
             self._slots = self._slots.emptied()
@@ -208,16 +220,16 @@ class Storage(Placing):
         return made
 
     def cleared(self) -> Storage:
-        """A table without keys in the memory of this one; whoever keeps it drops this.
+        """Return an empty table in the memory of this one, with the first seed.
 
-        The first seed is used again.
+        A caller that keeps the new table must drop this one.
         """
         made = copy.copy(self)
         made._slots = self._slots.emptied()
         return made
 
     def copy(self) -> Storage:
-        """An independent table with the same content."""
+        """Return an independent table with the same content."""
         made = copy.copy(self)
         made._slots, made.witnesses = self._slots.copy(), cardinality.Witnesses()
         return made

@@ -1,4 +1,4 @@
-"""Where the rows of a batch are stored, so that others see all of them or none."""
+"""Atomic insertion of batches: other readers see all rows or none."""
 
 from __future__ import annotations
 
@@ -22,32 +22,31 @@ from dgpuhash.tables.open_addressing.slots import Slots
 
 __all__ = ["Placing", "Then", "words"]
 
-# Of the answer to a change, makes the steps that are done together with it.
+# Makes, from the result of a change, the steps that run in one call with it.
 Then = Callable[[Any], Sequence[Step]]
-# Tombstones are left behind when they are this part of the slots. No insert takes one: walks pass
-# full buckets and fill others: with 400,000 of ever other keys in 1.8 million slots it took 1.2
-# lines to find one, 3 when 0.24 of the slots were tombstones, 280 when 0.55 were.
+# Tombstones are dropped by a rehash above this part (one in 8) of the slots, as no insert reuses
+# one. With 400,000 ever-changing keys in 1.8 million slots a find took 1.2 cache lines, 3 when 0.24
+# of the slots were tombstones, and 280 when 0.55 were.
 _ERASED_PART = 8
 
 
 class Placing:
-    """The part of a storage that finds places for batches: in its slots, or in larger ones.
+    """Base of a storage that inserts batches in its slots or in larger ones.
 
     Parameters
     ----------
     backend : Backend
         Where the slots live.
     slots : Slots
-        The first ones, which are empty.
+        The initial slots, which are empty.
     max_load : float
-        Share of the slots above which the table grows.
+        Load factor above which the table grows.
     """
 
     def __init__(self, backend: Backend, slots: Slots, max_load: float) -> None:
         self.backend = backend
         self._load = Load(max_load)
-        # New ones come in their place when all keys are there; or what says that the table is
-        # broken.
+        # Replaced by new slots once these hold all keys, or by `Broken` while a change runs.
         self._slots: Any = slots
 
     @property
@@ -57,12 +56,12 @@ class Placing:
 
     @property
     def slots(self) -> Slots:
-        """The slots themselves; replaced when the table grows."""
+        """Current slots; a table that grows replaces them."""
         slots: Slots = self._slots
         return slots
 
     def _has_room(self, rows: int) -> bool:
-        """Whether `rows` new keys fit for sure; if so, they are booked."""
+        """Reserve slots for `rows` new keys; return whether they certainly fit."""
         slots = self._slots
         if slots.erased_bound > slots.slots // _ERASED_PART:
             slots = self._swept(slots)
@@ -74,7 +73,7 @@ class Placing:
         return True
 
     def _swept(self, slots: Slots) -> Slots:
-        """Leave tombstones behind, if they are many and there is memory to do so."""
+        """Drop tombstones if they are many and memory allows; return the slots."""
         slots.erased_bound = slots.state().erased
         if slots.erased_bound > slots.slots // _ERASED_PART:
             try:
@@ -84,7 +83,7 @@ class Placing:
         return self.slots
 
     def _insert(self, keys: Any, values: Any, *, told: bool, then: Then | None = None) -> Any:
-        """True in the row that created each key, if that is to be `told`."""
+        """Insert absent keys; with `told`, return the rows that created keys."""
         if not self._has_room(len(keys)):
             return self._insert_unsure(words_of(keys), words(values), told=told, then=then)
         slots = self._slots
@@ -109,11 +108,12 @@ class Placing:
         over: bool = False,
         then: Then | None = None,
     ) -> Any:
-        """Insert a batch that may not fit, perhaps `over` the values of distinct keys.
+        """Insert a batch that may not fit in the current slots.
 
-        Either it turns out to fit, before anything is stored, or it is stored in new slots. Rows
-        whose keys are stored already take no place, so a batch of duplicates never grows the table
-        beyond need.
+        Either the batch turns out to fit before any row is stored, or it is stored in new slots.
+        Rows whose keys are stored already take no slot, so a batch of duplicates never grows the
+        table beyond need. With `over`, the keys are distinct, and the values of stored keys are
+        overwritten.
         """
         slots, rows = self._slots, len(keys)
         room = self.capacity - slots.state().taken
@@ -152,7 +152,10 @@ class Placing:
     def _store_all(
         self, keys: Any, values: Any, new: int, *, over: bool = False, then: Sequence[Step] = ()
     ) -> Any:
-        """Store a batch of `new` keys and perhaps others in these slots, or in larger ones."""
+        """Store a batch of `new` absent keys in these slots or in larger ones.
+
+        The other keys of the batch are stored already.
+        """
         slots = self._slots
         fresh = self.backend.zeros(len(keys), np.dtype(bool))
         if slots.state().taken + new <= self.capacity:
@@ -177,12 +180,12 @@ class Placing:
         over: bool,
         then: Then | None,
     ) -> Any:
-        """Insert a batch into slots that take the place of these when all is stored.
+        """Insert a batch into new slots that replace the current ones at the end.
 
-        A table that certainly has room is filled several times as fast as one whose places are
-        booked one by one, and so is one whose regions are filled on their own. That pays where all
-        keys are new, and where most are and nobody asks which: stored keys are passed over faster
-        than they are ordered, and to tell which rows were new takes one lookup more.
+        Filling a table that certainly has room is several times as fast as reserving slots one by
+        one, and so is a bulk build by region. The bulk build pays where all keys are new, and where
+        most are new and the caller does not ask which rows created keys: stored keys are skipped
+        faster than they are sorted, and finding the rows that created keys takes one more lookup.
         """
         slots, rows = self._slots, len(keys)
         state, size, grows = slots.state(), slots.slots, False
@@ -200,7 +203,7 @@ class Placing:
                     side or slots, extent, keys, values, distinct=new.all
                 )
         if side is None:
-            # Only now, so that a GPU does not wait for the first pass.
+            # Allocated this late so that a GPU starts the first pass earlier.
             side = moved(slots, size, filled=False) if grows else slots.lent()
             side.reseed(generation)
         grown = Growing(side, self._load)
@@ -213,7 +216,7 @@ class Placing:
         return self._publish(grown.slots, fresh, then)
 
     def _publish(self, slots: Slots, fresh: Any, then: Then | None) -> Any:
-        """Let these slots, which nobody has seen, be the table; gives `fresh`."""
+        """Make private slots the table's slots; return `fresh`."""
         slots.fill()
         slots.taken_bound = slots.state().taken
         after = () if then is None else then(fresh)
@@ -223,10 +226,10 @@ class Placing:
     def _ordered(
         self, slots: Slots, extent: Extent, keys: Any, values: Any, *, distinct: bool
     ) -> tuple[RegionBatch | None, int]:
-        """The batch in the order of slots of this extent, and the generation of their seed.
+        """Return the batch in bucket order, and the generation of its seed.
 
-        None where it had better be inserted as it comes. Where `distinct` keys crowd a region,
-        `slots` without keys are to get another seed.
+        The batch is None where it is better inserted unsorted. When `distinct` keys crowd a region
+        of empty `slots`, the generation is the next one: the slots need another seed.
         """
         generation = slots.generation
         for again in (distinct and slots.blank, False):
@@ -242,10 +245,10 @@ class Placing:
     def _place_here(
         self, batch: RegionBatch, generation: int, *, told: bool, then: Then | None
     ) -> Any:
-        """Insert a batch in the order of these slots, or of larger ones where it does not fit.
+        """Insert a bucket-ordered batch in these slots, or in larger ones.
 
-        By several kernels: slots with keys stay out of sight meanwhile, and give back what was
-        stored when there was an error.
+        This takes several kernels: slots with keys are hidden meanwhile, and an error undoes the
+        insert.
         """
         slots = self._slots
         if slots.blank:
@@ -267,5 +270,5 @@ class Placing:
 
 
 def words(values: Any) -> Any:
-    """Values as words, if there are any."""
+    """Return values as unsigned words, or None for sets."""
     return None if values is None else words_of(values)

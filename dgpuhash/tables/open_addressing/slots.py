@@ -1,4 +1,4 @@
-"""The slots of one open-addressing table of a fixed size, and the kernels that work on them."""
+"""Slots of one open-addressing table of fixed size, and their kernels."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from dgpuhash.tables.open_addressing.extent import Extent, State, slot_nbytes
 
 __all__ = ["Slots"]
 
-# Where the last field of a table's state begins, in words.
+# Offset of the last field of a table's state, in words.
 _SIDE_VALUE = (core.OPEN_STATE.itemsize - core.OPEN_STATE["side_value"].itemsize) // 8
 _BOOL = np.dtype(bool)
-# Attributes that hold addresses of the arrays beside them, and the seed.
+# Attributes that hold addresses of other attributes' arrays, and the seed.
 _ADDRESSED = ("storage", "_insert_rows", "_find_rows", "_erase_rows")
 _SETTLED_ROWS = 2**8  # Rows of a sorted batch that one tile stores.
 
 
 class Slots:
-    """Uninitialised slots for key words, and value words for maps; `clear` makes them usable.
+    """Uninitialised slots for key and value words; `clear` makes them usable.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ class Slots:
         self.key, self.value = key, value
         self.origin = self.seed = seed
         self.generation = 0
-        """How often the seed was changed; `seed` follows from that and the `origin`."""
+        """Number of seed changes; `seed` derives from it and from `origin`."""
         self._paired = value == key
         self.extent = Extent.of(key, value, slots)
         self.buckets, self._segment, self.slots = self.extent
@@ -68,28 +68,28 @@ class Slots:
         self.blank = False
         """Whether nothing was stored since the slots were cleared."""
         self.filled = True
-        """Whether the emptiness of slots is written."""
-        # Read since the last change.
+        """Whether the empty pattern of empty slots is written."""
+        # Counters read since the last change.
         self._counted: State | None = None
         self.taken_bound = 0
-        """At least as many slots as are taken, known without waiting for the device."""
+        """Upper bound of the slots taken, known without waiting for the device."""
         self.erased_bound = 0
-        """At least as many as were erased since the tombstones were last counted, and these."""
+        """Upper bound of the tombstones: those counted last, and the keys erased since."""
 
     @property
     def nbytes(self) -> int:
-        """Memory held."""
+        """Bytes of device memory held."""
         buffers = (self._keys, self._values, self._overflow, self._state)
         return sum(int(buffer.nbytes) for buffer in buffers if buffer is not None)
 
     @property
     def regions(self) -> int:
-        """Pieces of the table that blocks build in memory of their own."""
+        """Number of table regions, each built in a block's shared memory."""
         return -(-self.buckets >> self._backend.region_shift)
 
     @cached
     def storage(self) -> bytes:
-        """The table as kernels get it."""
+        """Return the packed table struct for kernels."""
         return self._backend.pack(
             core.OPEN_STORAGE, keys=self._keys, values=self._values, state=self._state,
             overflow=self._overflow, buckets=self.buckets, seed=self.seed,
@@ -102,27 +102,27 @@ class Slots:
         self.fill()
 
     def forget(self) -> None:
-        """Empty every slot, which `fill` or `insert_regions` must write before one is looked at."""
+        """Mark slots empty; `fill` or `insert_regions` writes them before reads."""
         self._empty()
         self._reset()
 
     def emptied(self) -> Slots:
-        """Slots without keys in this memory, to take the place of these: that clears a table."""
+        """Return empty slots in this memory, which replace these slots."""
         made = copy.copy(self)
         made._empty()
         made.reseed(0)
         return made
 
     def lent(self) -> Slots:
-        """Other slots in this memory, to be used or thrown away; these stay without keys."""
+        """Return temporary empty slots in this memory; these stay empty."""
         assert self.blank
         made = copy.copy(self)
-        # So these write what the others have left behind.
+        # These slots must overwrite what the temporary ones leave behind.
         self.filled = False
         return made
 
     def fill(self) -> None:
-        """Write the emptiness of slots that were only forgotten."""
+        """Write the empty pattern to slots that were only marked empty."""
         if self.filled:
             return
         self._reset()
@@ -131,7 +131,7 @@ class Slots:
                 # Words, since CuPy fills byte by byte: 2 GB took 9.5 and take 1.2 ms on an H200.
                 buffer.view(np.uint64).fill(np.uint64(2**64 - 1))
         self._overflow.fill(0)
-        # Last, so that whoever is interrupted begins anew.
+        # Last, so that an interrupted fill is repeated.
         self.filled = True
 
     def _empty(self) -> None:
@@ -146,14 +146,14 @@ class Slots:
         return {name: it for name, it in self.__dict__.items() if name not in _ADDRESSED}
 
     def like(self, slots: int, *value: np.dtype[Any]) -> Slots:
-        """Other slots for the same kind of keys, and of values unless another is given."""
+        """Return new slots with the same dtypes and seed, or another `value`."""
         held, *_ = (*value, self.value)
         made = Slots(self._backend, self.key, held, slots=slots, seed=self.origin)
         made.reseed(self.generation)
         return made
 
     def copy(self) -> Slots:
-        """Independent slots with the same content."""
+        """Return independent slots with the same content."""
         made = copy.copy(self)
         for name in ("_keys", "_values", "_overflow", "_state"):
             buffer = getattr(self, name)
@@ -164,7 +164,7 @@ class Slots:
         return made
 
     def reseed(self, generation: int) -> None:
-        """Take the seed of a generation; there are no keys, and nobody else sees these slots."""
+        """Set the seed of a generation; the slots must be empty and private."""
         for name in _ADDRESSED:
             self.__dict__.pop(name, None)
         self.generation, self.seed = generation, seed_of_generation(self.origin, generation)
@@ -173,7 +173,7 @@ class Slots:
         self.blank, self._counted = False, None
 
     def state(self) -> State:
-        """The counts; waits for the device, unless nothing was stored."""
+        """Return the counters; waits for the device unless nothing was stored."""
         if self.blank:
             return State(0, 0, 0)
         if self._counted is None:
@@ -182,7 +182,7 @@ class Slots:
         return self._counted
 
     def counting(self) -> Callable[[], None]:
-        """Begin to read the counts; the call waits for those that stood when it was begun."""
+        """Begin to copy the counters; the returned call waits for the copy."""
         fetched = self._backend.fetch(self._state)
 
         def wait() -> None:
@@ -196,10 +196,10 @@ class Slots:
         return state
 
     def sample(self, keys: Any, *, seed: int, zeros: int, limit: int) -> tuple[int, int]:
-        """Store the keys whose hashes begin with `zeros` zeros, until there are `limit`.
+        """Store keys whose hashes have `zeros` leading zeros, up to `limit` keys.
 
-        Gives how many keys there are, and how many rows have them. The slots are those of a set,
-        and empty before. Waits for the device.
+        Returns the number of these keys and of their rows. The slots are an empty set. Waits for
+        the device.
         """
         rows = len(keys)
         self._change()
@@ -212,9 +212,9 @@ class Slots:
         return int(state["occupied"]), int(state["pending"])
 
     def insert(self, keys: Any, values: Any, fresh: Any = None) -> Any:
-        """Store pairs, for all of which there is room; true in the row that created each key.
+        """Store pairs, which fit; return a mask of the rows that created keys.
 
-        Written to `fresh` if that is given.
+        The mask is written to `fresh` if it is given.
         """
         if fresh is None:
             fresh = self._backend.empty(len(keys), _BOOL)
@@ -222,7 +222,7 @@ class Slots:
         return fresh
 
     def insert_regions(self, **batch: Any) -> int:
-        """Store pairs in the order of their regions; the number of those that are left.
+        """Store pairs in bucket order; return the number of rows left over.
 
         Takes the fields of `REGION_INSERT`; waits for the device.
         """
@@ -233,10 +233,10 @@ class Slots:
         return int(self._count(self._host_state())["pending"])
 
     def insert_in_regions(self, first: int, number: int, *, blank: bool, **batch: Any) -> Any:
-        """Store pairs in the order of `number` regions; the number of those that are left.
+        """Store pairs in `number` regions; return the number of rows left over.
 
-        That is an array of the device, which the next call changes. Where regions are `blank`,
-        `hold` follows when all have been written.
+        The number is a device array, overwritten by the next call. Call `hold` after all `blank`
+        regions are written.
         """
         self._counted = None
         self._state[2] = 0
@@ -248,15 +248,15 @@ class Slots:
         return self._state[2:3]
 
     def hold(self) -> None:
-        """All regions have been written by `insert_in_regions`."""
+        """Mark all regions as written by `insert_in_regions`."""
         self.blank, self.filled = False, True
 
     def replace(self, keys: Any, values: Any) -> None:
-        """Store pairs, for all of which there is room, over those of the same keys."""
+        """Store pairs, which fit; overwrite the values of stored keys."""
         self._launch_insert(keys, values, None, overwrite=True)
 
     def inserting(self, keys: Any, values: Any, fresh: Any = None, *, over: bool = False) -> Step:
-        """What does as `insert`, or as `replace`, in one call of C; nobody counts until then."""
+        """Return the step of an insert or replace; read no counters before it."""
         self.fill()
         self._change()
         return self._backend.prepared(
@@ -265,7 +265,7 @@ class Slots:
         )  # fmt: skip
 
     def erasing(self, keys: Any) -> Step:
-        """What does as `erase` in one call of C; nobody counts until then."""
+        """Return the step of an erase; read no counters before it runs."""
         self._counted = None
         self.erased_bound += len(keys)
         return self._backend.prepared(
@@ -274,7 +274,7 @@ class Slots:
         )  # fmt: skip
 
     def settle(self, keys: Any, values: Any) -> None:
-        """Store pairs of different keys, by ascending hash, in slots that were just cleared."""
+        """Store pairs with distinct keys, sorted by hash, in cleared slots."""
         assert self.value is not None
         self.fill()
         rows, backend = len(keys), self._backend
@@ -292,7 +292,7 @@ class Slots:
     def insert_limited(self, keys: Any, values: Any, limit: int) -> tuple[Any, Any]:
         """Store pairs while fewer than `limit` slots are taken.
 
-        Gives true in the row that created each key, and the numbers of rows that found no place.
+        Returns a mask of the rows that created keys, and the numbers of the rows without a slot.
         """
         fresh = self._backend.empty(len(keys), _BOOL)
         pending = self._backend.empty(len(keys), np.uint64)
@@ -301,9 +301,9 @@ class Slots:
         return fresh, pending[: int(self._host_state()["pending"])].view(np.int64)
 
     def find(self, keys: Any, default: int, dtype: np.dtype[Any] | None = None) -> tuple[Any, Any]:
-        """Value words (None for sets), `default` where absent; and which were found.
+        """Return value words (None for sets) and a mask of the stored keys.
 
-        The words come as `dtype`, which is as wide, where it is given.
+        Absent keys get `default`. `dtype`, which is as wide, is the dtype of the returned words.
         """
         values = None
         if self.value is not None:
@@ -313,20 +313,20 @@ class Slots:
         return values, found
 
     def find_to(self, keys: Any, values: Any, found: Any, default: int) -> None:
-        """As `find`, written to arrays of words as wide, and of bytes."""
+        """Write the result of `find` to `values` (of equal width) and `found`."""
         rows = len(keys)
         if not self.filled:
             self.fill()
         self._find_rows(rows, keys, values, found, rows, default)
 
     def contains(self, keys: Any) -> Any:
-        """Which keys are stored."""
+        """Return a mask of the keys that are stored."""
         found = self._backend.empty(len(keys), _BOOL)
         self.find_to(keys, None, found, 0)
         return found
 
     def erase(self, keys: Any) -> Any:
-        """Remove keys; true in one row of each that was stored."""
+        """Erase keys; return a mask with one row of each key that was stored."""
         rows = len(keys)
         erased = self._backend.empty(rows, _BOOL)
         self.fill()
@@ -336,7 +336,7 @@ class Slots:
         return erased
 
     def items(self) -> tuple[Any, Any]:
-        """All key words, and their value words (None for sets); those in side slots last."""
+        """Return key words and value words (None for sets), reserved keys last."""
         self.fill()
         backend, state = self._backend, self._host_state()
         aside = np.flatnonzero(state["side_present"])

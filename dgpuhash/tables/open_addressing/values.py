@@ -1,4 +1,4 @@
-"""How a map keeps its values: as words in the slots, or as rows beside them."""
+"""Storage of a map's values: words in the slots, or rows in an array."""
 
 from __future__ import annotations
 
@@ -20,51 +20,57 @@ _QUARTER = 16
 
 
 class Values(Protocol):
-    """Values of one dtype beside, or inside, a `Storage`."""
+    """Values of one dtype, in the slots of a `Storage` or in an array."""
 
     word: np.dtype[Any]
-    """The words that the slots hold."""
+    """Dtype of the words that the slots hold."""
 
     @property
     def nbytes(self) -> int:
-        """Memory held outside the slots."""
+        """Bytes held outside the slots."""
 
     def insert(self, store: Storage, bits: Any, values: Any) -> Any:
-        """Store the pairs of new keys; true in the row that created each."""
+        """Insert absent keys; return a mask of the rows that created keys."""
 
     def add(self, store: Storage, bits: Any, values: Any) -> None:
-        """As `insert`, and tells nothing."""
+        """Insert absent keys without returning a mask."""
 
     def upsert(self, store: Storage, bits: Any, values: Any) -> None:
-        """Store pairs with distinct keys."""
+        """Store pairs with distinct keys; overwrite the values of stored keys."""
 
     def find(self, store: Storage, bits: Any, default: np.ndarray) -> tuple[Any, Any]:
-        """Values and 1 where found."""
+        """Return the values of keys and a mask of the stored keys."""
 
     def find_to(
         self, store: Storage, bits: Any, default: np.ndarray, values: Any, found: Any
     ) -> bool:
-        """As `find`, written to `values` and `found`; False where that cannot be."""
+        """Write the result of `find` to `values` and `found`.
+
+        Returns False, and writes nothing, where the arrays do not allow it.
+        """
 
     def decode(self, words: Any) -> Any:
-        """The values that words from the slots stand for."""
+        """Return the values that words from the slots represent."""
 
     def emptied(self) -> Self:
-        """Others, without any value."""
+        """Return a storage of the same kind without any value."""
 
     def copy(self) -> Self:
-        """An independent copy."""
+        """Return an independent copy."""
 
 
 def values_for(backend: Backend, dtype: np.dtype[Any]) -> Values:
-    """Where values of `dtype` are kept: in the slots when they have 1, 2, 4 or 8 bytes."""
+    """Return the storage for values of `dtype`.
+
+    Values of 1, 2, 4 or 8 bytes are stored in the slots, others in an array.
+    """
     if dtype.itemsize in (1, 2, 4, 8):
         return InlineValues(backend, dtype)
     return WideValues(backend, dtype)
 
 
 class InlineValues:
-    """Values that are words in the slots."""
+    """Values stored as words in the slots."""
 
     nbytes = 0
 
@@ -72,7 +78,7 @@ class InlineValues:
         self._backend, self._dtype = backend, dtype
         self.word = word(dtype)
         carried = carrier(backend, dtype)
-        # Where no word is narrowed, values are found in arrays of their own dtype.
+        # Where words are as wide as values, `find` writes arrays of the values' own dtype.
         self._found = carried if self.word.itemsize == carried.itemsize else None
 
     def insert(self, store: Storage, bits: Any, values: Any) -> Any:
@@ -96,7 +102,7 @@ class InlineValues:
         self, store: Storage, bits: Any, default: np.ndarray, values: Any, found: Any
     ) -> bool:
         """See `Values`."""
-        # Answers are written as quarters of a bucket.
+        # Kernels write answers in 16-byte chunks.
         aligned = not any(self._backend.pointer(each) % _QUARTER for each in (values, found))
         if self._found is None or not aligned:
             return False
@@ -117,7 +123,7 @@ class InlineValues:
 
 
 class WideValues:
-    """Values in a payload; the slots hold row numbers."""
+    """Values stored as array rows, whose row numbers are in the slots."""
 
     word = np.dtype(np.uint64)
 
@@ -135,7 +141,7 @@ class WideValues:
         self._tidy(store)
         rows = store.absent(bits)
         fresh = self._backend.zeros(len(bits), _BOOL)
-        # From here on the rows are in use, whether or not keys come to know them.
+        # From here on the array rows are used up, even when the insert of their keys fails.
         self._payload, numbers = self._payload.appended(values[rows])
         fresh[rows] = store.insert(bits[rows], numbers)
         self._tidy(store)
@@ -184,7 +190,10 @@ class WideValues:
         return made
 
     def _tidy(self, store: Storage) -> None:
-        """Drop the rows that no key knows when they are the larger part, if there is memory."""
+        """Compact the array when most of its rows belong to no key.
+
+        Leaves the array as it is when memory is short.
+        """
         live = len(store)
         if self._payload.used - live <= max(live, 1024):
             return
@@ -200,4 +209,5 @@ class WideValues:
 
 
 def _word_of(default: np.ndarray) -> int:
+    """Return the integer whose bytes are those of `default`."""
     return int.from_bytes(default.tobytes(), sys.byteorder)

@@ -1,4 +1,4 @@
-"""Values wider than eight bytes: rows of an array beside the table, which stores their numbers."""
+"""Array of values wider than eight bytes; the table stores row numbers."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ __all__ = ["Payload"]
 
 
 class Payload:
-    """Rows of one dtype; with more of them it is another payload, mostly in the same memory.
+    """Array of value rows of one dtype, extended by copy-on-append.
 
-    So whoever keeps the first one has its rows, whatever became of the others.
+    `appended` returns another payload, mostly in the same memory; the rows of the first payload
+    never change by it, whatever happens to the second one.
     """
 
     def __init__(self, backend: Backend, dtype: np.dtype[Any]) -> None:
@@ -37,23 +38,23 @@ class Payload:
         return int(self._rows.nbytes)
 
     def appended(self, values: Any) -> tuple[Payload, Any]:
-        """A payload of these rows and `values`, and the numbers (uint64) of those."""
+        """Return a payload extended by `values`, and their row numbers (uint64)."""
         first, end = self.used, self.used + len(values)
         rows = self._rows
         if end > len(rows):
             grown = max(end, len(rows) * 3 // 2)
             rows = self._backend.empty((grown, self._columns), self._word)
             rows[:first] = self._rows[:first]
-        # Behind the rows in use, where nobody looks yet.
+        # Behind the rows in use, where no other payload reads.
         rows[first:end] = self._as_rows(values)
         return self._with(rows, end), self._backend.xp.arange(first, end, dtype=np.uint64)
 
     def putting(self, numbers: Any, values: Any) -> Step:
-        """The step that overwrites the rows `numbers` with `values`."""
+        """Return the step that overwrites the rows `numbers` with `values`."""
         return functools.partial(operator.setitem, self._rows, numbers, self._as_rows(values))
 
     def take(self, numbers: Any, found: Any = None, default: np.ndarray | None = None) -> Any:
-        """The values in the rows `numbers`, and `default` where they were not `found`."""
+        """Return the values in the rows `numbers`, `default` where not found."""
         rows = (
             self._rows[numbers]
             if self.used
@@ -61,7 +62,7 @@ class Payload:
         )
         if default is not None:
             words = default.view(self._word)
-            # A number needs no copy to the device, which would wait for the work before it.
+            # A scalar avoids a copy to the device, which would wait for earlier work.
             fill = self._backend.from_host(words) if words.any() else words.dtype.type(0)
             rows = self._backend.xp.where(found[:, np.newaxis], rows, fill)
         carried = carrier(self._backend, self._dtype)
@@ -70,15 +71,15 @@ class Payload:
         return rows.view(carried)
 
     def kept(self, numbers: Any) -> Payload:
-        """A payload of the rows `numbers` only, in that order, in memory of its own."""
+        """Return a payload of the rows `numbers`, in that order, in new memory."""
         return self._with(self._rows[numbers], len(numbers))
 
     def copy(self) -> Payload:
-        """An independent payload with the same rows."""
+        """Return an independent payload with the same rows."""
         return self._with(self._rows[: self.used].copy(), self.used)
 
     def emptied(self) -> Payload:
-        """A payload without rows."""
+        """Return a payload without rows."""
         return Payload(self._backend, self._dtype)
 
     def _with(self, rows: Any, used: int) -> Payload:

@@ -1,4 +1,4 @@
-"""How a phase ends: what comes to the thread that waits, and what is left behind."""
+"""End of a broadcast: the result of the waiting thread, and clean-up."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from dgpuhash.errors import IndexLost, OutOfMemoryError
 
 
 class Held:
-    """Stands for an array."""
+    """Stand-in for an array."""
 
 
 def fail(seen: list[weakref.ref[Held]]) -> None:
@@ -90,7 +90,7 @@ def fails(host: Any) -> None:
 
 @pytest.fixture
 def workers(threads: Client) -> list[str]:
-    """Addresses of workers that hold shards."""
+    """Return the addresses of workers that hold shards."""
     installed(threads, ShardHost())
     return sorted(threads.nthreads())
 

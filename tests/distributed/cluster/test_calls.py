@@ -1,4 +1,4 @@
-"""Calls in the processes of a cluster: what they give, raise, and whom they find."""
+"""Calls in the processes of a cluster: results, errors and targets."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def fail(dask_scheduler: Any) -> None:
 
 
 def forget(dask_scheduler: Any) -> None:
-    """As one that was started anew."""
+    """Remove the handler of a scheduler, as after its restart."""
     dask_scheduler.handlers.pop(OPERATION, None)
 
 

@@ -1,4 +1,4 @@
-"""The thread that works on shards, where memory is so short that ends cannot be told."""
+"""Device thread when memory is too short to report the end of work."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dgpuhash.errors import IndexLost
 
 
 class Held:
-    """Work that has begun, and ends when it may."""
+    """Work that ends when the test lets it."""
 
     def __init__(self) -> None:
         self.begun, self.go_on = threading.Event(), threading.Event()
@@ -27,7 +27,7 @@ class Held:
 
 
 def on_thread(*works: Callable[[], Any]) -> list[Any]:
-    """What came of each of some works that are asked for at once."""
+    """Run works on one device thread at once; return results and exceptions."""
 
     async def ask() -> list[Any]:
         thread = ShardThread()

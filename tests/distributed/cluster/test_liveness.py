@@ -1,4 +1,4 @@
-"""Workers that are there, and do not go on with what they have begun, or cannot say so."""
+"""Liveness: connected workers that do not continue or cannot report."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ came_back, gate, over = threading.Event(), threading.Event(), threading.Event()
 
 @pytest.fixture
 def one() -> Iterator[Client]:
-    """A worker with one thread, in this process."""
+    """Yield a client of a worker with one thread in this process."""
     with cluster_of(1, processes=False) as client:
         yield client
 
 
 class Starved:
-    """Work at which a thread ends, as Dask's does when memory runs out while it waits."""
+    """Work at which a thread ends, as Dask's does without memory."""
 
     def run(self) -> None:
         raise MemoryError
@@ -53,7 +53,7 @@ def test_a_task_that_no_thread_takes_is_lost(one: Client, monkeypatch: pytest.Mo
 
 
 def end_sender(dask_worker: Any) -> None:
-    """Let what sends to the scheduler end, as when there is no memory to wait."""
+    """End the coroutine that sends to the scheduler, as without memory."""
 
     def wait(*_: Any) -> None:
         raise MemoryError
@@ -97,7 +97,7 @@ def out_of_memory() -> NoReturn:
 
 
 class Unloadable:
-    """What takes more memory than its reader has."""
+    """Object that takes more memory to load than its reader has."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return out_of_memory, ()

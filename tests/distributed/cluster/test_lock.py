@@ -1,4 +1,4 @@
-"""Blocks that one client at a time is in."""
+"""Distributed lock: blocks that only one client at a time runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.cluster
 
 
 def name_again(client: str, dask_scheduler: Any) -> None:
-    """What a scatter does that ends after its client was lost."""
+    """Repeat the last step of a scatter after its client was lost."""
     assert client not in dask_scheduler.clients
     dask_scheduler.client_desires_keys((), client)
 

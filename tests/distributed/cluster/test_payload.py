@@ -1,4 +1,4 @@
-"""What messages carry of a frame, and the frame that comes of it."""
+"""Serialization of a frame in a message, and the frame made of it."""
 
 from __future__ import annotations
 

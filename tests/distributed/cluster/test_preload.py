@@ -1,4 +1,4 @@
-"""How the library comes to processes of a cluster that have not heard of it."""
+"""Preload of the library in processes of a cluster that lack it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dgpuhash.errors import UnsupportedError
 
 @pytest.fixture
 def fresh() -> Iterator[Client]:
-    """A worker whose process has imported Dask, and nothing of this library."""
+    """Yield a client of a worker process that has imported Dask only."""
     with (
         dask.config.set({"distributed.worker.multiprocessing-method": "spawn"}),
         LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as cluster,

@@ -1,4 +1,4 @@
-"""Requests of one worker to another."""
+"""RPCs from one worker to another."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_worker_that_is_ending_is_lost():
 
 
 class Gated:
-    """A connection or an answer that comes when the gate is opened."""
+    """Connection or answer that comes when the gate is opened."""
 
     def __init__(self, answer: Any, ready: bool = False) -> None:
         self.answer, self.came_of_it = answer, 0
@@ -86,7 +86,10 @@ class Gated:
 
 
 def connecting(connect: Gated, there: Gated) -> Any:
-    """A worker that connects, asks the scheduler who is there, and keeps comms in a pool."""
+    """Return a stand-in for a worker with a pool of comms.
+
+    It can connect, and ask the scheduler for its workers.
+    """
     reused: asyncio.Queue[Any] = asyncio.Queue()
     rpc = SimpleNamespace(
         connect=connect, reuse=lambda *comm: reused.put_nowait(comm), reused=reused
@@ -128,14 +131,14 @@ def out_of_memory() -> NoReturn:
 
 
 class Unloadable:
-    """What takes more memory than its reader has."""
+    """Object that takes more memory to load than its reader has."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return out_of_memory, ()
 
 
 async def fail_to_load(key: str, there: str, pings: int, dask_worker: Any) -> int:
-    """Let comms bring what this worker cannot load; how many pings are answered after that."""
+    """Receive unloadable data over comms; return the later answered pings."""
     pool, me = dask_worker.rpc, dask_worker.address
     gets = [get_data_from_worker(pool, [key], there, who=me) for _ in range(3)]
     came = await asyncio.gather(*gets, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""Phases that the scheduler passes on: results, errors, turns."""
+"""Broadcasts through the scheduler: results, errors, order."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def fail_on(worker: str, dask_worker: Any) -> None:
 
 @pytest.fixture
 def closed_gate() -> Iterator[None]:
-    """What is held goes on after the test, at the latest."""
+    """Close the gate, and open it after the test at the latest."""
     begun.clear()
     gate.clear()
     yield
@@ -140,7 +140,7 @@ def test_a_turn_of_a_client_that_is_gone(
 
 
 class Gone:
-    """A client that the scheduler does not know any more."""
+    """Client that the scheduler no longer knows."""
 
     id = "gone"
 
@@ -152,7 +152,7 @@ class Gone:
 def deal(
     workers: list[str], labels: list[str], holders: dict[str, list[str]]
 ) -> list[list[Any]] | str:
-    """Each label to the worker that has it."""
+    """Assign each label to the worker that holds it."""
     if not all(holders[label] for label in labels):
         return "nobody has it"
     return [
@@ -162,7 +162,7 @@ def deal(
 
 
 def double(given: Given, dask_worker: Any) -> Made[int]:
-    """Leave what was given, twice as much of each."""
+    """Leave the given numbers on the worker, doubled."""
     own = zip(given.own, given.things, strict=True)
     left = {f"doubled-{given.token}-{item.labels[0]}": 2 * one for item, (one,) in own}
     return Made(given.rank, left)
@@ -184,14 +184,17 @@ def labels_of(dask_worker: Any) -> list[str]:
 
 
 def none_doubled(client: Client) -> bool:
-    """Whether nothing that `double` left is on a worker, which may hold other tests' data."""
+    """Return whether workers hold nothing that `double` left.
+
+    They may hold the data of other tests.
+    """
     labels = [label for each in client.run(labels_of).values() for label in each]
     return not any(label.startswith("doubled-") for label in labels)
 
 
 @pytest.fixture
 def needed(asking: Client) -> Iterator[Needed]:
-    """A thing on each worker."""
+    """Yield one number on each worker as the input of a broadcast."""
     futures = {
         asking.scatter(number, workers=[worker], hash=False)
         for number, worker in enumerate(sorted(asking.nthreads()))

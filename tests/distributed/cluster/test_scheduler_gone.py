@@ -1,4 +1,4 @@
-"""Errors of Dask's that mean that the scheduler is gone."""
+"""Dask's errors that mean that the scheduler is gone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tasks carry is pickled once, and looked into once by each worker."""
+"""Tasks' cached pickles: written once, and loaded once by each worker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dgpuhash.distributed.query.merge_tasks import Probe
 
 
 class Thing:
-    """Counts how often it is pickled and made of a pickle."""
+    """Object that counts its pickles and unpickles."""
 
     pickled = made = 0
 

@@ -1,4 +1,4 @@
-"""Tasks that make and change indexes, on workers that have no other thread."""
+"""Tasks that build and change indexes, on workers with a single thread."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def frame() -> pd.DataFrame:
 
 
 def threads_of(client: Client) -> list[int]:
-    """The threads that each worker takes tasks with."""
+    """Return the number of task threads of each worker."""
 
     def count(dask_worker) -> int:
         return len(dask_worker.executor._threads)

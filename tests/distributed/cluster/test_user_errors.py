@@ -1,4 +1,4 @@
-"""What workers log of tasks that fail: of refused arguments nothing, of all else what Dask does."""
+"""Workers' logs of failed tasks: silent for refused arguments only."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FRAME = pd.DataFrame({"k": np.arange(300) % 70, "v": np.arange(300)})
 
 @pytest.fixture
 def log(threads: Client) -> Iterator[list[str]]:
-    """What the workers log as an error."""
+    """Collect the errors that workers log."""
     said: list[str] = []
 
     class Kept(logging.Handler):

@@ -1,4 +1,4 @@
-"""What ranks of one host tell each other, how columns become messages, and which way is taken."""
+"""Shared counters of a host's ranks, messages, and choice of transport."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dgpuhash.distributed.collective.shared_memory import CALLS, Board
 
 @pytest.fixture
 def boards() -> Iterator[list[Board]]:
-    """Three ranks that look at one board."""
+    """Yield the ends of three ranks that share one board."""
     path = Board.create("test", 3)
     boards = [Board(path, rank, 3) for rank in range(3)]
     path.unlink()

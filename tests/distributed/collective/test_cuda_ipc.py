@@ -1,4 +1,7 @@
-"""Messages through windows, between ranks of paper: threads, whose GPUs do later what is given."""
+"""CUDA IPC messages between ranks that are threads with simulated GPUs.
+
+The GPUs run their work late.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,10 @@ CURRENT = 0
 
 
 class PaperDriver:
-    """Streams that go on, one step or none, when somebody looks at an event."""
+    """Simulated driver whose streams advance when an event is queried.
+
+    A query advances a stream by one step or none.
+    """
 
     def __init__(self) -> None:
         self._streams: dict[int, deque[Callable[[], bool]]] = {}
@@ -72,7 +78,7 @@ class PaperDriver:
 
 
 class PaperWindow:
-    """WindowSlots of messages in the memory of the process, for all ranks."""
+    """Staging buffers of messages in the process's memory, for all ranks."""
 
     slots = WindowSlots(4, MESSAGE)
 
@@ -85,7 +91,7 @@ class PaperWindow:
 
 
 class PaperStream:
-    """One with an address of its own."""
+    """Simulated stream with an address of its own."""
 
     made = CURRENT
 
@@ -120,7 +126,7 @@ def ends(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
 
 
 def between(turn: int) -> np.ndarray:
-    """Rows from each rank to each: none, or less or more than what fits the window."""
+    """Draw the rows from each rank to each, from none to above the window."""
     rng = np.random.default_rng(turn)
     rows = rng.integers(0, 1200, (SIZE, SIZE)) * rng.integers(0, 2, (SIZE, SIZE))
     return rows // 100 if is_wide(turn) else rows
@@ -131,7 +137,10 @@ def is_wide(turn: int) -> bool:
 
 
 def sent_by(rank: int, turn: int) -> list[Any]:
-    """Columns that say whose they are: of widths of which a message holds no whole number."""
+    """Return a rank's columns, whose values name the rank.
+
+    The rows' widths do not divide a message.
+    """
     label = 1 + np.arange(between(turn)[rank].sum()) + 10**6 * rank + 10**8 * turn
     if is_wide(turn):
         return [(label[:, None] + np.arange(MESSAGE // 7)).view(DeviceArray)]
@@ -148,7 +157,7 @@ def came_to(rank: int, turn: int) -> list[np.ndarray]:
 
 
 def copied(driver: PaperDriver, column: Any) -> Any:
-    """A copy that the current stream makes."""
+    """Return a copy that the current stream makes."""
     copy = np.zeros_like(column)
     driver.copy(copy.data.ptr, column.data.ptr, column.nbytes, CURRENT)
     driver.kept.append(column)
@@ -156,7 +165,7 @@ def copied(driver: PaperDriver, column: Any) -> Any:
 
 
 def exchange(end: Any, ahead: int) -> None:
-    """Several at once, every third one to places of the caller."""
+    """Run several transfers at once, a third of them into caller's buffers."""
     under_way: deque[tuple[int, Any]] = deque()
     for turn in range(TURNS + ahead):
         if turn < TURNS:
@@ -217,7 +226,7 @@ def test_a_stream_waits_for_what_another_one_waited_for(ends: list[Any], number:
 
 @pytest.fixture
 def fields(ends: list[Any]) -> list[np.ndarray]:
-    """The landing memory of each rank; no two exchanges have the same part of it."""
+    """Set up the destination buffers of each rank, a part for each exchange."""
     fields = [np.full(TURNS << 17, 255, np.uint8) for _ in ends]
     for end in ends:
         end._landing = SimpleNamespace(
@@ -227,7 +236,10 @@ def fields(ends: list[Any]) -> list[np.ndarray]:
 
 
 def landing(turn: int, widths: list[int]) -> list[list[list[int]]]:
-    """Of each rank where the rows from each other one go, in bytes, by column."""
+    """Return the byte offsets at which each rank receives rows of each other.
+
+    They are by column.
+    """
     found = []
     for coming in between(turn).T:
         base, firsts = turn << 17, []
@@ -242,7 +254,10 @@ def landing(turn: int, widths: list[int]) -> list[list[list[int]]]:
 def put_by_kernels(
     driver: PaperDriver, fields: list[Any], columns: list[Any], counts: Any, theirs: Any
 ) -> list[Any]:
-    """Let the current stream write rows to the others' memory; columns of none are left."""
+    """Let the current stream write rows into the other ranks' memory.
+
+    The columns that are returned are empty.
+    """
     firsts = np.cumsum(counts) - counts
     for rank, field in enumerate(fields):
         for column, offset in zip(columns, theirs[rank], strict=True):

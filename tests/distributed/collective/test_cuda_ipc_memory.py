@@ -1,4 +1,4 @@
-"""Landing memory of ranks that are threads, with a driver of paper."""
+"""CUDA IPC destination buffers of threads with a simulated driver."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TOTAL = 1 << 40
 
 
 class Runtime:
-    """Allocates addresses, and notes who has opened which."""
+    """Simulated CUDA runtime that allocates addresses and records who opens."""
 
     def __init__(self) -> None:
         self.held: dict[int, int] = {}
@@ -78,7 +78,7 @@ def landings(runtime: Runtime) -> list[PeerLanding]:
 
 
 def on_all(landings: Sequence[PeerLanding], nbytes: Sequence[int]) -> bool:
-    """What all ranks say, who agree."""
+    """Return the ranks' common answer."""
     with ThreadPoolExecutor(SIZE) as threads:
         said = list(threads.map(lambda each: each.fits(nbytes), landings))
     assert len(set(said)) == 1

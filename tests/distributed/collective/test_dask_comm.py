@@ -1,4 +1,4 @@
-"""Rows of GPUs over a comm of the hosts' memory, on GPUs of paper."""
+"""Rows of simulated GPUs over a comm through host memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Naps of an event loop while another thread is at work on a GPU."""
+"""Throttled event loop while another thread works on a GPU."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dgpuhash.distributed.collective.nccl import NcclCollective
 
 @pytest.fixture
 def loop() -> Iterator[asyncio.AbstractEventLoop]:
-    """One that runs in a thread of its own."""
+    """Yield an event loop that runs in a thread of its own."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
@@ -31,7 +31,7 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 @pytest.fixture
 def naps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The seconds of each."""
+    """Record the seconds of each nap."""
     naps: list[float] = []
 
     class Over(threading.Event):

@@ -1,4 +1,4 @@
-"""Verbs of GPUs whose way to exchange fails in the middle go on over the comm."""
+"""Fallback to the comm when a GPU transport fails in the middle of a verb."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def client(request: pytest.FixtureRequest) -> Iterator[Client]:
 
 @pytest.fixture
 def ways(client: Client) -> list[str]:
-    """That are between the workers, and can fail."""
+    """Return the transports between the workers that can fail."""
     together = len({worker.rpartition(":")[0] for worker in client.nthreads()}) == 1
     if not together:
         return ["nccl"]
@@ -49,7 +49,7 @@ def to_gpu(chunk: np.ndarray) -> object:
 
 
 def break_the_way(client: Client) -> None:
-    """One rank cannot go on; the others are not told."""
+    """Break the transport of one rank without notice to the others."""
     client.run(break_here, min(client.nthreads()))
 
 

@@ -1,4 +1,4 @@
-"""All-to-all between GPUs: into each other's memory, by NCCL, and over the comm."""
+"""All-to-all between GPUs by CUDA IPC, by NCCL and over the comm."""
 
 from __future__ import annotations
 
@@ -43,7 +43,10 @@ WAYS = ["client-peer", "client-nccl", "client-comm", "apart-nccl", "apart-comm"]
 
 @pytest.fixture(params=WAYS)
 def on_ranks(request: pytest.FixtureRequest) -> Iterator[Callable[..., list[Any]]]:
-    """Runs a function on all ranks of a group: of workers on one host over UCXX, or on others."""
+    """Yield a function that runs another on all ranks of a group.
+
+    The workers are on one host over UCXX, or seem to be on several.
+    """
     place, way = request.param.split("-")
     client = request.getfixturevalue(place)
     if way == "nccl" and share_gpus(client):
@@ -55,7 +58,7 @@ def on_ranks(request: pytest.FixtureRequest) -> Iterator[Callable[..., list[Any]
 
 
 def counts_between(size: int, shape: str) -> np.ndarray:
-    """Rows from each rank to each."""
+    """Return the rows from each rank to each."""
     if shape == "none":
         return np.zeros((size, size), np.int64)
     if shape == "all to one":
@@ -180,7 +183,7 @@ def test_groups_that_are_closed_free_their_memory(client):
 
 
 def exchange_from_another_stream(host: Any, collective: Collective) -> None:
-    """Of rows that another stream has still to make."""
+    """Exchange rows that another stream has still to compute."""
     import cupy
 
     rank, size, rows = collective.rank, collective.size, 100_000
@@ -200,7 +203,7 @@ def test_rows_wait_for_the_stream_that_makes_them(on_ranks):
 
 
 def exchange_to_places(host: Any, collective: Collective) -> None:
-    """In slices, into columns of the caller."""
+    """Exchange rows in slices, into columns of the caller."""
     import cupy
 
     rank, size, rows, slices = collective.rank, collective.size, 800_000, 4

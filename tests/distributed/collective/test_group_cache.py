@@ -1,4 +1,4 @@
-"""Tables of a client share a group of workers, which goes with the last of them."""
+"""Group cache: a client's tables share a group until the last is closed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exchanges by NCCL, and what comes in its place, on GPUs of paper."""
+"""Exchanges by NCCL and its fallbacks, on simulated GPUs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def group(threads: Client, paper: None) -> Iterator[Group]:
 
 
 def sent_by(rank: int, counts: np.ndarray, turn: int) -> list[Any]:
-    """Rows that say where they come from and go to, and which they are."""
+    """Return rows that name their source, their target and their number."""
     target = np.repeat(np.arange(len(counts)), counts)
     label = 1 + np.arange(len(target)) + 10**6 * target + 10**8 * rank + 10**10 * turn
     columns = [label, (label % 251).astype("u1"), np.stack([label, -label, label], 1)]
@@ -50,7 +50,7 @@ def sent_by(rank: int, counts: np.ndarray, turn: int) -> list[Any]:
 
 
 def counts_in(turn: int, size: int) -> np.ndarray:
-    """Rows from each rank to each."""
+    """Return the rows from each rank to each."""
     rng = np.random.default_rng(turn)
     counts = rng.integers(0, 3000, (size, size)) * rng.integers(0, 2, (size, size))
     if turn % 5 == 0:
@@ -69,7 +69,10 @@ def came_to(rank: int, turn: int, size: int) -> list[np.ndarray]:
 
 
 def exchange_many(host: Any, collective: Collective, turns: int) -> None:
-    """Several at once; rows are overwritten as soon as they may be, results dropped or kept."""
+    """Run several transfers at once, and drop or keep their results.
+
+    Sent rows are overwritten as soon as allowed.
+    """
     rank, size = collective.rank, collective.size
     rng = random.Random(rank)
     under_way: list[Any] = []
@@ -209,7 +212,7 @@ def test_an_error_of_nccl_ends_the_exchange_of_all(threads, paper):
 
 
 def break_nccl(client: Client) -> None:
-    """Nothing comes by NCCL any more, and one rank has its word for it."""
+    """Stop NCCL's streams; one rank gets NCCL's error."""
     for number, worker in enumerate(client.cluster.workers.values()):
         for end in worker.plugins["dgpuhash"].ends.values():
             if isinstance(end, nccl.NcclCollective):

@@ -1,4 +1,4 @@
-"""Values between ranks of one host, by memory that they share."""
+"""Allgather between ranks of one host by shared memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wake-ups that are lost in an exchange: all workers answer, and nobody goes on."""
+"""Lost wake-ups in an exchange: all workers respond, none continues."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def taken_and_forgotten(kind: str, source: int, payload: Any, **_: Any) ->
 
 
 def forget_on(host: Any, collective: Collective, forgetful: int, then: int) -> None:
-    """One rank takes messages without a word of it to whoever waits for them."""
+    """Let one rank take messages without waking their receiver."""
     if collective.rank == forgetful:
         host.ends[collective.membership.name].take = taken_and_forgotten
     collective.gather(None)
@@ -75,7 +75,7 @@ def exchange_threes(host: Any, collective: Collective) -> int:
 
 
 def never_told(host: Any, collective: Collective, fails: bool) -> int:
-    """The event loop does its work, and does not wake the thread of rank 0."""
+    """Let the event loop work without waking the thread of rank 0."""
     member = collective.membership
     run = member.run
 

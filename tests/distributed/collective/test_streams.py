@@ -1,4 +1,4 @@
-"""The stream beside the current one, on paper."""
+"""Side stream beside the current one, simulated."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from dgpuhash.tables.open_addressing import bulk_build
 
 
 class Paper:
-    """A stream, which others may wait for."""
+    """Simulated stream, which others may wait for."""
 
     def __init__(self, **_: Any) -> None:
         self.waited: list[Any] = []
@@ -38,7 +38,7 @@ class Paper:
 
 
 class Event:
-    """A place in a stream."""
+    """Simulated event: a place in a stream."""
 
     recorded: Any = None
 
@@ -51,7 +51,7 @@ class Event:
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A backend with two devices, and no streams yet."""
+    """Return a simulated backend with two devices and no streams yet."""
     monkeypatch.setattr(streams, "_streams", streams._Streams())
     current, runtime = Paper(), SimpleNamespace(device=0)
     runtime.getDevice = lambda: runtime.device

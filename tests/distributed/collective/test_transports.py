@@ -1,4 +1,4 @@
-"""All-to-all between ranks in lockstep: one set of tests for every transport."""
+"""All-to-all between ranks in lockstep, one suite for every transport."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ SOON = 30
 
 
 class Ranks(Protocol):
-    """A group, whatever carries it."""
+    """Group of ranks over any transport."""
 
     size: int
 
     def run(self, function: Callable[..., Any], *args: Any) -> list[Any]:
-        """``function(collective, *args)`` on all ranks at once."""
+        """Run ``function(collective, *args)`` on all ranks at once."""
 
 
 class Threads:
-    """The ranks are threads of the test."""
+    """Ranks that are threads of the test."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -73,7 +73,7 @@ def attempt(function: Callable[..., Any], end: Collective, *args: Any) -> Any:
 
 
 class Workers:
-    """The ranks are workers of a cluster."""
+    """Ranks that are workers of a cluster."""
 
     def __init__(self, client: Client, group: Group) -> None:
         self.client, self.group, self.size = client, group, len(group.workers)
@@ -114,7 +114,7 @@ def three_processes() -> Iterator[Client]:
 
 
 def columns_of(source: int, counts: np.ndarray) -> list[np.ndarray]:
-    """Rows that say where they come from, where they go and which one they are; and more."""
+    """Return columns whose rows name their source, target and number."""
     rows = int(counts.sum())
     number = np.arange(rows)
     target = np.repeat(np.arange(len(counts)), counts)
@@ -132,7 +132,7 @@ def columns_of(source: int, counts: np.ndarray) -> list[np.ndarray]:
 
 
 def counts_between(size: int, shape: str) -> np.ndarray:
-    """Rows from each rank to each."""
+    """Return the rows from each rank to each."""
     rng = np.random.default_rng(size)
     if shape == "none":
         return np.zeros((size, size), np.int64)
@@ -337,7 +337,7 @@ def test_workers_that_wait_too_long_give_up(three_processes):
 
 
 class ReadOnce:
-    """An argument that comes to one worker of this process, and to no other."""
+    """Argument that only one worker of this process can load."""
 
     left = 1
 
@@ -427,7 +427,7 @@ def what_it_says(host: Any, name: str) -> str:
 
 
 def to_places(end: Collective, between: np.ndarray) -> tuple[Any, list[np.ndarray]]:
-    """Rows that stand apart go to rows that stand apart, the last rank's first."""
+    """Exchange spaced rows into spaced rows, those of the last rank first."""
     counts, came = between[end.rank], between[:, end.rank]
     columns = columns_of(end.rank, counts)
     starts = np.cumsum(counts) - counts

@@ -1,4 +1,7 @@
-"""Changes and merges in one phase: what pandas gives, tasks for all that ranks cannot exchange."""
+"""Collective changes and merges against pandas, with fallback to tasks.
+
+The fallback is for frames that ranks cannot exchange.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ HOWS = ["inner", "left", "semi", "anti"]
 
 
 def placed(client: Client, frame: pd.DataFrame, on_workers: list[int]) -> dd.DataFrame:
-    """A frame of futures, whose partition i is on the worker of that number."""
+    """Return a frame of futures whose partitions lie on the given workers."""
     workers = sorted(client.nthreads())
     ends = np.linspace(0, len(frame), len(on_workers) + 1).astype(int)
     futures = [
@@ -49,7 +52,7 @@ def placed(client: Client, frame: pd.DataFrame, on_workers: list[int]) -> dd.Dat
 
 @contextmanager
 def all_together(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """A block in which no tasks are needed."""
+    """Assert that the block runs collectively, without tasks."""
     caplog.clear()
     with caplog.at_level(logging.INFO, logger="dgpuhash.bulk"):
         yield
@@ -58,7 +61,7 @@ def all_together(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 
 @contextmanager
 def by_tasks(caplog: pytest.LogCaptureFixture, why: str) -> Iterator[None]:
-    """A block in which tasks are needed."""
+    """Assert that the block runs by tasks, for the reason `why`."""
     caplog.clear()
     with caplog.at_level(logging.INFO, logger="dgpuhash.bulk"):
         yield
@@ -74,7 +77,7 @@ def integers(rng: np.random.Generator, rows: int, keys: int) -> pd.DataFrame:
 
 
 def pairs(rng: np.random.Generator, rows: int, keys: int) -> pd.DataFrame:
-    """Two key columns, which are hashed, several others, and narrow ones."""
+    """Return rows with two hashed key columns, narrow and other columns."""
     frame = integers(rng, rows, keys)
     frame["day"] = pd.Timestamp("2026-01-01") + pd.to_timedelta(frame["k"] % 3, unit="D")
     return frame.assign(flag=frame["v"] % 2 == 0, small=frame["v"].astype("int16"), x=frame.v / 4)
@@ -128,7 +131,7 @@ def shared_alone() -> Iterator[Client]:
 
 @pytest.fixture
 def alone(shared_alone: Client) -> Iterator[Client]:
-    """One worker in this process; the current client."""
+    """Yield the current client of one worker in this process."""
     with shared_alone.as_current():
         yield shared_alone
 
@@ -411,7 +414,10 @@ def has_end(name: str, dask_worker: Any) -> bool:
 
 
 def end_group_of(client: Client, index: DistributedIndex, monkeypatch: pytest.MonkeyPatch) -> Group:
-    """The standing group of an index's workers, which have left it, while the client knows it."""
+    """End the group of an index's workers and return it.
+
+    The client still knows the group.
+    """
     group = _known[client][index._descriptor.shards]
     group.close(client)
     until(lambda: not any(client.run(has_end, group.name).values()))
@@ -436,7 +442,7 @@ def test_group_that_failed_is_formed_anew(threads: Client, monkeypatch: pytest.M
 
 
 def forget_nothing(shards: Any, group: Any, dask_scheduler: Any) -> None:
-    """As `forget_group` of a thread that has not come so far."""
+    """Do nothing, as `forget_group` in a thread that is too slow."""
 
 
 def test_group_that_others_still_name_is_not_taken_again(

@@ -1,4 +1,4 @@
-"""Dtypes that differ between partitions, and what shards hold: refused, or one in all answers."""
+"""Dtypes that differ between partitions or shards: refused, or one dtype."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def mode(request: pytest.FixtureRequest) -> str:
 
 
 def partitions(*frames: pd.DataFrame) -> dd.DataFrame:
-    """A frame of these, like the first one."""
+    """Return a Dask DataFrame of frames, with the meta of the first one."""
     return dd.from_map(lambda frame: frame, frames, meta=frames[0][:0])
 
 
@@ -105,7 +105,10 @@ def test_types_of_which_pandas_takes_no_rows(threads, verb):
 
 
 def nullable(values: list, dtype: str) -> pd.Series:
-    """These floats, of which None is a null and NaN is a value where the dtype has both."""
+    """Return floats of which None is null, and NaN a value if possible.
+
+    It is possible if the dtype has both.
+    """
     nulls = np.array([value is None for value in values])
     floats = np.array([np.nan if value is None else value for value in values])
     if dtype == "float64":
@@ -155,7 +158,7 @@ def test_objects_of_nulls_alone_are_of_the_type_of_the_index(threads, mode):
 
 
 class Trips(pd.DataFrame):
-    """As those who extend pandas write it."""
+    """Subclass of DataFrame, written as pandas' documentation has it."""
 
     @property
     def _constructor(self):

@@ -1,4 +1,7 @@
-"""Bulk phases without a cluster: shards of one process on the local exchange."""
+"""Collective steps without a cluster: shards of one process.
+
+They use the local exchange.
+"""
 
 from __future__ import annotations
 
@@ -102,7 +105,7 @@ def test_pieces_do_not_count_categories():
 
 
 class LossyExchange(LocalExchange):
-    """Fails the first time that part 1 is sent anything."""
+    """Exchange that fails at the first message to shard 1."""
 
     failed = False
 
@@ -130,7 +133,7 @@ def carry(
     partitions: Sequence[pd.DataFrame],
     exchange: type[LocalExchange] = LocalExchange,
 ) -> None:
-    """A whole change up to its preparation, each partition tried again when it fails."""
+    """Run a change up to its preparation, retrying failed partitions."""
     for part, owner in enumerate(shards):
         owner.open(step, part)
     line: Exchange = exchange([owner._open("u", step.transaction).inbox for owner in shards])

@@ -1,4 +1,7 @@
-"""Independent and replicated indexes: what pandas gives, wherever the rows lie."""
+"""Independent and replicated indexes against pandas.
+
+Rows lie on any worker.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ def mode(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What workers of this process ask other workers for, but for whether they are alive."""
+    """Record the operations that workers request, except heartbeats."""
     operations = []
     round_trip = requests._round_trip
 
@@ -219,7 +222,7 @@ def test_unique_keys_that_are_empty_on_some_workers(threads, mode):
 
 
 def scattered(client, frame: pd.DataFrame, npartitions: int) -> dd.DataFrame:
-    """A persisted frame whose partitions lie on the workers in turn."""
+    """Return a persisted frame with partitions on the workers in turn."""
     workers = sorted(client.nthreads())
     parts = np.array_split(np.arange(len(frame)), npartitions)
     futures = [

@@ -1,4 +1,4 @@
-"""Workers that join, leave and die: shards move, and only lost ones are made anew."""
+"""Rebalance when workers join, leave or die; only lost shards are rebuilt."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def probes() -> pd.DataFrame:
 
 @pytest.fixture
 def nannied() -> Iterator[Client]:
-    """Three worker processes whose nannies restart them."""
+    """Yield a client of three worker processes with nannies."""
     with cluster_of(3, processes=True) as client:
         yield client
 
@@ -59,7 +59,7 @@ def wanted_of(frame: pd.DataFrame, probes: pd.DataFrame) -> pd.DataFrame:
 
 
 def tables_of(index: DistributedIndex, client: Client) -> dict[str, int]:
-    """Which object is the shard of each worker: it stays the same unless it is made anew."""
+    """Return the id of each worker's shard, which a rebuild changes."""
 
     def identity(uid: str, dask_worker) -> int | None:
         shard = host_of(dask_worker).shards._shards.get(uid)
@@ -193,7 +193,7 @@ def test_only_the_files_of_lost_shards_are_read(nannied, frame, probes, tmp_path
 
 
 def hold_up(wait: Callable[[], None]) -> None:
-    """On a worker: nothing is sent to others before the gate is open."""
+    """Let this worker send nothing to others before the gate is open."""
     from dgpuhash.distributed.ingest import rebalance
 
     put = rebalance.parcels
@@ -296,7 +296,7 @@ def test_rows_of_a_partition_stay_together_and_in_order(
 
 
 def drop(client: Client, worker: str) -> None:
-    """Let a worker lose its shards, as if it was restarted."""
+    """Drop all shards of a worker, as a restart does."""
 
     def forget(dask_worker) -> None:
         host = host_of(dask_worker)
@@ -306,7 +306,7 @@ def drop(client: Client, worker: str) -> None:
 
 
 def without(frame: pd.DataFrame, keys: pd.DataFrame) -> pd.DataFrame:
-    """The rows whose keys are not among these."""
+    """Return the rows whose keys are not among `keys`."""
     gone = frame.merge(keys.drop_duplicates(), on=list(keys), how="left", indicator=True)["_merge"]
     return frame[(gone == "left_only").to_numpy()]
 

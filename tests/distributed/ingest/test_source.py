@@ -1,4 +1,4 @@
-"""What an index keeps of frames is found once for all that are alike."""
+"""Cached schemas of frames, found once for equal frames."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Persisted frames of Dask that lost partitions, as those that it read several of together have."""
+"""Persisted Dask frames that lost partitions, fused reads included."""
 
 from __future__ import annotations
 
@@ -20,13 +20,16 @@ ROWS = pd.DataFrame({"k": np.arange(80), "v": np.arange(80) / 2})
 
 
 def fused() -> dd.DataFrame:
-    """As Dask 2026.8 persists a reader of few columns: three results for eight partitions."""
+    """Return a frame as Dask 2026.8 persists a reader of few columns.
+
+    It has three results for eight partitions.
+    """
     graph = {future.key: future for future in held()}
     return new_collection(FromGraph(graph, ROWS[:0], (None,) * 9, list(graph), "read"))
 
 
 def cut() -> dd.DataFrame:
-    """A frame that names eight results, three of which are there."""
+    """Return a frame that names eight results, three of which exist."""
     graph = {("read", part): future for part, future in enumerate(held())}
     named = [("read", part) for part in range(8)]
     return new_collection(FromGraph(graph, ROWS[:0], (None,) * 9, named, "read"))
@@ -37,7 +40,10 @@ def held() -> list[Future]:
 
 
 def read_by_row_groups(path) -> dd.DataFrame:
-    """A frame of eight partitions and of few of its columns, which Dask reads several at a time."""
+    """Return a frame whose eight partitions Dask reads several at a time.
+
+    It has few of the file's columns.
+    """
     wide = ROWS.assign(**{f"c{number}": 1.0 for number in range(6)})
     wide.to_parquet(path / "rows.parquet", row_group_size=10)
     return dd.read_parquet(path, columns=["k", "v"], split_row_groups=1)

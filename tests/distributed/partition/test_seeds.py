@@ -1,4 +1,4 @@
-"""Owners by seeds of each index and table: even, the same for all who speak of one, and kept."""
+"""Owner seeds of indexes and tables: balanced, shared by all, and kept."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ EVEN = 1.3
 
 @pytest.fixture(autouse=True)
 def drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seeds are drawn, unless a test says which."""
+    """Let seeds be drawn, unless a test sets one."""
     monkeypatch.delenv(VARIABLE, raising=False)
 
 
@@ -47,7 +47,7 @@ def known_of(index: DistributedIndex) -> Descriptor:
 
 
 def change_manifest(folder: Path, what: str, change: Any) -> None:
-    """Change what a save says of itself, as an older release would have said it."""
+    """Change a saved manifest to that of an older release."""
     path = folder / "manifest.json"
     whole = json.loads(path.read_text())
     change(whole, whole[what])
@@ -56,7 +56,7 @@ def change_manifest(folder: Path, what: str, change: Any) -> None:
 
 
 def let_go(uid: str, dask_worker: Any) -> None:
-    """Lose a part of a table."""
+    """Drop the shard of a table."""
     del host_of(dask_worker).tables[uid]
 
 

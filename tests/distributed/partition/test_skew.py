@@ -1,4 +1,4 @@
-"""Heavy keys: no shard has much more than others, and answers are pandas'."""
+"""Heavy keys: balanced shards, and answers equal to pandas'."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def texts(keys: np.ndarray) -> pd.DataFrame:
 
 
 def with_nulls(keys: np.ndarray) -> pd.DataFrame:
-    """The commonest key is null."""
+    """Return rows with null in place of the most frequent key."""
     masked = pd.array(keys, dtype="Int64")
     masked[keys == np.bincount(keys[keys < 10]).argmax()] = pd.NA
     return pd.DataFrame({"k": masked, "v": np.arange(len(keys))})
@@ -59,18 +59,18 @@ def several(keys: np.ndarray) -> pd.DataFrame:
 
 
 def unevenness(index: DistributedIndex) -> float:
-    """Rows of the largest shard, in those of an average one."""
+    """Return the rows of the largest shard over those of the mean one."""
     rows = index.stats()["rows"]
     return float(rows.max() / rows.mean())
 
 
 def in_any_order(frame: pd.DataFrame) -> pd.DataFrame:
-    """Rows of a heavy key come part by part."""
+    """Sort rows, as those of a heavy key come shard by shard."""
     return frame.sort_values(["x", "v"], ignore_index=True)
 
 
 def asked(frame: pd.DataFrame, on: list[str]) -> pd.DataFrame:
-    """The commonest keys once, others, and some that are not stored."""
+    """Return probe keys: the most frequent ones, others, and absent ones."""
     counts = frame.groupby(on, dropna=False, sort=False).size()
     keys = counts.sort_values(ascending=False, kind="stable").reset_index()[on]
     keys = pd.concat([keys[:6], keys[200:1200]], ignore_index=True).astype(frame[on].dtypes)

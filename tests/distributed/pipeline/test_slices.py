@@ -1,4 +1,4 @@
-"""Verbs of distributed tables whose rows go straight to their places in the memory of others."""
+"""Verbs of distributed tables that write rows into others' memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions that need not travel to the owners of their keys, on clusters."""
+"""Probe-key pruning on clusters: keys that are not sent to their owners."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ STORED, ASKED = 50_000, 400_000
 
 
 def left_out(table):
-    """Absent and repeated rows that the last question left out, and the bytes of filters."""
+    """Return the pruned absent and repeated rows, and the filters' bytes.
+
+    The rows are those of the last lookup.
+    """
     figures = table.stats()
     return [int(figures[name].sum()) for name in ("absent_rows", "repeated_rows", "filter_nbytes")]
 

@@ -1,4 +1,4 @@
-"""The rows of a question that others are asked about, and the matches of all its rows."""
+"""Pruned probe keys, and the matches of all rows of the lookup."""
 
 from __future__ import annotations
 

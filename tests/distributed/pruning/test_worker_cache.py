@@ -1,4 +1,4 @@
-"""Questions of tasks that need not travel: what pandas gives, and how many rows stay at home."""
+"""Probe-key pruning of tasks against pandas, and counts of unsent rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SWITCHES = [(True, False), (False, True), (True, True)]
 
 
 def left_out(index: DistributedIndex) -> list[int]:
-    """Absent and repeated rows that nobody was asked about, and the bytes of filters."""
+    """Return the pruned absent and repeated rows, and the filters' bytes."""
     names = ["absent_rows", "repeated_rows", "filter_nbytes"]
     return index.stats()[names].sum().tolist()
 

@@ -1,4 +1,4 @@
-"""Joins equal pandas', on clusters of threads and of processes."""
+"""Joins against pandas, on clusters of threads and of processes."""
 
 from __future__ import annotations
 

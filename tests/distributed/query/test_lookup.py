@@ -1,4 +1,4 @@
-"""lookup, contains and find on a cluster: what pandas gives, in the form of the keys."""
+"""lookup, contains and find on a cluster against pandas, in keys' form."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ pytestmark = pytest.mark.cluster
 
 @pytest.fixture
 def asked(left) -> pd.DataFrame:
-    """Keys with labels that repeat: stored once, often and not at all, and null."""
+    """Return probe keys with repeated labels.
+
+    The keys are stored once, often and not at all, and null.
+    """
     return left[:60].set_axis(pd.Index(np.arange(60) // 2, name="label"), axis=0)
 
 

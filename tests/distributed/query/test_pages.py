@@ -1,4 +1,4 @@
-"""Messages of merges and lookups are bounded in bytes, whatever the keys and the rows are."""
+"""Bounded messages of merges and lookups, whatever the keys and rows."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ BOUND = 20_000
 
 
 def weighed(message: Any) -> int:
-    """Bytes of a message on the wire."""
+    """Return the bytes of a message on the wire."""
     return sum(memoryview(frame).nbytes for frame in dumps(message))
 
 
 def watch(bound: int, dask_worker: Any) -> None:
-    """On a worker: bound its messages, and weigh those that it answers and their answers."""
+    """Bound a worker's messages, and record the bytes of its answers."""
     dask_worker.bound_before, hash_partition.PARCEL_NBYTES = hash_partition.PARCEL_NBYTES, bound
     host = host_of(dask_worker)
     host.weighed = []
@@ -65,7 +65,7 @@ def seen(dask_worker: Any) -> list[tuple[int, int, int]]:
 
 
 class Watched:
-    """The messages of a cluster."""
+    """Messages of a cluster, with their bytes."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -74,7 +74,7 @@ class Watched:
         return [message for each in self.client.run(seen).values() for message in each]
 
     def check(self, least: int) -> None:
-        """There were so many messages, and none was larger than it may be."""
+        """Assert that there were `least` messages, each within the bound."""
         messages = self.messages()
         assert len(messages) >= least
         for asked, answered, empty in messages:
@@ -90,7 +90,7 @@ def watched(client: Client) -> Iterator[Watched]:
 
 
 def heavy(rows: int) -> pd.DataFrame:
-    """Half of the rows have one key; the widths of texts are very different."""
+    """Return rows with a heavy key and strings of very different lengths."""
     rng = np.random.default_rng(0)
     keys = np.where(rng.random(rows) < 0.5, 7, rng.integers(0, rows, rows))
     texts = ["w" * int(width) for width in rng.integers(1, 10, rows) ** 3]

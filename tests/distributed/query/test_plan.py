@@ -1,4 +1,4 @@
-"""Merges of partitions that workers hold take one task each, which nothing stands before."""
+"""Task graphs: merges of persisted partitions take one task each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PARTITIONS = 12
 
 
 def of_futures(client):
-    """A frame of futures, and Dask's own one."""
+    """Return a Dask DataFrame of futures."""
     step = len(LEFT) // PARTITIONS
     pieces = [LEFT[start : start + step] for start in range(0, len(LEFT), step)]
     return dd.from_delayed(client.scatter(pieces), meta=LEFT[:0], verify_meta=False)
@@ -33,7 +33,7 @@ def persisted(client):
 
 
 def runs(client) -> Counter:
-    """How often the cluster has run each task."""
+    """Return how often the cluster has run each task."""
 
     def ended(dask_scheduler):
         log = dask_scheduler.transition_log

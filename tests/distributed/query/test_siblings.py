@@ -1,4 +1,4 @@
-"""A task asks for those like it that are ready, and each gets its own answer or asks by itself."""
+"""Batching of queued merge tasks into one request, with own answers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def other(argument):
 
 
 class Worker:
-    """Of one that has so many tasks that are ready, with an argument of ten bytes each."""
+    """Stand-in for a worker with ready tasks of ten-byte arguments."""
 
     loop = None
 
@@ -201,7 +201,7 @@ def persisted(client, frame=LEFT):
 
 @pytest.fixture
 def unstolen(threads):
-    """Tasks stay where they are: one that another one asks for may leave, and be asked for anew."""
+    """Stop work stealing, so that tasks are not requested twice."""
     stealing = threads.cluster.scheduler.extensions["stealing"]
     threads.sync(stealing.stop)
     yield
@@ -210,7 +210,10 @@ def unstolen(threads):
 
 @pytest.fixture
 def groups(unstolen, monkeypatch):
-    """How many partitions each question is about; the first waits for all tasks to be there."""
+    """Record the number of partitions of each request.
+
+    The first request waits until all tasks are ready.
+    """
     found, ask, asking = [], Probe._ask, Probe.asking
 
     def counted(probe, worker, several):
@@ -262,7 +265,10 @@ def test_keys_that_are_no_plain_arrays_are_asked_about_together(threads, groups,
 
 @pytest.fixture
 def alone(unstolen, monkeypatch):
-    """How many partitions were asked about at once, of those that do not meet others."""
+    """Record the number of partitions looked up at once on one worker.
+
+    Partitions that meet others do not count.
+    """
     sizes, merged = [], Probe._merged
 
     def counted(probe, worker, groups):

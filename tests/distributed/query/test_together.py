@@ -1,4 +1,4 @@
-"""Calls that wait are worked on together, and each gets its own answer or the error."""
+"""Coalesced calls, each with its own answer or the error."""
 
 from __future__ import annotations
 

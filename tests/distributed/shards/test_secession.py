@@ -1,4 +1,4 @@
-"""Tasks leave their thread while they wait, a bounded number of them."""
+"""Secession of a bounded number of tasks while they wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys and values in the columns of Arrow files."""
+"""Keys and values in columns of Arrow files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Saved indexes: onto any number of workers, never half a file, never a damaged one."""
+"""Checkpoints: any number of workers, atomic files, detected damage."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def test_urls_of_any_form(threads, frame, url):
 
 
 class Reading(MemoryFileSystem):
-    """As that of HTTP."""
+    """Read-only file system, like HTTP's."""
 
     protocol = "reading"
 
@@ -333,7 +333,7 @@ def shard_of(saved: Path) -> Path:
 
 
 def edit(saved: Path, change) -> None:
-    """Change the manifest and make its checksum right, as a hostile hand would."""
+    """Change the manifest and correct its checksum, as an attacker would."""
     from dgpuhash.distributed.storage.manifest import body_digest
 
     path = saved / "manifest.json"
@@ -478,7 +478,7 @@ def test_one_load_opens_any_folder(threads, frame, tmp_path, monkeypatch):
 
 
 class FullFileSystem(MemoryFileSystem):
-    """A disk that is full after the first kilobytes."""
+    """File system that is full after the first kilobytes."""
 
     protocol = "full"
     store: dict = {}  # noqa: RUF012
@@ -499,7 +499,10 @@ class FullFileSystem(MemoryFileSystem):
 
 
 class RememberingFileSystem(MemoryFileSystem):
-    """Knows what it has listed once, as object stores do, and nothing that others wrote since."""
+    """File system that caches listings, as those of object stores do.
+
+    It does not see later writes of others.
+    """
 
     protocol = "remembering"
     store: dict = {}  # noqa: RUF012
@@ -754,7 +757,10 @@ def test_columns_that_arrow_cannot_hold_are_refused(threads, tmp_path, values, e
 
 
 class Server(MemoryFileSystem):
-    """As that of HTTP, where a server refuses, lists no files, or does not say their sizes."""
+    """File system like HTTP's, whose server can refuse requests.
+
+    It can also hide the list of files, or their sizes.
+    """
 
     protocol = "server"
     lists = says_sizes = True
@@ -846,7 +852,10 @@ def test_a_damaged_archive(threads, saved):
 
 
 def _data_of(entry: zipfile.ZipInfo) -> int:
-    """Where the bytes of a file begin, behind a header of 30 bytes and its name."""
+    """Return the offset of a file's bytes, after its header and name.
+
+    The header has 30 bytes.
+    """
     return entry.header_offset + 30 + len(entry.filename)
 
 

@@ -1,4 +1,4 @@
-"""Logs that two indexes, or two clients of one, write to at once: nothing acknowledged is lost."""
+"""Write-ahead logs with two writers: no acknowledged change is lost."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def url(tmp_path) -> str:
 
 @pytest.fixture
 def old(threads, url):
-    """An index that has written a log: 110 rows."""
+    """Yield an index that has written a log: 110 rows."""
     with DistributedIndex.build(rows(0, 100), on="k", durable=url, name="old") as index:
         index.insert(rows(100, 110))
         yield index
 
 
 def once(patch: pytest.MonkeyPatch, owner: Any, name: str, act: Callable[[], object]) -> None:
-    """Have `act` happen when ``owner.name`` is called first, before it does anything."""
+    """Call `act` before the first call of ``owner.name``."""
     whole = getattr(owner, name)
 
     def meanwhile(*args: Any, **options: Any) -> Any:
@@ -56,14 +56,14 @@ def fails(*args: Any, **options: Any) -> None:
 
 
 def check(url: str, client: Client, count: int) -> None:
-    """The log holds the rows 0 to `count`."""
+    """Assert that the log holds the rows 0 to `count`."""
     with DistributedIndex.load(url, client) as loaded:
         assert len(loaded) == count
         assert loaded.contains(np.arange(count)).all()
 
 
 def inserted_unseen(index: DistributedIndex, frame: pd.DataFrame, monkeypatch: Any) -> None:
-    """Insert rows by a client that dies when their record is there."""
+    """Insert rows by a client that dies after it has written the record."""
     with monkeypatch.context() as dying:
         dying.setattr(Registry, "publish", fails)
         with pytest.raises(KeyboardInterrupt):

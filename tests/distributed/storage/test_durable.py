@@ -1,4 +1,4 @@
-"""Durable indexes: what was acknowledged is there after any loss, and damage is told."""
+"""Durable indexes: acknowledged changes survive, damage is reported."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ pytestmark = pytest.mark.cluster
 
 
 class ArrowFiles(ArrowFSWrapper):
-    """Local files through pyarrow's file system, which cannot create exclusively."""
+    """Local files by pyarrow's file system, without exclusive creation."""
 
     protocol = "arrowfiles"
 
@@ -69,7 +69,7 @@ def durable(frame: pd.DataFrame, url: str | Path, client: Client, **options) -> 
 
 
 def rows_of(index: DistributedIndex) -> pd.DataFrame:
-    """All rows, by their number."""
+    """Return all rows, sorted by their number."""
     cities = pd.DataFrame({"city": pd.Series(["Oslo", "Rome", None, "Bonn"], dtype="str")})
     probes = cities.merge(pd.DataFrame({"hour": np.arange(40)}), how="cross")
     found = index.merge(probes).compute()
@@ -86,7 +86,7 @@ def changed_rows(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def changed(index: DistributedIndex, frame: pd.DataFrame) -> pd.DataFrame:
-    """What is left of `frame` after some changes of an index of its first 300 rows."""
+    """Change an index of the first 300 rows of `frame`; return its rows."""
     assert index.insert(lazy(frame[300:400], 3)) == 100
     erased = index.erase({"city": ["Oslo", "Nowhere"], "hour": [3, 4]})
     assert index.insert(frame[400:]) == 200
@@ -175,7 +175,7 @@ def test_a_key_that_is_heavy_no_more(threads, tmp_path):
 
 
 def drop(uid: str, dask_worker) -> None:
-    """On a worker: its shard is gone."""
+    """Drop the shard of an index on this worker."""
     host_of(dask_worker).shards.drop(uid)
 
 
@@ -212,7 +212,7 @@ def test_any_filesystem(threads, frame, tmp_path, url):
 
 
 class Overwriting(MemoryFileSystem):
-    """Takes exclusive creation for any other."""
+    """File system that treats exclusive creation like any other."""
 
     protocol = "overwriting"
     store: ClassVar = {}
@@ -456,7 +456,7 @@ if __name__ == "__main__":
 
 
 def kill_at(moment: int, url: Path, address: str, folder: Path) -> int:
-    """Run PROGRAM until it has acknowledged so many batches, kill it all; how many there were."""
+    """Kill PROGRAM after some acknowledged batches; return their number."""
     (folder / "program.py").write_text(PROGRAM)
     program = subprocess.Popen(
         [sys.executable, folder / "program.py", url, address],
@@ -483,7 +483,7 @@ def kill_at(moment: int, url: Path, address: str, folder: Path) -> int:
 
 
 def check_batches(index: DistributedIndex, acknowledged: int) -> None:
-    """All that were acknowledged, and perhaps one more, each whole."""
+    """Assert that acknowledged batches are whole, and at most one more."""
     assert len(index) in {50 * acknowledged, 50 * (acknowledged + 1)}
     found = index.find(np.arange(50 * (acknowledged + 2))).frame["batch"].value_counts()
     assert set(found.index) == set(range(len(index) // 50))
@@ -546,7 +546,7 @@ def test_a_worker_is_killed(frame, tmp_path, verb):
 
 
 def hold_up(wait: Callable[[], None]) -> None:
-    """On a worker: files are not written, nor shards prepared, before the gate is open."""
+    """Let this worker write files and prepare shards after the gate opens."""
     from dgpuhash.distributed.shards.shard_store import Shards
     from dgpuhash.distributed.storage import change_log as log
     from dgpuhash.distributed.storage import checkpoint
@@ -566,7 +566,7 @@ def hold_up(wait: Callable[[], None]) -> None:
 
 
 class LateFiles(MemoryFileSystem):
-    """What is new does not appear among other files at once."""
+    """File system whose listings lack new files."""
 
     protocol = "latefiles"
     store: dict = {}  # noqa: RUF012

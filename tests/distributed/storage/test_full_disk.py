@@ -1,4 +1,4 @@
-"""Disks that fill up while workers save: the save before stays, and nothing half is seen."""
+"""Disks that fill up during a save: the previous save stays whole."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MOUNT = 'mount -t tmpfs -o size=3m tmpfs "$1"'
 
 
 def rows(start: int, stop: int) -> pd.DataFrame:
-    """Rows of 16 bytes."""
+    """Return rows of 16 bytes."""
     return pd.DataFrame({"k": np.arange(start, stop), "v": np.arange(start, stop) / 8})
 
 
@@ -38,7 +38,10 @@ def content(folder: Path) -> dict[str, bytes]:
 def fails_and_leaves_all_as_it_was(
     client: Client, index: DistributedIndex, folder: Path, error: int
 ) -> None:
-    """`index` fits neither over the save ``folder / "good"``, which has 40,000 rows, nor beside."""
+    """Assert that saves of `index` fail and leave all files as they were.
+
+    The index fits neither over the save ``folder / "good"``, which has 40,000 rows, nor beside it.
+    """
     before = content(folder)
     for name in ("good", "new"):
         with pytest.raises(OSError, match=os.strerror(error)):
@@ -51,7 +54,7 @@ def fails_and_leaves_all_as_it_was(
 
 
 def limit(nbytes: int) -> None:
-    """On a worker: no file may become larger; Python ignores the signal that says so."""
+    """Limit the size of this worker's files; Python ignores the signal."""
     sys.dont_write_bytecode = nbytes != resource.RLIM_INFINITY
     hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
     resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes if nbytes > 0 else hard, hard))
@@ -109,7 +112,10 @@ def test_a_small_disk(tmp_path):
 
 
 def on_a_small_disk(folder: Path) -> None:
-    """Runs in that process: 40,000 rows fit three times, 160,000 once and not beside others."""
+    """Save indexes on a disk that is too small; runs in its process.
+
+    40,000 rows fit three times, 160,000 rows once and not beside others.
+    """
     with (
         cluster_of(2, processes=True) as client,
         DistributedIndex.build(rows(0, 40_000), on="k", client=client) as index,
@@ -133,7 +139,10 @@ def on_a_small_disk(folder: Path) -> None:
 
 
 def logged_on_a_small_disk(folder: Path) -> None:
-    """Runs in that process: the rows do not fit, and then the record alone does not."""
+    """Insert durably on a disk that is too small; runs in its process.
+
+    First the rows do not fit, then only the record does not.
+    """
     with (
         cluster_of(2, processes=True) as client,
         DistributedIndex.build(

@@ -1,4 +1,4 @@
-"""Answers that are made while workers are at work."""
+"""Answers that are constructed while workers still work."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.cluster
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[Foreseen]:
-    """All that was foreseen, however quick workers were."""
+    """Record all early answers, with slow workers."""
     found: list[Foreseen] = []
     make = Foreseen.make
     monkeypatch.setattr(broadcast, "SOON", 0)
@@ -43,7 +43,7 @@ def rows_of(stop: int) -> da.Array:
 
 
 def kept_by(client: Client) -> set:
-    """Labels of what workers have."""
+    """Return the labels of the data that workers hold."""
     return {label for held in client.has_what().values() for label in held}
 
 

@@ -26,7 +26,7 @@ def client(request: pytest.FixtureRequest) -> Iterator[Client]:
 
 @pytest.fixture(params=["comm", "nccl", "peer"])
 def exchange(client: Client, request: pytest.FixtureRequest) -> str:
-    """What can carry columns between the workers."""
+    """Return each transport between the workers in turn."""
     if request.param == "nccl" and share_gpus(client):
         with pytest.raises(UnsupportedError, match="share a GPU"):
             form_group(client, sorted(client.nthreads()), "nccl")
@@ -35,7 +35,7 @@ def exchange(client: Client, request: pytest.FixtureRequest) -> str:
 
 
 def on_gpus(client: Client, host: np.ndarray, chunks: int = 70_000) -> da.Array:
-    """CuPy chunks on the workers."""
+    """Return an array with CuPy chunks on the workers."""
     return client.persist(da.from_array(host, chunks).map_blocks(_to_gpu, dtype=host.dtype))
 
 
@@ -92,7 +92,7 @@ def test_questions_that_need_not_travel(client, exchange):
 
 
 def numbers(rank: int, rows: int, repeat: int) -> object:
-    """Keys on a GPU, each `repeat` times, of which other ranks have none."""
+    """Return keys on a GPU, each `repeat` times, distinct for each rank."""
     import cupy
 
     numbers = cupy.arange(rows, dtype=np.int64) // repeat + rank * rows

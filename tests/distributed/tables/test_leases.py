@@ -1,4 +1,4 @@
-"""Clients that end before their tables are closed: nothing stays on the workers."""
+"""Leases: tables of clients that end first leave nothing on the workers."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ if __name__ == "__main__":
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch):
-    """Who is gone does not come back."""
+    """Shorten the wait for lost clients."""
     monkeypatch.setattr(leases, "PATIENCE", 0.2)
 
 

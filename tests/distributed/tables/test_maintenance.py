@@ -1,4 +1,4 @@
-"""Distributed tables as a whole: contents, room, copies, saves, losses and the end of handles."""
+"""Maintenance of distributed tables: contents, growth, copy, save, loss."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ DTYPES = [
 
 
 def pairs_of(key, value, n=200):
-    """Distinct keys, and values."""
+    """Return distinct keys, and values."""
     keys = np.arange(n).astype("i8" if key == "datetime64[ns]" else "i4").astype(key)
     keys = np.unique(keys)
     raw = np.random.default_rng(5).integers(0, 2, (len(keys), np.dtype(value).itemsize), "u1")
@@ -58,7 +58,7 @@ def pairs_of(key, value, n=200):
 
 
 def rows(*columns):
-    """The rows of columns, in an order of their own."""
+    """Return the rows of columns, sorted."""
     return sorted(zip(*(np.asarray(column).tolist() for column in columns), strict=True), key=repr)
 
 
@@ -230,7 +230,7 @@ def test_a_save_is_read_by_arrow_and_replaced(threads, tmp_path):
 
 
 def forge(folder, change):
-    """Change the manifest's body, with a right checksum."""
+    """Change the manifest's body and correct its checksum."""
     path = folder / "manifest.json"
     whole = json.loads(path.read_text())
     change(whole["table"])
@@ -473,7 +473,7 @@ def nannied():
 
 
 def sizes_before_and_tables(client, table):
-    """The ids of tables on workers, to see which stayed."""
+    """Return the ids of the workers' tables, to see which were replaced."""
     return client.run(
         lambda dask_worker: [
             id(hosted.part.table) for hosted in dask_worker.plugins["dgpuhash"].tables.values()

@@ -1,4 +1,4 @@
-"""Questions of distributed tables about keys of another dtype: as the local tables answer them."""
+"""Lookups of another dtype in distributed tables, as in local tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verbs of distributed tables on the ranks of one process, against dictionaries."""
+"""Verbs of distributed tables on ranks of one process, against models."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def layouts():
 
 
 def sequences(test):
-    """Run `test` for numbers of ranks and pairs of dtypes."""
+    """Run `test` for several numbers of ranks and pairs of dtypes."""
     test = FEW(given(data=st.data())(test))
     test = pytest.mark.parametrize("size", [1, 2, 3])(test)
     return pytest.mark.parametrize(("key", "value"), DTYPES)(test)
@@ -72,7 +72,7 @@ def numbered(value, n, seed):
 
 
 def bytes_of(device, column, dtype):
-    """Each row of a host array in the form of the device."""
+    """Return each row of a host array in the form of the device, as bytes."""
     return rows_of(device.host(device.backend.from_host(column), dtype))
 
 
@@ -259,7 +259,7 @@ def test_a_filter_that_one_rank_has_lost_is_no_filter(device, switch):
 
 @pytest.fixture
 def placed(monkeypatch):
-    """Place batches of any size, and rows of any keys, range by range; notes the rows that were.
+    """Place all batches range by range, and record their rows.
 
     Of five ranks two have no rows of their own in these tests.
     """
@@ -333,7 +333,7 @@ def test_own_new_rows_are_placed_from_where_they_lie(device, placed, monkeypatch
         place(intake, *args, **options)
 
     def short_ranges(backend, **options):
-        """More rounds than a group has calls under way."""
+        """Return ranges for more rounds than a group has calls in flight."""
         made = ranges_of(backend, **options)
         parts = -(-made.buckets >> made.shift)
         return replace(made, part_shift=0, each=2, number=-(-parts // 2))

@@ -1,4 +1,4 @@
-"""Distributed sets, maps and multimaps on clusters of threads and processes."""
+"""Distributed sets, maps and multimaps on threads and processes."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ pytestmark = pytest.mark.cluster
 
 
 def lists_of(keys, values, asked):
-    """What a local multimap answers."""
+    """Return the answer of a local multimap."""
     return MultiMap.from_arrays(keys, values).find(asked)
 
 
 def places_of(client, array):
-    """Which worker has which chunk."""
+    """Return the workers of each chunk."""
     held = client.who_has(futures_of(array))
     return {number: tuple(where) for (_, number), where in held.items()}
 
@@ -786,7 +786,10 @@ def test_a_worker_killed_at_work(verb):
 
 @pytest.fixture
 def landing(monkeypatch):
-    """What is asked for in landing memory that ranks of threads do not have, by rank."""
+    """Record the requested destination buffers of each rank.
+
+    Ranks that are threads have none.
+    """
     asked = defaultdict(list)
 
     def made(end: Any, nbytes: Sequence[int]) -> None:
@@ -850,14 +853,14 @@ def test_chunks_that_were_moved_go_with_their_arrays(client):
 
 @pytest.fixture
 def undropped(threads):
-    """Dask drops no replica by itself, as it does every two seconds."""
+    """Stop Dask's active memory manager, which drops replicas."""
     threads.amm.stop()
     yield
     threads.amm.start()
 
 
 def replicated(client, homes, beside):
-    """Keys that each of `homes` has, and values that only `beside` has."""
+    """Return keys on each of `homes`, and values on `beside` only."""
     keys = client.persist(da.arange(4_000, chunks=1_000), workers=homes[:1])
     client.replicate(keys, workers=homes)
     values = client.persist(da.arange(4_000, chunks=1_000) * 2, workers=[beside])

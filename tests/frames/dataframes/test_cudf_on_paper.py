@@ -1,4 +1,4 @@
-"""What `CudfFrames` does beside cuDF's own work, on a cuDF of paper; the real one is a GPU's."""
+"""`CudfFrames` on a simulated cuDF; GPU tests use the real one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The room that knows the dataframe libraries: what it takes, and what it says without cuDF."""
+"""Adapters of dataframe libraries: inputs, and errors without cuDF."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Types of Arrow that pandas holds, and of which it takes no rows, are refused with a remedy."""
+"""Refusal of Arrow types of which pandas cannot take rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Key columns of different dtypes on the two sides: what compares, and the dtype of the result."""
+"""Key columns of different dtypes: valid pairs, and the result's dtype."""
 
 from __future__ import annotations
 

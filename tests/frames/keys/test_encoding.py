@@ -1,4 +1,4 @@
-"""Key encoding: packing, exact conversion of queries, placement, refusals."""
+"""Key encoding: packing, exact conversion of probe keys, refusals."""
 
 from __future__ import annotations
 

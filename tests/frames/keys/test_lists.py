@@ -1,4 +1,4 @@
-"""Lists and empty arrays of whatever dtype, asked of a frame index."""
+"""Lists and empty arrays of any dtype as keys of a frame index."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NaN and null in keys of floats: one key or two, as pandas has it for the two dtypes."""
+"""NaN and null in float keys: one key or two, as pandas has it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ REFUSED = {(one, "int64[pyarrow]") for one in FLOATS if "pyarrow" in one}
 
 
 def column(values: list[Any], dtype: str) -> pd.Series:
-    """These floats, NaN and nulls; of dtypes that have no NaN it is null."""
+    """Return floats, NaN and nulls as a Series; some dtypes lack NaN.
+
+    In these, NaN is null.
+    """
     nulls = np.array([value is NULL for value in values])
     floats = np.array([NAN if value is NULL else value for value in values], dtype="float64")
     if dtype in {"float64", "float32"}:
@@ -42,7 +45,7 @@ def column(values: list[Any], dtype: str) -> pd.Series:
 
 
 def frame(values: list[Any], dtype: str, other: str, name: str) -> pd.DataFrame:
-    """A key column, perhaps a second one, and numbers for the rows."""
+    """Return a key column, perhaps a second one, and row numbers."""
     made = pd.DataFrame({"k": column(values, dtype), name: range(len(values))})
     return made if other == "none" else made.assign(c="t" if other == "str" else np.int8(3))
 

@@ -1,4 +1,4 @@
-"""Seeds of key codes: drawn for each index, kept with it, and of no influence on answers."""
+"""Seeds of key codes: drawn for each index, saved, no effect on answers."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ FACTORS = 0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53
 
 @pytest.fixture(autouse=True)
 def drawn(monkeypatch):
-    """Seeds are drawn, unless a test says which."""
+    """Let seeds be drawn, unless a test sets one."""
     monkeypatch.delenv(VARIABLE, raising=False)
 
 
 def unshifted(words, bits):
-    """What becomes `words` when it is shifted right and its bits are turned by that."""
+    """Invert ``words ^ words >> bits``."""
     found = words
     for _ in range(64 // bits):
         found = words ^ found >> np.uint64(bits)
@@ -34,14 +34,14 @@ def unshifted(words, bits):
 
 
 def mixed(words):
-    """As `mix` in the kernels."""
+    """Mix words as `mix` does in the kernels."""
     for factor in FACTORS:
         words = (words ^ words >> np.uint64(33)) * np.uint64(factor)
     return words ^ words >> np.uint64(33)
 
 
 def unmixed(words):
-    """What `mixed` makes `words` of."""
+    """Invert `mixed`."""
     words = unshifted(words, 33)
     for factor in reversed(FACTORS):
         words = unshifted(words * np.uint64(pow(factor, -1, WORD)), 33)
@@ -49,7 +49,7 @@ def unmixed(words):
 
 
 def second_words(hashes, target):
-    """The words that, put to `hashes`, make them one."""
+    """Return the words that turn all `hashes` into one target."""
     return unmixed(np.array([target], np.uint64)) - (hashes ^ hashes >> np.uint64(29)) * MULTIPLIER
 
 
@@ -58,7 +58,7 @@ def spread(seed):
 
 
 def pairs_of_one_code(n):
-    """Keys of two columns, chosen by someone who knows the constants of old."""
+    """Return colliding keys of two columns, from the legacy constants."""
     first = np.arange(n, dtype=np.uint64)
     hashes = mixed(first ^ spread(LEGACY_COLUMN_SEED))
     second = unmixed(second_words(hashes, 77)) ^ spread(LEGACY_COLUMN_SEED + 1)
@@ -66,7 +66,10 @@ def pairs_of_one_code(n):
 
 
 def texts_of_one_code(n):
-    """As `pairs_of_one_code`: 16 letters, of which the last eight happen to be ASCII."""
+    """Return colliding strings of 16 letters, like `pairs_of_one_code`.
+
+    Only strings of ASCII letters are kept.
+    """
     rng = np.random.default_rng(0)
     first = rng.integers(0x20, 0x7F, (600 * n, 8), np.uint8).view(np.uint64)[:, 0]
     start = spread(LEGACY_COLUMN_SEED) ^ mixed(np.array([16], np.uint64))

@@ -1,4 +1,4 @@
-"""Columns of objects that hold nothing, or nulls alone: they compare with keys of every type."""
+"""Empty and all-null object columns, which compare with any key type."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ NULLS: dict[str, list[Any]] = {
 
 
 def merged(left: pd.DataFrame, right: pd.DataFrame, **options: Any) -> pd.DataFrame | None:
-    """What pandas gives; None where it refuses, which it does by the rows there are."""
+    """Return the merge of pandas; None where pandas refuses.
+
+    Whether pandas refuses depends on the rows.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -148,6 +151,6 @@ def test_keys_of_whatever_types_where_one_side_has_rows_alone(one, two):
 
 
 def comparable(one: pd.Series, other: pd.Series) -> bool:
-    """Whether pandas merges rows of such keys."""
+    """Return whether pandas merges rows of these keys."""
     frames = [pd.DataFrame({"k": keys}) for keys in (one, other)]
     return merged(frames[0], frames[1], on="k") is not None

@@ -1,4 +1,4 @@
-"""Bad arrays on a GPU: the error's type, the remedy it names, and a table that is as it was."""
+"""Bad arrays on a GPU: error type, remedy, and an unchanged table."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BAD_KEYS: list[tuple[Callable[[Any], Any], type[Exception], str]] = [
 
 @pytest.fixture
 def xp() -> Any:
-    """The array library of the GPU."""
+    """Return the array library of the GPU."""
     return backend.get("cuda").xp
 
 

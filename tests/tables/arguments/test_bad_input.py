@@ -1,4 +1,4 @@
-"""Bad input: the error's type, the remedy it names, and a table that is as it was."""
+"""Bad input: error type, remedy, and an unchanged table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers of one dtype as those of another, against NumPy."""
+"""Casts of numbers between dtypes, against NumPy."""
 
 from __future__ import annotations
 

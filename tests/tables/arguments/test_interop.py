@@ -1,4 +1,4 @@
-"""Arrays of any kind in, the same kind out."""
+"""Arrays of any library as input, and answers of the same library."""
 
 from __future__ import annotations
 
@@ -323,7 +323,7 @@ def test_device_follows_the_data(device):
 
 
 class OnGpu:
-    """What a table sees of an array in GPU memory before it touches it."""
+    """Stand-in for a GPU array, with what a table reads of it first."""
 
     dtype = np.dtype(np.int64)
 

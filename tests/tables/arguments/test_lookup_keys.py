@@ -1,4 +1,4 @@
-"""Questions about keys of another dtype than the table's, against exact Python values."""
+"""Lookups of keys of another dtype, against exact Python values."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ HOWS = ("inner", "left", "semi", "anti", "outer")
 
 
 def day_of(months: int) -> int:
-    """The first day of a month, from 1970 on, by the rules of the calendar."""
+    """Return the first day of a month, from 1970 on, by the calendar."""
     year, month = 1970 + months // 12, months % 12
     leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
     lengths = [31, 28 + leap, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31]
@@ -46,7 +46,7 @@ def day_of(months: int) -> int:
 
 
 def value_of(key: Any) -> Any:
-    """What a key is, whatever its dtype: a number, or attoseconds."""
+    """Return the value of a key of any dtype: a number, or attoseconds."""
     scalar = np.asarray(key)
     kind = scalar.dtype.kind
     if kind in "mM":
@@ -64,7 +64,7 @@ def value_of(key: Any) -> Any:
 
 
 def edges(dtype: str) -> np.ndarray:
-    """Keys that are most likely to go wrong beside other dtypes."""
+    """Return keys at the edges of other dtypes."""
     made = np.dtype(dtype)
     powers = (0, 1, 7, 8, 11, 15, 16, 24, 31, 32, 53, 54, 62, 63, 64)
     near = [sign * 2**power + more for power in powers for more in (-1, 0, 1) for sign in (1, -1)]
@@ -83,7 +83,10 @@ def edges(dtype: str) -> np.ndarray:
 
 
 def agree(device, query: np.ndarray, keys: np.ndarray) -> None:
-    """All questions of a table of `keys`, and of columns, have the answers of Python's values."""
+    """Assert that every lookup of `query` agrees with Python's values.
+
+    The lookups are those of a table of `keys`, and of column functions.
+    """
     back = device.backend.to_host
     first_rows: dict[Any, int] = {}
     for row, key in enumerate(keys):
@@ -128,7 +131,7 @@ def test_every_two_units_of_times(host, asked, stored):
 
 
 def joined_by_hand(left: Any, right: Any, how: str) -> list[tuple[int, int]]:
-    """The pairs as `join_indices` documents them."""
+    """Return the pairs as `join_indices` documents them."""
     ours, theirs = [value_of(key) for key in left], [value_of(key) for key in right]
     partners = [[at for at, key in enumerate(theirs) if key == mine] for mine in ours]
     if how == "semi":

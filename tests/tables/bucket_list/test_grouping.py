@@ -1,4 +1,4 @@
-"""Batches grouped by key, with orders by hash that mix few, many and very many keys."""
+"""Batches grouped by key, in orders by hash, with few to very many keys."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dgpuhash.tables.bucket_list import grouping
 
 @pytest.fixture(autouse=True)
 def sorted_batches(monkeypatch):
-    """Batches of any size are sorted by hash."""
+    """Sort batches of any size by hash."""
     monkeypatch.setattr(grouping, "_FEW_ROWS", {"cpu": 10, "cuda": 10})
     monkeypatch.setattr(grouping, "part_runs", lambda *batch: None)
 

@@ -1,4 +1,4 @@
-"""Batches grouped by key in parts, each in a block's memory; and when that is left to sorting."""
+"""Batches grouped by key in parts in a block's memory, or by sorting."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNIQUE = Sample(2**16, 0, heavy=False)
 
 
 def check_runs(device, keys, starts, values, given, seed):
-    """Each distinct key once, by ascending hash; the rows of its run in order."""
+    """Assert distinct keys by ascending hash, with their rows in order."""
     hashes = device.backend.hash_keys(keys, seed)
     assert bool((hashes[1:] > hashes[:-1]).all())
     keys, starts, rows = map(device.backend.to_host, (keys, starts, values))

@@ -1,4 +1,4 @@
-"""Numbers for keys, against a dictionary and pandas."""
+"""Factorized keys, against a dictionary and pandas."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SAMPLES = [None, 64]
 
 @pytest.fixture(params=SAMPLES, ids=["whole", "sampled"])
 def sampled(request, monkeypatch):
-    """The same answers whether the number of keys is known at first or guessed."""
+    """Guess the number of keys by samples of several sizes."""
     if request.param:
         sizes = dict.fromkeys(compacting._SAMPLE_ROWS, request.param)
         monkeypatch.setattr(compacting, "_SAMPLE_ROWS", sizes)
@@ -29,7 +29,7 @@ def sampled(request, monkeypatch):
 
 
 def numbered(keys):
-    """Codes and first rows by a dictionary."""
+    """Return codes and first rows by a dictionary."""
     numbers, first = {}, []
     codes = []
     for row, name in enumerate(keys_of(keys)):

@@ -33,7 +33,7 @@ PLANNED = aggregates._plan
     ]
 )  # fmt: skip
 def plan(request, monkeypatch):
-    """The same results however the rows are cut into segments."""
+    """Cut rows into segments in several ways; results must be the same."""
     if request.param == "small segments":
         monkeypatch.setattr(aggregates, "_REGION_BITS", 2)
         monkeypatch.setattr(aggregates, "_GPU_ROWS", 32)
@@ -59,7 +59,7 @@ def plan(request, monkeypatch):
 
 
 def by_hand(values, how):
-    """One group's result."""
+    """Return the expected result of one group."""
     kind = values.dtype.kind
     valid = values[~np.isnan(values)] if kind == "f" else values
     valid = values[~np.isnat(values)] if kind in "mM" else valid
@@ -83,7 +83,7 @@ def by_hand(values, how):
 
 
 def result_dtype(dtype, how):
-    """What a result is promised to be."""
+    """Return the documented dtype of a result."""
     made = np.dtype(dtype)
     if how == "count":
         return np.dtype("int64")
@@ -95,7 +95,7 @@ def result_dtype(dtype, how):
 
 
 def groups_of(keys):
-    """The rows of each key, keys in order of first appearance."""
+    """Return the rows of each key, keys in order of first appearance."""
     rows = {}
     for row, name in enumerate(keys_of(keys)):
         rows.setdefault(name, []).append(row)

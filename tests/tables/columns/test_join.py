@@ -1,4 +1,4 @@
-"""Pairs of row numbers, against nested loops and pandas."""
+"""Joined pairs of row numbers, against nested loops and pandas."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HOWS = ["inner", "left", "semi", "anti", "outer"]
 
 
 def by_hand(left, right, how):
-    """All pairs in the promised order."""
+    """Return all pairs in the documented order."""
     rows = {}
     for row, name in enumerate(keys_of(right)):
         rows.setdefault(name, []).append(row)

@@ -1,4 +1,4 @@
-"""Batches that are placed region by region: the same tables and masks as without."""
+"""Bulk builds by region: tables and masks equal those without regions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WORDS = [("u4", None), ("u8", None), ("u4", "u4"), ("u4", "u8"), ("u8", "u4"), (
 
 @pytest.fixture(autouse=True)
 def placed(monkeypatch):
-    """Place batches of any size and any keys by region; notes those that were."""
+    """Place all batches by region, and record their rows."""
     batches = []
     real = bulk_build.RegionBatch.insert
 
@@ -36,14 +36,17 @@ def placed(monkeypatch):
 
 
 def made(device, key, value, **settings):
-    """An empty table and its model."""
+    """Return an empty table and its model."""
     if value is None:
         return HashSet(key, device=device.name, **settings), SetModel()
     return HashMap(key, value, device=device.name, **settings), MapModel()
 
 
 def insert(device, table, model, keys):
-    """Insert one batch and check its mask; the model gets the values that the table has chosen."""
+    """Insert one batch and check its mask against the model.
+
+    The model gets the values that the table has chosen.
+    """
     if isinstance(model, SetModel):
         mask = table.insert(device.array(keys))
         fresh_once(keys, device.backend.to_host(mask), model.insert(keys))

@@ -1,4 +1,4 @@
-"""Keys whose hashes are close together: slices of other tables, and keys chosen by their hashes."""
+"""Keys with close hashes: slices of other tables, and chosen keys."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ HASHES = {
 
 
 def keys_of(hashes: np.ndarray, seed: int) -> np.ndarray:
-    """The keys of these hashes: the finalizer of the hash function, run backwards."""
+    """Return the keys with these hashes, by the inverse hash function."""
     word = hashes.copy()
     for factor in (0xC4CEB9FE1A85EC53, 0xFF51AFD7ED558CCD):
         word ^= word >> np.uint64(33)
@@ -186,7 +186,7 @@ def fixed(monkeypatch):
 
 
 def results(device, keys):
-    """What column functions give, on the host."""
+    """Return the results of column functions, on the host."""
     given, half = device.array(keys), device.array(keys[::2])
     found = [
         *factorize(given),

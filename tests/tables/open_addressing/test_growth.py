@@ -1,4 +1,4 @@
-"""Batches beyond the capacity, duplicates, tombstones, adversarial keys, and failures midway."""
+"""Growth, duplicates, tombstones, adversarial keys, failures midway."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def test_out_of_memory_leaves_a_set_and_a_multimap_as_they_were(device, monkeypa
 
 
 def _limit_memory(monkeypatch, backend, largest):
-    """Let the backend refuse slots of more than `largest` bytes."""
+    """Let the backend refuse arrays of more than `largest` bytes."""
     real = type(backend).empty
 
     def empty(self, shape, dtype):

@@ -1,4 +1,4 @@
-"""Buckets and segments that overflow: what absent keys cost, and that every key stays found."""
+"""Overflowing buckets and segments: cost of absent keys, no lost key."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from dgpuhash.tables.open_addressing.slots import Slots
 
 
 def keys_from(device, table, first, last):
-    """Keys whose first bucket is one of those from `first` on, before `last`; and other keys."""
+    """Return keys whose first bucket is in a range, and keys behind it.
+
+    The range is `first` to `last`, without `last`.
+    """
     keys = np.arange(1 << 18, dtype=np.uint64)
     hashes = device.backend.to_host(device.backend.hash_keys(device.array(keys), 0))
     buckets = table.stats().slots // 8
